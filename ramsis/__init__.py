@@ -39,7 +39,7 @@ _PUBLIC = {
     "solve_worker": "ramsis.worker.solve",
     "trace_frontier": "ramsis.synthesis.frontier",
     "trust": "ramsis.own",
-    "verify_policy": "ramsis.synthesis",
+    "verify_policy": "ramsis.verify",
 }
 
 __version__ = "0.1.0"

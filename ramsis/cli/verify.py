@@ -12,9 +12,9 @@ from ramsis.cli.rows import Column, json_option, print_json, print_rows, progres
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME
 from ramsis.runtime.manifest import read_manifest
-from ramsis.synthesis.checks import Check
-from ramsis.synthesis.verify import TOLERANCE, verify_policy
-from ramsis.synthesis.verify_set import verify_levels
+from ramsis.verify.checks import Check
+from ramsis.verify.policy import TOLERANCE, verify_policy
+from ramsis.verify.sets import verify_levels
 
 __all__ = ["verify"]
 

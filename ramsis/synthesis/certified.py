@@ -10,13 +10,8 @@ from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workload
-from ramsis.synthesis.checks import Check
 
-__all__ = ["certified_bound", "gap_check", "gap_in_simulation", "gap_of_promise",
-           "service_times_of"]
-
-_BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
-
+__all__ = ["certified_bound", "gap_in_simulation", "gap_of_promise", "service_times_of"]
 
 def certified_bound(policy: Policy) -> float:
     """The bound on effective accuracy − price × violation rate, for the policy's price and load.
@@ -29,18 +24,6 @@ def certified_bound(policy: Policy) -> float:
     return fluid_bound(times, slo_ms=policy.classes, workers=policy.workers,
                        load_qps=policy.load_qps, violation_price=policy.violation_price,
                        gathering=gathering).upper_bound
-
-
-def gap_check(policy: Policy, tolerance: float) -> Check:
-    """The certified gap of the promise, which is no scheme's if it is below 0."""
-    price, bound, gap = gap_of_promise(policy).values()
-    expected, measured = policy.expectations, policy.budget or policy.replay
-    allowed = tolerance * (1.0 + price)
-    if measured is not None:
-        allowed += _BY_CHANCE * (measured.effective_half_width
-                                 + price * measured.violation_half_width)
-    value = expected.effective_accuracy - price * expected.violation_rate
-    return Check("certified_gap", gap, gap, value <= bound + allowed)
 
 
 def gap_of_promise(policy: Policy) -> dict[str, Any]:

@@ -27,17 +27,16 @@ from __future__ import annotations
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
-from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.replayed import settles
 from ramsis.synthesis.simulated import simulated
 
 __all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Played", "loss_of", "most_robust",
-           "record_claims", "replayed_at"]
+           "replayed_at"]
 
 FACTORS = (1.025, 1.05, 1.075, 1.1)
 """Factors on service times that policies are planned with."""
@@ -161,38 +160,3 @@ def _next(factor: float, lost: float | None, headroom: float, among: tuple[int, 
 def loss_of(best: Played, given: Played) -> float:
     """What a policy loses against the optimum: effective accuracy, or gain where that is more."""
     return max(best.effective_accuracy - given.effective_accuracy, best.gain - given.gain)
-
-
-def record_claims(
-    stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, Played],
-    pure: Played, tolerance: float,
-) -> tuple[Check, ...]:
-    """What a file says of its headroom.
-
-    Parameters
-    ----------
-    derived : HeadroomRecord
-        For the same headroom, worked out again.
-    played : mapping of float to Played
-        What the file's table comes to by how much longer service takes: 1, and as stated.
-    pure : Played
-        Of the pure optimum.
-    """
-    loss, slower = loss_of(pure, played[1.0]), played[stated.slower]
-    return (
-        Check("headroom: loss within what is allowed", stated.allowed_loss, loss,
-              loss <= stated.allowed_loss + tolerance and stated.loss <= stated.allowed_loss),
-        Check("headroom: factor on service times", stated.factor, derived.factor,
-              stated.factor == derived.factor),
-        close("headroom: loss", stated.loss, loss, tolerance),
-        Check("headroom: how much longer service takes", stated.slower, derived.slower,
-              stated.slower == derived.slower),
-        close("headroom: effective accuracy then", stated.effective_accuracy,
-              slower.effective_accuracy, tolerance),
-        close("headroom: violation rate then", stated.violation_rate, slower.violation_rate,
-              tolerance),
-        close("headroom: effective accuracy then without", stated.effective_accuracy_without,
-              derived.effective_accuracy_without, tolerance),
-        close("headroom: violation rate then without", stated.violation_rate_without,
-              derived.violation_rate_without, tolerance),
-    )

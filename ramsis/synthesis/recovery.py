@@ -21,7 +21,7 @@ quarters of fewer than 40, tell times that differ by more than 10 % and a tenth 
 are eight times as many. Where T is more than half of the time between bursts they are set 16, 128
 and 512 SLOs apart; a policy that has not recovered after 256 SLOs is called metastable. ``ramsis
 verify`` checks the result by the plain engine, with other arrivals, and by means over intervals
-(:mod:`ramsis.synthesis.verify_recovery`).
+(:mod:`ramsis.verify.recovery`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Sixty settings drawn at random, of all kinds of dispatch, as
 :mod:`acceptance.random_settings` draws them. The other simulator
-(:mod:`ramsis.synthesis.player`) plays the file's table on a million other requests. Utilisation,
+(:mod:`ramsis.verify.simulator`) plays the file's table on a million other requests. Utilisation,
 mean batch and mean queue may differ by 1 % or 0.003, the median response time by 3 %, its 99th
 percentile by 5 %. What the other simulator errs by counts besides.
 """
@@ -15,7 +15,7 @@ from acceptance.line import Line, Row, Verdict, judged, named, spread
 from acceptance.random_settings import LINE as RANDOM
 from acceptance.setting import SEED, Effort, Setting
 from ramsis.synthesis.replayed import settles
-from ramsis.synthesis.verify_replay import figure_of, played
+from ramsis.verify.replay import figure_of, played
 
 __all__ = ["LINE"]
 

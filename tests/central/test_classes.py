@@ -11,9 +11,9 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy, problem_of
-from ramsis.synthesis.checks import least_dual, least_dual_of_classes
-from ramsis.synthesis.recipes.central_claims import dual_bound
 from ramsis.synthesis.simulated import simulated
+from ramsis.verify.central import dual_bound
+from ramsis.verify.checks import least_dual, least_dual_of_classes
 from tests.central import samples
 from tests.reference.deadline_queue import head_slacks
 from tests.synthesis.samples import tiny_profile

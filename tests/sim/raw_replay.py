@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis import runtime
 from ramsis.policy import Policy
-from ramsis.synthesis.player import Table, ask, table_of
+from ramsis.verify.simulator import Table, ask, table_of
 
 __all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
 

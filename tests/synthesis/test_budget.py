@@ -15,7 +15,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis import SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
-from ramsis.synthesis.verify import verify_policy
+from ramsis.verify import verify_policy
 from tests.synthesis.samples import linear_profile
 
 PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))

@@ -16,7 +16,7 @@ from ramsis.policy import Policy, read, write
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.headroom import FACTORS, Played, most_robust
-from ramsis.synthesis.verify import verify_policy
+from ramsis.verify import verify_policy
 
 PROFILE = profiles.load("digits-cpu")
 GIVEN: dict[str, Any] = {"slo_ms": 25.0, "workers": 4, "grid": "fixed:40", "max_queue": 16}

@@ -16,7 +16,7 @@ from ramsis.policy import read, write
 from ramsis.profiles import BatchProfile
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.verify import verify_policy
+from ramsis.verify import verify_policy
 
 OVERHEAD_MS = 0.3
 WAYS: dict[str, dict[str, Any]] = {

@@ -15,10 +15,11 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy, write
 from ramsis.policy.records import Recovery
 from ramsis.runtime.fields import Fields
-from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.recovery import recovery, with_recovery
 from ramsis.synthesis.simulated import prepared_policy
-from ramsis.synthesis.verify_recovery import recovery_checks
+from ramsis.verify import verify_policy
+from ramsis.verify.recovery import recovery_checks
 from tests.synthesis import samples
 
 SERVED = {"late": "serve", "violation_price": 0.0}

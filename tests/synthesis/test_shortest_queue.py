@@ -16,9 +16,10 @@ from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.sim import ConstantLoad, SlowSpells, run_plan
-from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.recovery import with_recovery
 from ramsis.synthesis.simulated import Simulated, prepared_policy, simulated
+from ramsis.verify import verify_policy
 from tests.synthesis import samples
 
 BELOW = 0.001

@@ -18,7 +18,6 @@ from ramsis.policy import (
 )
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
@@ -146,14 +145,6 @@ class Central(Recipe["CentralProblem"]):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
         return CentralAnalysis(problem, plans.played(solution).steady_state)
-
-    def claims(
-        self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
-    ) -> tuple[Check, ...]:
-        """See :meth:`Recipe.claims`."""
-        from ramsis.synthesis.recipes.central_claims import central_claims
-
-        return central_claims(policy, self.problem_of(policy, where), tolerance)
 
 
 def _steps(grid: str | None) -> int | None:

@@ -12,16 +12,14 @@ import numpy as np
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy
-from ramsis.policy.records import HeadroomRecord
-from ramsis.synthesis.checks import Check
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims, replayed_at
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, replayed_at
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["Plans", "headroom_claims", "plans_of", "with_table"]
+__all__ = ["Plans", "plans_of", "with_table"]
 
 
 class Plans:
@@ -157,27 +155,6 @@ def _made_for(true: CentralProblem, factor: float) -> CentralProblem:
     if made.same_decisions(true):
         return true.varied(times=times)
     return replace(made, random_ends=true.random_ends, end_variability=true.end_variability)
-
-
-def headroom_claims(
-    stated: HeadroomRecord | None, plans: Plans, plan: CentralSolution | None, tolerance: float,
-) -> tuple[Check, ...]:
-    """What a policy's file says of its headroom, worked out again.
-
-    Parameters
-    ----------
-    plans : Plans
-        Behind the file.
-    plan : CentralSolution or None
-        For its factor on service times; None where the table was changed after planning, for a
-        budget.
-    """
-    if stated is None:
-        return ()
-    again, record = plans.most_robust(stated.allowed_loss)
-    plan = again if plan is None else plan
-    found = {slower: plans.figures(plan, slower) for slower in (1.0, stated.slower)}
-    return record_claims(stated, record, found, plans.figures(plans.solution(), 1.0), tolerance)
 
 
 def _steps(problem: CentralProblem) -> int | None:

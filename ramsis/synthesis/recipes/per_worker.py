@@ -24,16 +24,11 @@ from ramsis.policy import CertificateRecord, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.recipes.worker_headroom import (
-    MadeAgain,
-    Remade,
     Tables,
     WorkerPlan,
-    pure_grid,
-    pure_problem,
     with_table,
 )
 from ramsis.synthesis.replayed import MANY_VIOLATIONS, replayed
@@ -48,9 +43,9 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.service_distribution import RandomTimes
-from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_table
+from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
-__all__ = ["RoundRobin", "ShortestQueue"]
+__all__ = ["RoundRobin", "ShortestQueue", "certificate_of"]
 
 _ORIGINS = "mpies"
 """A letter for each origin of a latency."""
@@ -58,11 +53,6 @@ _ORIGINS = "mpies"
 
 class RoundRobin(Recipe[WorkerProblem]):
     """Requests go to the workers in turn."""
-
-    def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
-        """Quadrature nodes that the promise rests on; None where there are none."""
-        on_nodes = solution.solver in ("policy-iteration", "value-iteration")
-        return 2 if on_nodes and is_orderly(solution.problem.arrivals) else None
 
     def problem(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
@@ -155,7 +145,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             codes=np.empty((0, 0), dtype=np.int64),
             longer_queue=AS_LAST_CODE,
             expectations=NOTHING,
-            certificate=_certificate(solution, self.nodes_per_bin(solution), solution.gain),
+            certificate=certificate_of(solution, solution.gain),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
@@ -209,42 +199,6 @@ class RoundRobin(Recipe[WorkerProblem]):
         table = problem.policy_of(model[0], batch[0])
         found = evaluate_table(problem, table)
         return analyse_worker(problem, table, found.frequency, found.excess)
-
-    def claims(
-        self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
-    ) -> tuple[Check, ...]:
-        """See :meth:`Recipe.claims`."""
-        from ramsis.synthesis.recipes.per_worker_claims import worker_claims
-
-        problem = self.problem_of(policy, where, own_arrivals=own_arrivals)
-        if policy.certificate.solver not in SOLVERS:
-            raise InputFileError(describe(
-                "unknown solver", where=f"{where}: certificate.solver",
-                value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
-        return worker_claims(policy, problem, tolerance, own_arrivals,
-                             self._made_again(policy, problem, own_arrivals))
-
-    def _made_again(
-        self, policy: Policy, problem: WorkerProblem, own_arrivals: str | None
-    ) -> MadeAgain:
-        """What the solver that a file names makes of the file's problem again."""
-        solver: Any = policy.certificate.solver
-        pure = pure_problem(problem)
-        worker = WorkerModel(pure)
-        try:
-            solution = worker.solve(solver)
-        except InvalidValueError as error:
-            raise InputFileError(str(error)) from error
-        analysis, remade = analyse_worker(
-            pure, solution.policy, solution.frequency, solution.excess), None
-        gain = solution.gain
-        if policy.headroom is not None:
-            tables = Tables(worker, solver, pure_grid(problem), policy, own_arrivals)
-            chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
-            analysis = tables.analysis(chosen.plan, 1.0)
-            gain, remade = analysis.gain, Remade(tables, solution, chosen)
-        return MadeAgain(
-            analysis, _certificate(solution, self.nodes_per_bin(solution), gain), remade)
 
 
 class ShortestQueue(RoundRobin):
@@ -300,11 +254,10 @@ def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
     return tuple(problem.samples[model, : len(finite)][finite].tolist())
 
 
-def _certificate(
-    solution: WorkerSolution, nodes_per_bin: int | None, gain: float
-) -> CertificateRecord:
+def certificate_of(solution: WorkerSolution, gain: float) -> CertificateRecord:
     """Of the optimal table's solution, with the gain of the table that is made."""
     found = solution.certificate
+    on_nodes = solution.solver in ("policy-iteration", "value-iteration")
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,
@@ -314,5 +267,5 @@ def _certificate(
         gain_lower=found.lower_bound,
         gain_upper=found.upper_bound,
         truncated_mass=found.truncated_mass,
-        nodes_per_bin=nodes_per_bin,
+        nodes_per_bin=2 if on_nodes and is_orderly(solution.problem.arrivals) else None,
     )

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ramsis.policy import Expectations, Policy
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis.checks import Check
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["Analysis", "Recipe"]
@@ -89,23 +88,6 @@ class Recipe(ABC, Generic[Problem]):
     @abstractmethod
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
         """The stationary behaviour of a policy file's table, distributions included.
-
-        Raises
-        ------
-        InputFileError
-            As :meth:`problem_of`.
-        """
-
-    @abstractmethod
-    def claims(
-        self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
-    ) -> tuple[Check, ...]:
-        """Every claim of a policy file, and what became of it.
-
-        Parameters
-        ----------
-        tolerance : float
-            Largest difference between a stated and a derived figure, > 0.
 
         Raises
         ------

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
-from ramsis.policy import CertificateRecord, Policy, encoded
+from ramsis.policy import Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.checks import Check
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims, replayed_at
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, replayed_at
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import fixed_grid
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
-__all__ = ["MadeAgain", "Remade", "Tables", "WorkerPlan", "headroom_claims", "pure_grid",
-           "pure_problem", "with_table"]
+__all__ = ["Tables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -161,65 +158,6 @@ def pure_grid(problem: WorkerProblem) -> str | FloatArray:
     """The slack grid of a problem, as it is named: that of the latencies, or equal steps."""
     equal = fixed_grid(problem.slo_ms, problem.bins)
     return problem.slack_ms if np.allclose(problem.slack_ms, equal, rtol=1e-9) else "model"
-
-
-class Remade(NamedTuple):
-    """What a file's table was chosen among, made again.
-
-    Attributes
-    ----------
-    tables : Tables
-        At the true times.
-    pure : WorkerSolution
-    chosen : Chosen of WorkerPlan
-    """
-
-    tables: Tables
-    pure: WorkerSolution
-    chosen: Chosen[WorkerPlan]
-
-
-class MadeAgain(NamedTuple):
-    """What a solver makes of a file's problem again.
-
-    Attributes
-    ----------
-    analysis : WorkerAnalysis
-        Of the file's policy, by the model.
-    certificate : CertificateRecord
-    headroom : Remade or None
-        None where the file says nothing of headroom.
-    """
-
-    analysis: WorkerAnalysis
-    certificate: CertificateRecord
-    headroom: Remade | None
-
-
-def headroom_claims(
-    policy: Policy, problem: WorkerProblem, table: IntArray | None, remade: Remade | None,
-    tolerance: float,
-) -> tuple[Check, ...]:
-    """What a policy's file says of its headroom, worked out again.
-
-    Parameters
-    ----------
-    problem : WorkerProblem
-        Of the file.
-    table : ndarray of int, shape (N, D+1), or None
-        Its table in the problem's terms; None where it was changed after planning, for a budget.
-    remade : Remade or None
-        None where the file says nothing.
-    """
-    stated = policy.headroom
-    if stated is None or remade is None:
-        return ()
-    (plan, record), tables, pure = remade.chosen, remade.tables, remade.pure
-    if table is not None:
-        plan = WorkerPlan(table, stated.factor, problem.slack_ms)
-    optimum = WorkerPlan(pure.policy, 1.0, tables.true.problem.slack_ms)
-    played = {slower: tables.figures(plan, slower) for slower in (1.0, stated.slower)}
-    return record_claims(stated, record, played, tables.figures(optimum, 1.0), tolerance)
 
 
 def can_be_measured(policy: Policy) -> bool:

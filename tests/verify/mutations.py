@@ -1,11 +1,11 @@
 """Files with one number changed so that something they state is false, and whether that is found.
 
 A *claim* is a figure of a promise, a certificate, a budget or a level. It is moved by more than
-the tolerance that :mod:`ramsis.synthesis.stated` states for it. A number that the claims rest on
+the tolerance that :mod:`ramsis.verify.made_again` states for it. A number that the claims rest on
 (a latency, an accuracy, the load) is moved by some per cent, and counts where the promise of the
 changed problem, by the analysis, is no longer the stated one.
 
-``python -m tests.synthesis.mutations --count 1000`` tries many on all kinds of files.
+``python -m tests.verify.mutations --count 1000`` tries many on all kinds of files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ramsis.policy import Policy, write
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, generate_set
 from ramsis.synthesis.simulated import measured
-from ramsis.synthesis.verify import TOLERANCE, verify_policy
-from ramsis.synthesis.verify_set import verify_levels
+from ramsis.verify.policy import TOLERANCE, verify_policy
+from ramsis.verify.sets import verify_levels
 from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis import samples
 
@@ -221,23 +221,23 @@ def inputs(document: Document, rng: np.random.Generator, count: int) -> Iterator
 
 
 _COSTLY = (
-    ("ramsis.synthesis.recipes.per_worker:RoundRobin", "_made_again"),
-    ("ramsis.synthesis.recipes.per_worker_claims", "_dual_bound"),
-    ("ramsis.synthesis.recipes.per_worker_claims", "_stationary"),
-    ("ramsis.synthesis.recipes.per_worker_claims", "_long_run"),
+    ("ramsis.verify.per_worker", "_made_again"),
+    ("ramsis.verify.per_worker", "_dual_bound"),
+    ("ramsis.verify.per_worker", "_stationary"),
+    ("ramsis.verify.per_worker", "_long_run"),
     ("ramsis.mdp.value_iteration", "value_iteration"),
     ("ramsis.worker.explicit", "build_explicit"),
     ("ramsis.worker.explicit_modulated", "build_modulated_chain"),
     ("ramsis.worker.modulated", "build_modulated"),
     ("ramsis.worker.policy_iteration", "solve_on_nodes"),
     ("ramsis.worker.solve:WorkerModel", "evaluate"),
-    ("ramsis.synthesis.recipes.central_claims", "plans_of"),
-    ("ramsis.synthesis.recipes.central_claims", "dual_bound"),
-    ("ramsis.synthesis.verify_budget", "simulated"),
-    ("ramsis.synthesis.verify_replay", "measured"),
-    ("ramsis.synthesis.verify_replay", "_played"),
-    ("ramsis.synthesis.verify_replay", "replayed"),
-    ("ramsis.synthesis.verify_set", "_simulated"),
+    ("ramsis.verify.central", "plans_of"),
+    ("ramsis.verify.central", "dual_bound"),
+    ("ramsis.verify.budget", "simulated"),
+    ("ramsis.verify.replay", "measured"),
+    ("ramsis.verify.replay", "_played"),
+    ("ramsis.verify.replay", "replayed"),
+    ("ramsis.verify.sets", "_simulated"),
 )
 """What a verification spends its time on, and does not depend on claims."""
 

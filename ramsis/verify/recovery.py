@@ -20,9 +20,9 @@ from scipy.special import stdtrit
 from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.sim import run_plan
-from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.recovery import recovery
 from ramsis.synthesis.simulated import prepared_policy
+from ramsis.verify.checks import Check, close
 
 __all__ = ["recovery_checks"]
 

@@ -10,8 +10,8 @@ from ramsis.policy import Policy
 from ramsis.sim.compiled import Given, replay
 from ramsis.sim.stationary import in_steady_state
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.player import Chance, figures, play
 from ramsis.synthesis.simulated import prepared_policy
+from ramsis.verify.simulator import Chance, figures, play
 from tests.synthesis import samples
 
 TWO = (SloClass(60.0, 0.4), SloClass(100.0, 0.6))

@@ -18,9 +18,10 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.own import trusting
 from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
-from ramsis.synthesis.checks import least_dual
+from ramsis.synthesis import analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
+from ramsis.verify import Check, verify_policy
+from ramsis.verify.checks import least_dual
 from tests.policy.samples import put_longer_queue, put_model
 from tests.synthesis import samples
 

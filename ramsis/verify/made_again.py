@@ -21,7 +21,7 @@ rounds of the solver                             2, and a tenth
 from __future__ import annotations
 
 from ramsis.policy import CertificateRecord, Expectations, Spread
-from ramsis.synthesis.checks import Check, close
+from ramsis.verify.checks import Check, close
 
 __all__ = ["accuracy_check", "certificate_checks", "made_again_checks"]
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ramsis.policy import write
-from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.verify import verify_policy
 from tests.synthesis import samples
 
 

@@ -2,14 +2,14 @@
 
 The simulation in which it met the budget is made again: with the same seeds, which must give the
 same, and with others, whose interval must reach below the budget. What it promises rests on
-another simulation (:mod:`ramsis.synthesis.verify_replay`).
+another simulation (:mod:`ramsis.verify.replay`).
 """
 
 from __future__ import annotations
 
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close, interval_checks
 from ramsis.synthesis.simulated import simulated
+from ramsis.verify.checks import Check, close, interval_checks
 
 __all__ = ["budget_checks"]
 

@@ -4,7 +4,7 @@ Every figure that is named in ``replay.half_widths`` is derived twice.
 
 - The simulator measures again, with the seeds that follow from the table and its load. The file
   must state just that, half-widths included; a number that was changed shows up here.
-- A simulator of its own (:mod:`ramsis.synthesis.player`) reads the file's table by itself and
+- A simulator of its own (:mod:`ramsis.verify.simulator`) reads the file's table by itself and
   plays it on other arrivals. Both have an error; they may differ by twice the sum of the halves of
   their 95 % intervals. Quantiles of whole numbers may differ by the next one.
 """
@@ -19,10 +19,10 @@ import numpy as np
 from ramsis.arrivals import Arrivals
 from ramsis.policy import Expectations, Policy
 from ramsis.sim.result import Estimate
-from ramsis.synthesis.checks import Check, close
-from ramsis.synthesis.player import Chance, figures
 from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
 from ramsis.synthesis.simulated import SETTLES, measured
+from ramsis.verify.checks import Check, close
+from ramsis.verify.simulator import Chance, figures
 
 __all__ = ["figure_of", "not_measured_checks", "played", "replay_checks"]
 

@@ -1,6 +1,6 @@
 """Numbers changed in files of every kind, at random: verification finds each.
 
-``python -m tests.synthesis.mutations --count 1000`` tries many more.
+``python -m tests.verify.mutations --count 1000`` tries many more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.synthesis.mutations import FILES, SETS, escaped
+from tests.verify.mutations import FILES, SETS, escaped
 
 SLOW = {"budget", "budget, central queue", "modulated", "central queue near capacity",
         "central queue, random service", "batch arrivals", "classes",

@@ -28,15 +28,15 @@ strictly are therefore the distributions, the models' shares and the utilisation
 in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
 or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
 to some per cent only. A policy within a budget of violations promises what was measured; see
-:mod:`ramsis.synthesis.verify_budget`. The rest of the certificate, and what a policy within a
+:mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a
 budget says of the model's policy, is held against what the solver makes of the file's problem
-again (:mod:`ramsis.synthesis.stated`); so is everything in overload.
+again (:mod:`ramsis.verify.made_again`); so is everything in overload.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,20 +45,26 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
+from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
-from ramsis.policy import Expectations, Policy, Spread
+from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
-from ramsis.synthesis.checks import Check, close, interval_checks, least_dual
-from ramsis.synthesis.recipes.worker_headroom import MadeAgain, headroom_claims, pure_problem
+from ramsis.synthesis.analyse import problem_of
+from ramsis.synthesis.headroom import Chosen
+from ramsis.synthesis.recipes.per_worker import certificate_of
+from ramsis.synthesis.recipes.worker_headroom import Tables, WorkerPlan, pure_grid, pure_problem
 from ramsis.synthesis.replayed import MANY_VIOLATIONS
 from ramsis.synthesis.service import bounded_by
-from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
-from ramsis.synthesis.verify_budget import budget_checks
-from ramsis.synthesis.verify_replay import not_measured_checks, replay_checks
+from ramsis.verify.budget import budget_checks
+from ramsis.verify.checks import Check, close, interval_checks, least_dual
+from ramsis.verify.headroom import headroom_checks
+from ramsis.verify.made_again import accuracy_check, certificate_checks, made_again_checks
+from ramsis.verify.replay import not_measured_checks, replay_checks
 from ramsis.worker.actions import LateRule
 from ramsis.worker.modes import is_modulated
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution
 
 if TYPE_CHECKING:
     from ramsis.worker.explicit import ExplicitWorkerMDP
@@ -72,20 +78,34 @@ _FINER = 200
 _BELOW_ANALYSIS = 1e-3  # effective accuracy that a simulation may have less
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 def worker_claims(
-    policy: Policy, problem: WorkerProblem, tolerance: float, own_arrivals: str | None,
-    again: MadeAgain,
+    policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Every claim of a policy's file, checked against its problem.
+    """Every claim of a policy's file, checked against the problem that it holds.
 
     Parameters
     ----------
-    again : MadeAgain
-        What the solver that the file names makes of the problem.
+    where : str
+        Names the file in messages.
+    tolerance : float
+        Largest difference between a stated and a derived figure, > 0.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+
+    Raises
+    ------
+    InputFileError
+        The file's parts do not make a problem, or it names no solver.
     """
-    made, certificate, remade = again
+    problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
+    if policy.certificate.solver not in SOLVERS:
+        raise InputFileError(describe(
+            "unknown solver", where=f"{where}: certificate.solver",
+            value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
+    made, certificate, remade = _made_again(policy, problem, own_arrivals)
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
@@ -100,7 +120,7 @@ def worker_claims(
         return (table, _overflow_check(policy, problem),
                 *budget_checks(policy, own_arrivals), *replay_checks(policy, own_arrivals),
                 *bounds,
-                *headroom_claims(policy, problem, None, remade, tolerance),
+                *_headroom_checks(policy, problem, None, remade, tolerance),
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
     derive = _modulated if is_modulated(problem.arrivals) else _memoryless
@@ -123,11 +143,93 @@ def worker_claims(
         *(() if collapses else not_measured_checks(policy, own_arrivals)),
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
         close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
-        *headroom_claims(policy, problem, _table(problem, policy), remade, tolerance),
+        *_headroom_checks(policy, problem, _table(problem, policy), remade, tolerance),
         *proofs,
         *bounds,
         *again_checks,
     )
+
+
+class Remade(NamedTuple):
+    """What a file's table was chosen among, made again.
+
+    Attributes
+    ----------
+    tables : Tables
+        At the true times.
+    pure : WorkerSolution
+    chosen : Chosen of WorkerPlan
+    """
+
+    tables: Tables
+    pure: WorkerSolution
+    chosen: Chosen[WorkerPlan]
+
+
+class MadeAgain(NamedTuple):
+    """What a solver makes of a file's problem again.
+
+    Attributes
+    ----------
+    analysis : WorkerAnalysis
+        Of the file's policy, by the model.
+    certificate : CertificateRecord
+    headroom : Remade or None
+        None where the file says nothing of headroom.
+    """
+
+    analysis: WorkerAnalysis
+    certificate: CertificateRecord
+    headroom: Remade | None
+
+
+def _made_again(
+    policy: Policy, problem: WorkerProblem, own_arrivals: str | None
+) -> MadeAgain:
+    """What the solver that a file names makes of the file's problem again."""
+    solver: Any = policy.certificate.solver
+    pure = pure_problem(problem)
+    worker = WorkerModel(pure)
+    try:
+        solution = worker.solve(solver)
+    except InvalidValueError as error:
+        raise InputFileError(str(error)) from error
+    analysis, remade = analyse_worker(
+        pure, solution.policy, solution.frequency, solution.excess), None
+    gain = solution.gain
+    if policy.headroom is not None:
+        tables = Tables(worker, solver, pure_grid(problem), policy, own_arrivals)
+        chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
+        analysis = tables.analysis(chosen.plan, 1.0)
+        gain, remade = analysis.gain, Remade(tables, solution, chosen)
+    return MadeAgain(
+        analysis, certificate_of(solution, gain), remade)
+
+
+def _headroom_checks(
+    policy: Policy, problem: WorkerProblem, table: IntArray | None, remade: Remade | None,
+    tolerance: float,
+) -> tuple[Check, ...]:
+    """What a policy's file says of its headroom, worked out again.
+
+    Parameters
+    ----------
+    problem : WorkerProblem
+        Of the file.
+    table : ndarray of int, shape (N, D+1), or None
+        Its table in the problem's terms; None where it was changed after planning, for a budget.
+    remade : Remade or None
+        None where the file says nothing.
+    """
+    stated = policy.headroom
+    if stated is None or remade is None:
+        return ()
+    (plan, record), tables, pure = remade.chosen, remade.tables, remade.pure
+    if table is not None:
+        plan = WorkerPlan(table, stated.factor, problem.slack_ms)
+    optimum = WorkerPlan(pure.policy, 1.0, tables.true.problem.slack_ms)
+    played = {slower: tables.figures(plan, slower) for slower in (1.0, stated.slower)}
+    return headroom_checks(stated, record, played, tables.figures(optimum, 1.0), tolerance)
 
 
 def _measured_checks(

@@ -2,9 +2,9 @@
 
 The table and its certificate are derived by solving the file's problem again, which must give the
 same. What the table comes to is measured, again and by a simulator that shares nothing with the
-first (:mod:`ramsis.synthesis.verify_replay`). The upper bound is derived without a linear
-program. A budget of violations: :mod:`ramsis.synthesis.verify_budget`.
-Tolerances of the certificate: :mod:`ramsis.synthesis.stated`.
+first (:mod:`ramsis.verify.replay`). The upper bound is derived without a linear
+program. A budget of violations: :mod:`ramsis.verify.budget`.
+Tolerances of the certificate: :mod:`ramsis.verify.made_again`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from numpy.typing import NDArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close, interval_checks, least_dual_of_classes
-from ramsis.synthesis.recipes.central_headroom import headroom_claims, plans_of
+from ramsis.policy.records import HeadroomRecord
+from ramsis.synthesis.analyse import problem_of
+from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
-from ramsis.synthesis.stated import certificate_checks, made_again_checks
-from ramsis.synthesis.verify_budget import budget_checks
-from ramsis.synthesis.verify_replay import not_measured_checks, replay_checks
+from ramsis.verify.budget import budget_checks
+from ramsis.verify.checks import Check, close, interval_checks, least_dual_of_classes
+from ramsis.verify.headroom import headroom_checks
+from ramsis.verify.made_again import certificate_checks, made_again_checks
+from ramsis.verify.replay import not_measured_checks, replay_checks
 
 if TYPE_CHECKING:
     from ramsis.central.problem import CentralProblem
+    from ramsis.central.solve import CentralSolution
 
 __all__ = ["central_claims"]
 
@@ -36,9 +40,25 @@ _ROUNDING = 1e-6
 
 
 def central_claims(
-    policy: Policy, problem: CentralProblem, tolerance: float
+    policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Every claim of a policy's file, checked against its problem."""
+    """Every claim of a policy's file, checked against the problem that it holds.
+
+    Parameters
+    ----------
+    where : str
+        Names the file in messages.
+    tolerance : float
+        Largest difference between a stated and a derived figure, > 0.
+    own_arrivals : str, optional
+        Not looked at: arrivals are Poisson.
+
+    Raises
+    ------
+    InputFileError
+        The file's parts do not make a problem.
+    """
+    problem: CentralProblem = problem_of(policy, where)
     plans, solution = plans_of(problem, policy)
     found = plans.played(solution)
     derived, gain = promise_of(found), found.steady_state.gain
@@ -49,7 +69,7 @@ def central_claims(
         close("capacity (QPS)", policy.expectations.capacity_qps, derived.capacity_qps,
               _ROUNDING * (derived.capacity_qps or 1.0)),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
-        *headroom_claims(policy.headroom, plans,
+        *_headroom_checks(policy.headroom, plans,
                          solution if policy.budget is None else None, tolerance),
         *_bound_checks(policy, problem, tolerance),
         *(replay_checks(policy) if policy.replay is not None
@@ -65,6 +85,27 @@ def central_claims(
         *again,
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
     )
+
+
+def _headroom_checks(
+    stated: HeadroomRecord | None, plans: Plans, plan: CentralSolution | None, tolerance: float,
+) -> tuple[Check, ...]:
+    """What a policy's file says of its headroom, worked out again.
+
+    Parameters
+    ----------
+    plans : Plans
+        Behind the file.
+    plan : CentralSolution or None
+        For its factor on service times; None where the table was changed after planning, for a
+        budget.
+    """
+    if stated is None:
+        return ()
+    again, record = plans.most_robust(stated.allowed_loss)
+    plan = again if plan is None else plan
+    found = {slower: plans.figures(plan, slower) for slower in (1.0, stated.slower)}
+    return headroom_checks(stated, record, found, plans.figures(plans.solution(), 1.0), tolerance)
 
 
 def _bound_checks(

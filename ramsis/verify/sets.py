@@ -1,6 +1,6 @@
 """Checking what a policy set says of its levels.
 
-Each station's policy is checked by itself (:mod:`ramsis.synthesis.verify`). A set is read with all
+Each station's policy is checked by itself (:mod:`ramsis.verify.policy`). A set is read with all
 that its records owe each other first, so that a level of one station says what its policy does. Of
 a level with several stations remain the shares of the classes, the loads that come to the stations
 by these, the promise: the sums of what the stations promise, by their loads; whether one of them
@@ -20,9 +20,9 @@ from ramsis.bounds import fluid_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.policy import Level, Policy, PolicySet, rates_of, validate_set
 from ramsis.synthesis.certified import service_times_of
-from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.simulated import Simulated, simulated
 from ramsis.synthesis.type_load import QUERIES, RUNS, SEED
+from ramsis.verify.checks import Check, close
 
 __all__ = ["verify_levels"]
 

@@ -1,0 +1,47 @@
+"""From a policy file back to the problem that it solves, and to its behaviour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ramsis.policy import Policy
+from ramsis.synthesis.recipes import RECIPES, Analysis
+
+__all__ = ["analyse_policy", "problem_of"]
+
+
+def problem_of(
+    policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
+) -> Any:
+    """The decision problem that a policy file describes.
+
+    Parameters
+    ----------
+    where : str
+        Names the file in messages.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own. A module that only the file
+        names is not imported.
+
+    Raises
+    ------
+    InputFileError
+        Its parts do not make a problem, or its arrival process cannot be made from its name.
+    """
+    return RECIPES[policy.dispatch].problem_of(policy, where, own_arrivals=own_arrivals)
+
+
+def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
+    """The stationary behaviour of a policy file's table, distributions included.
+
+    Parameters
+    ----------
+    own_arrivals : str, optional
+        As of :func:`problem_of`.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`problem_of`; or, with a central queue, the table is not that of the model.
+    """
+    return RECIPES[policy.dispatch].analysis(policy, own_arrivals=own_arrivals)

@@ -1,0 +1,15 @@
+"""What files claim, derived again by paths that share nothing with what made the claim.
+
+A table is admissible; its gain follows by value iteration on explicit rows; its bound by the dual;
+its figures by a simulator of this room (:mod:`ramsis.verify.simulator`) with other arrivals.
+Nothing in ``synthesis`` and below imports this room.
+"""
+
+from ramsis.checks import check_arguments
+from ramsis.verify.checks import Check
+from ramsis.verify.policy import TOLERANCE, verify_policy
+from ramsis.verify.sets import verify_levels
+
+__all__ = ["TOLERANCE", "Check", "verify_levels", "verify_policy"]
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,46 @@
+"""Check what a file says of its headroom (:mod:`ramsis.synthesis.headroom`), worked out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ramsis.policy.records import HeadroomRecord
+from ramsis.synthesis.headroom import Played, loss_of
+from ramsis.verify.checks import Check, close
+
+__all__ = ["headroom_checks"]
+
+
+def headroom_checks(
+    stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, Played],
+    pure: Played, tolerance: float,
+) -> tuple[Check, ...]:
+    """What a file says of its headroom.
+
+    Parameters
+    ----------
+    derived : HeadroomRecord
+        For the same headroom, worked out again.
+    played : mapping of float to Played
+        What the file's table comes to by how much longer service takes: 1, and as stated.
+    pure : Played
+        Of the pure optimum.
+    """
+    loss, slower = loss_of(pure, played[1.0]), played[stated.slower]
+    return (
+        Check("headroom: loss within what is allowed", stated.allowed_loss, loss,
+              loss <= stated.allowed_loss + tolerance and stated.loss <= stated.allowed_loss),
+        Check("headroom: factor on service times", stated.factor, derived.factor,
+              stated.factor == derived.factor),
+        close("headroom: loss", stated.loss, loss, tolerance),
+        Check("headroom: how much longer service takes", stated.slower, derived.slower,
+              stated.slower == derived.slower),
+        close("headroom: effective accuracy then", stated.effective_accuracy,
+              slower.effective_accuracy, tolerance),
+        close("headroom: violation rate then", stated.violation_rate, slower.violation_rate,
+              tolerance),
+        close("headroom: effective accuracy then without", stated.effective_accuracy_without,
+              derived.effective_accuracy_without, tolerance),
+        close("headroom: violation rate then without", stated.violation_rate_without,
+              derived.violation_rate_without, tolerance),
+    )
