@@ -18,7 +18,7 @@ _PUBLIC = {
     "Policy": "ramsis.policy",
     "PolicySet": "ramsis.policy",
     "ProfileSet": "ramsis.profiles",
-    "RandomTimes": "ramsis.worker.service_distribution",
+    "RandomTimes": "ramsis.worker.problem.service_distribution",
     "SloClass": "ramsis.cluster",
     "SweepSpec": "ramsis.sweep",
     "SynthesisSettings": "ramsis.synthesis",

@@ -30,9 +30,9 @@ from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.kernels import V100, Launch
 from ramsis.sim.cluster import ClusterEngine, scheduler
-from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.structured import build_structured
+from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.structure import build_structured
 from tests.placement.samples import document, problem
 from tests.policy.samples import small_policy
 from tests.scenario.samples import scenario

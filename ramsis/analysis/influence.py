@@ -7,7 +7,8 @@ i being a batch size that is run on a model. Were a batch of group i to take l m
 
 late requests, and what follows would be worth w_i·h_l: π are the frequencies of the states per
 request, w_i = Σ_s π(s)·phase(s), and h_l is made of the relative values of the policy's chain
-where a late request counts 1 and every request costs v (:mod:`ramsis.worker.structured`). So
+where a late request counts 1 and every request costs v
+(:mod:`ramsis.worker.structure.structured`). So
 
     J_i(l) = late_i(l) + w_i·h_l
 
@@ -32,11 +33,11 @@ from numpy.typing import NDArray
 
 from ramsis.analysis.sampled import HARDLY, Effect, Evidence, evidence_of_effects
 from ramsis.profiles.sketch import hat_weights
-from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
-from ramsis.worker.modes import is_modulated
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.structured import StructuredMDP, build_structured
-from ramsis.worker.waiting_slack import waiting_by_slack
+from ramsis.worker.problem.modes import is_modulated
+from ramsis.worker.problem.waiting_slack import waiting_by_slack
+from ramsis.worker.structure import StructuredMDP, build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 
 __all__ = ["evidence_of"]
 
@@ -104,7 +105,7 @@ def _structure(
     """The structured form and the table in its terms."""
     if not is_modulated(problem.arrivals):
         return structured or build_structured(problem), policy
-    from ramsis.worker.modulated import build_modulated, repeat_modes
+    from ramsis.worker.structure.modulated import build_modulated, repeat_modes
 
     return structured or build_modulated(problem, problem.arrivals), repeat_modes(policy)
 

@@ -37,9 +37,9 @@ from ramsis.analysis.sampled import (
 )
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
-from ramsis.worker.actions import Outcome
 from ramsis.worker.problem import Objective, WorkerProblem
-from ramsis.worker.structured import StructuredMDP
+from ramsis.worker.problem.actions import Outcome
+from ramsis.worker.structure import StructuredMDP
 
 if TYPE_CHECKING:
     import pandas as pd

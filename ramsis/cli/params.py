@@ -251,7 +251,7 @@ def _limits(text: str, where: str) -> ByType[int]:
 
 
 def _grid(text: str, where: str) -> str:
-    from ramsis.worker.grid import parse_grid
+    from ramsis.worker.problem.grid import parse_grid
 
     parse_grid(text)
     return text
@@ -358,7 +358,7 @@ COSTS = Word("costs", _numbers)
 LIMITS = Word("limits", _limits)
 """``gpu=8``: :class:`ByType` of whole numbers >= 1."""
 GRID = Word("grid", _grid)
-"""``fixed:D`` or ``model``, as :func:`~ramsis.worker.grid.slack_grid` takes it."""
+"""``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
 SCHEME = Word("scheme", _scheme, _scheme_names)

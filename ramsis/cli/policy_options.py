@@ -17,8 +17,8 @@ from ramsis.cluster.preference import PREFERENCES
 from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
-from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.problem import Objective
+from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.solve import SOLVERS
 
 __all__ = ["by_option", "policy_options"]

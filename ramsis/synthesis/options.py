@@ -20,9 +20,9 @@ from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.policy.records import MOST_BURST
-from ramsis.worker.actions import Batching, LateRule
-from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import MAX_QUEUE, Objective
+from ramsis.worker.problem.actions import Batching, LateRule
+from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.solve import SOLVERS
 
 __all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "MOST_BURST", "PAPER", "VALUES",

@@ -61,9 +61,9 @@ from ramsis.verify.checks import Check, close, interval_checks, least_dual
 from ramsis.verify.headroom import headroom_checks
 from ramsis.verify.made_again import accuracy_check, certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
-from ramsis.worker.actions import LateRule
-from ramsis.worker.modes import is_modulated
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import LateRule
+from ramsis.worker.problem.modes import is_modulated
 from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution
 
 if TYPE_CHECKING:
@@ -315,9 +315,9 @@ def _modulated(
     problem: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
-    from ramsis.worker.explicit_modulated import build_modulated_chain
-    from ramsis.worker.modulated import build_modulated
-    from ramsis.worker.policy_iteration import solve_on_nodes
+    from ramsis.worker.explicit.modulated import build_modulated_chain
+    from ramsis.worker.solve.policy_iteration import solve_on_nodes
+    from ramsis.worker.structure.modulated import build_modulated
 
     assert isinstance(problem.arrivals, MarkovModulated)
     table = _table(problem, policy)

@@ -1,1 +1,5 @@
-"""The decision problem of a station of one worker, and its solvers."""
+"""The decision problem of a station of one worker, and its solvers, in four rooms.
+
+``problem`` says what is decided. ``structure`` and ``explicit`` write its transitions in two ways
+that know nothing of each other. ``solve`` stands above the three.
+"""

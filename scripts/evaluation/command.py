@@ -182,7 +182,7 @@ def _scheme(text: str) -> str:
 
 def _grids(text: str) -> tuple[str, ...]:
     """Slack grids, as they were written."""
-    from ramsis.worker.grid import parse_grid
+    from ramsis.worker.problem.grid import parse_grid
 
     parts = tuple(text.split(","))
     try:

@@ -20,10 +20,10 @@ from ramsis.analysis import analyse_worker
 from ramsis.arrivals import Poisson
 from ramsis.policy import Expectations
 from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
-from ramsis.worker.evaluation import state_frequency
-from ramsis.worker.policy_iteration import NodeSolution, solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.structured import StructuredMDP, build_structured
+from ramsis.worker.solve.policy_iteration import NodeSolution, solve_on_nodes
+from ramsis.worker.structure import StructuredMDP, build_structured
+from ramsis.worker.structure.evaluation import state_frequency
 
 SLO_MS = 150.0
 WORKERS = 60

@@ -13,7 +13,7 @@ from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve import WorkerSolution, solve_worker
-from ramsis.worker.variable_batching import build_variable
+from ramsis.worker.structure.variable_batching import build_variable
 from tests.bench.cases import LOADS_QPS, MAX_QUEUE, SLO_MS, WORKERS, along_the_front
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated

@@ -148,8 +148,8 @@ def test_leaving_the_process_passes_the_exit_code_on(monkeypatch: pytest.MonkeyP
 def test_not_converging_exits_with_5(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.worker import policy_iteration
-    from ramsis.worker import solve as worker
+    from ramsis.worker.solve import policy_iteration
+    from ramsis.worker.solve import worker_model as worker
 
     solve = policy_iteration.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes",

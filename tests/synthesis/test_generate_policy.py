@@ -21,10 +21,10 @@ from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.simulated import simulated
-from ramsis.worker import solve as worker
-from ramsis.worker.grid import MAX_DIVISIONS
 from ramsis.worker.problem import MAX_QUEUE
+from ramsis.worker.problem.grid import MAX_DIVISIONS
 from ramsis.worker.solve import SOLVERS
+from ramsis.worker.solve import worker_model as worker
 from tests.policy.samples import tables
 from tests.synthesis import samples
 
@@ -224,7 +224,7 @@ def test_a_problem_that_would_fill_the_memory_is_refused(
 def test_a_solver_that_does_not_settle_is_an_error(
     tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.worker import policy_iteration
+    from ramsis.worker.solve import policy_iteration
 
     solve = policy_iteration.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes",

@@ -7,12 +7,12 @@ import pytest
 
 from ramsis.arrivals import ArrivalProcess, NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
-from ramsis.worker.batch_arrivals import (
+from ramsis.worker.problem.batch_arrivals import (
     arrivals_behind_own,
     batch_size_distribution,
     busy_period_start,
 )
-from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.problem.round_robin_phase import phase_distribution
 from tests.arrivals.processes import Pairs, Wrapped
 from tests.worker.problems import small_problem
 

@@ -135,6 +135,6 @@ def test_a_request_waits_a_full_round_of_the_workers() -> None:
 def test_a_problem_too_large_to_be_written_out_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ramsis.worker.explicit.MAX_CELLS", 100)
+    monkeypatch.setattr("ramsis.worker.explicit.rows.MAX_CELLS", 100)
     with pytest.raises(InvalidValueError, match="too large to be written out"):
         build_explicit(small_problem())

@@ -10,10 +10,10 @@ from scipy.stats import nbinom
 
 from ramsis.arrivals import NegativeBinomial
 from ramsis.profiles import LatencyTable
-from ramsis.worker.batch_arrivals import busy_period_start
-from ramsis.worker.first_passage import first_passage, first_passages
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.slack_nodes import exact_nodes, quadrature_nodes
+from ramsis.worker.problem.batch_arrivals import busy_period_start
+from ramsis.worker.structure.first_passage import first_passage, first_passages
+from ramsis.worker.structure.slack_nodes import exact_nodes, quadrature_nodes
 from tests.arrivals.processes import Wrapped
 from tests.reference.four_intervals import poisson
 from tests.worker.problems import small_problem, worker_problems

@@ -7,11 +7,11 @@ import pytest
 
 from ramsis.arrivals import MarkovModulated
 from ramsis.errors import InvalidValueError
-from ramsis.worker.evaluation import evaluate_on_nodes
-from ramsis.worker.hidden_mode import solve_hidden
-from ramsis.worker.modulated import build_modulated, repeat_modes
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
+from ramsis.worker.solve.hidden_mode import solve_hidden
+from ramsis.worker.structure.evaluation import evaluate_on_nodes
+from ramsis.worker.structure.modulated import build_modulated, repeat_modes
 from tests.worker.problems import random_policy, small_problem
 
 PROBLEMS = [

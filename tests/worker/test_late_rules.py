@@ -15,15 +15,15 @@ from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.stationary import stationary_distribution
-from ramsis.worker.actions import DROP, LateRule
-from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.problem.actions import DROP, LateRule
+from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.waiting_slack import second_slack_distribution, waiting_by_slack
 from ramsis.worker.solve import solve_worker
-from ramsis.worker.structured import build_structured
-from ramsis.worker.waiting_slack import second_slack_distribution, waiting_by_slack
+from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 from tests.worker.problems import random_policy, small_problem, worker_problems
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from ramsis.arrivals import MarkovModulated, NegativeBinomial, Poisson
 from ramsis.mdp.stationary import stationary_distribution
-from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.explicit_modulated import build_modulated_chain
-from ramsis.worker.modulated import build_modulated, repeat_modes, table_frequency
+from ramsis.worker.explicit.modulated import build_modulated_chain
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.structured import build_structured
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
+from ramsis.worker.structure.modulated import build_modulated, repeat_modes, table_frequency
 from tests.worker.problems import random_policy, small_problem
 
 

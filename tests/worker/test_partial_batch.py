@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.arrivals import Poisson
-from ramsis.worker.likely_states import likely_states
-from ramsis.worker.partial_batch import (
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.partial_batch import (
     PartialBatches,
     PartialBatchTransitions,
     bin_middles,
     partial_batch_transitions,
 )
-from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.structure.likely_states import likely_states
 from tests.reference.four_intervals import fold
 from tests.reference.partial_batch import partial_row, sample
 from tests.worker.problems import small_problem, worker_problems

@@ -21,11 +21,11 @@ from ramsis.mdp.result import Status
 from ramsis.mdp.toolbox import solve_with_pymdptoolbox
 from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
-from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.policy_iteration import NodeSolution, solve_on_nodes
 from ramsis.worker.problem import Objective, WorkerProblem
-from ramsis.worker.structured import build_structured
+from ramsis.worker.solve.policy_iteration import NodeSolution, solve_on_nodes
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 from tests.arrivals.processes import Wrapped
 from tests.reference.monte_carlo import Chain, estimate
 from tests.worker.problems import linear, random_policy, small_problem, worker_problems

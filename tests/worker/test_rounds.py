@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ramsis.worker.evaluation import evaluate_on_nodes
-from ramsis.worker.policy_iteration import improve_until_stable, solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.rounds import first_rounds
-from ramsis.worker.structured import build_structured
+from ramsis.worker.solve.policy_iteration import improve_until_stable, solve_on_nodes
+from ramsis.worker.solve.rounds import first_rounds
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes
 from tests.worker.problems import small_problem, worker_problems
 
 

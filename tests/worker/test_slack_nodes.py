@@ -11,7 +11,7 @@ from scipy.special import gammainc
 
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.slack_nodes import (
+from ramsis.worker.structure.slack_nodes import (
     CELLS_PER_SLO,
     NodeSet,
     continuation_weights,

@@ -13,7 +13,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.structured import StructuredMDP, build_structured
+from ramsis.worker.structure import StructuredMDP, build_structured
 from tests.arrivals.processes import Pairs
 from tests.worker.problems import random_policy, small_problem, worker_problems
 

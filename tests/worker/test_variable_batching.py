@@ -14,23 +14,23 @@ from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
-from ramsis.worker.actions import Batching, LateRule
-from ramsis.worker.evaluation import evaluate_on_nodes
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.partial_batch import (
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import Batching, LateRule
+from ramsis.worker.problem.partial_batch import (
     SERVICE_POINTS,
     bin_middles,
     service_points,
     waiting_in_partial_batch,
 )
-from ramsis.worker.policy_iteration import solve_on_nodes
-from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.round_robin_phase import phase_distribution
-from ramsis.worker.service_distribution import RandomTimes
+from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
-from ramsis.worker.structured import build_structured
-from ramsis.worker.variable_batching import build_variable
-from ramsis.worker.variable_policy_iteration import evaluate_variable, solve_variable
+from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.solve.variable_policy_iteration import evaluate_variable, solve_variable
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.evaluation import evaluate_on_nodes
+from ramsis.worker.structure.variable_batching import build_variable
 from tests.reference.partial_batch import at_least
 from tests.worker.problems import TWO_MODELS, linear, small_problem, worker_problems
 
@@ -204,8 +204,8 @@ def test_a_solver_that_knows_no_parts_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "said"),
-    [("ramsis.worker.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
-     ("ramsis.worker.variable_batching.MAX_LIKELY", "likely states")],
+    [("ramsis.worker.problem.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
+     ("ramsis.worker.structure.variable_batching.MAX_LIKELY", "likely states")],
 )
 def test_problems_that_would_fill_the_memory_are_refused(
     limit: str, said: str, monkeypatch: pytest.MonkeyPatch

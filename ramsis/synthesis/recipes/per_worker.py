@@ -39,10 +39,10 @@ from ramsis.synthesis.service import (
     without_overhead,
 )
 from ramsis.synthesis.settings import SynthesisSettings
-from ramsis.worker.actions import LateRule
-from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.service_distribution import RandomTimes
+from ramsis.worker.problem.actions import LateRule
+from ramsis.worker.problem.grid import DEFAULT_GRID
+from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue", "certificate_of"]

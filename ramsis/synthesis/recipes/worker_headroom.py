@@ -12,9 +12,9 @@ from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.headroom import Chosen, Played, most_robust, replayed_at
-from ramsis.worker.actions import LateRule
-from ramsis.worker.grid import fixed_grid
 from ramsis.worker.problem import Objective, WorkerProblem
+from ramsis.worker.problem.actions import LateRule
+from ramsis.worker.problem.grid import fixed_grid
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
 __all__ = ["Tables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]

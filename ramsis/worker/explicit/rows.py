@@ -1,0 +1,353 @@
+"""The worker's problem with every transition written out: for checks and for other solvers.
+
+Let a service take l ms from state (n, j), and let r central arrivals remain until the worker's
+next request. The next state (n', j') is reached when that request falls in the part (s, e] of the
+service after which its slack lies in bin j' (EuroSys '24, Eq. 2-3, read as below):
+
+    P(n', j' | r) = Σ_a Σ_d Σ_k PF(a, s)·PF(d, e − s)·PF(k, l − e)
+                    over a < r <= a + d,  n' = 1 + ⌊(a + d + k − r)/K⌋.
+
+Fewer than r arrivals in l lead to the empty state; with batch arrivals, straight to the state
+(n', SLO) with which the busy period starts (:mod:`ramsis.worker.problem.batch_arrivals`). Bin 0
+takes all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the
+slack nodes of the structured form, so that the two can be compared.
+
+The full state is charged N + 1 requests; what it holds beyond them is charged to the decision that
+led there. So are, under the late rule ``drop``, the requests that are overdue when the service
+ends, and are dropped before anything else is decided. A service of l > SLO leads to where one of
+the SLO does, from a phase r' that all arrivals in its first l − SLO have passed:
+
+    P(· | l, r) = Σ_a PF(a, l − SLO)·P(· | SLO, r'),  r' = r − a + ⌊(a + K − r)/K⌋·K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+from scipy.special import betainc
+
+from ramsis.arrivals import is_orderly
+from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.checks import check_arguments
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.sparse import SparseMDP
+from ramsis.worker.explicit._kernels import four_intervals
+from ramsis.worker.explicit.arrivals import at_least, phase_moved
+from ramsis.worker.explicit.partial_batch import PartialRows
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import Action, LateRule
+from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.waiting_slack import second_slack_distribution
+
+__all__ = ["MAX_CELLS", "ExplicitWorkerMDP", "build_explicit"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MAX_CELLS = 5_000_000_000
+"""Most pairs × states of a problem that is written out in full; about 1 in 100 is not zero."""
+_NEGLIGIBLE = 1e-17
+
+
+@dataclass(frozen=True, eq=False)
+class ExplicitWorkerMDP:
+    """A worker problem as a sparse MDP.
+
+    State 0 is the empty one, state 1 + (n−1)·(D+1) + j is (n, j), the last one is the full
+    state. An action's label is its entry in a policy's table; the empty state's only action
+    has label 0 and costs nothing.
+
+    Attributes
+    ----------
+    problem : WorkerProblem
+    mdp : SparseMDP
+    excess : ndarray, shape (L,)
+        E[(n' − N − 1)⁺] of each pair: requests of the full state beyond N + 1.
+    overdue : csr_array, shape (L, N+1)
+        Expected number of overdue requests dropped with n = 1 … N queued, and with more, at the
+        end of the service of each pair.
+    """
+
+    problem: WorkerProblem
+    mdp: SparseMDP
+    excess: FloatArray
+    overdue: csr_array[np.float64]
+
+    def index(self, queued: int, slack_bin: int) -> int:
+        """State of n = ``queued`` >= 1 at bin j; n > N is the full state."""
+        if queued > self.problem.max_queue:
+            return self.mdp.n_states - 1
+        return 1 + (queued - 1) * (self.problem.bins + 1) + slack_bin
+
+    def labels(self, policy: IntArray) -> IntArray:
+        """Action labels of all states for a table of shape (N, D+1)."""
+        full = self.problem.actions.by_queue[-1][0].code
+        return np.concatenate([[0], np.asarray(policy).ravel(), [full]])
+
+    def table(self, labels: IntArray) -> IntArray:
+        """The table of shape (N, D+1) of action labels of all states."""
+        return np.asarray(labels)[1:-1].reshape(self.problem.max_queue, -1)
+
+    def by_queue_and_bin(self, state_values: FloatArray) -> FloatArray:
+        """Values of states as an array (N+1, D+1), the full state at the start of the last row."""
+        rows = np.zeros((self.problem.max_queue + 1, self.problem.bins + 1))
+        rows[:-1] = np.asarray(state_values)[1:-1].reshape(self.problem.max_queue, -1)
+        rows[-1, 0] = state_values[-1]
+        return rows
+
+    def visits(self, law: FloatArray, pairs: IntArray) -> FloatArray:
+        """How often each state is met, (N+1, D+1), drops of overdue requests included.
+
+        Parameters
+        ----------
+        law : ndarray, shape (S,)
+            Stationary distribution of a policy.
+        pairs : ndarray of int, shape (S,)
+            The policy's pairs.
+        """
+        found = self.by_queue_and_bin(law)
+        found[:, 0] += np.asarray(law @ self.overdue[pairs])
+        return found
+
+
+def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
+    """Write out every transition of a worker's problem.
+
+    Rows of some dozen to some hundred entries for states × admissible actions: 4 MB for nine
+    models at N = 32, D = 100 and 60 workers, in about a second.
+
+    Raises
+    ------
+    InvalidValueError
+        When the problem is too large for that (:data:`MAX_CELLS`).
+    """
+    _check_size(problem)
+    transitions = _Transitions(problem)
+    columns, full = problem.bins + 1, problem.max_queue
+    pairs = [
+        (n, action, np.arange(columns)[action.bins] if n < full else np.array([0]))
+        for n, actions in enumerate(problem.actions.by_queue) for action in actions
+    ]
+    found = [transitions.of(n, action, bins) for n, action, bins in pairs]
+    empty = csr_array(([1.0], ([0], [1 + problem.bins])),
+                      shape=(1, found[0].transition.shape[1]))
+    state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
+    action = np.concatenate([[0], *(np.full(len(bins), one.code) for _, one, bins in pairs)])
+    reward = np.concatenate(
+        [[0.0], *(problem.reward(one)[: len(bins)] for _, one, bins in pairs)])
+    cost = np.concatenate(
+        [[0.0], *(np.full(len(bins), problem.cost(one.batch)) for _, one, bins in pairs)])
+    excess = np.concatenate([[0.0], *(after.excess for after in found)])
+    overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
+                                *(after.overdue for after in found)], format="csr"))
+    charged = np.asarray(overdue.sum(axis=1)) + (excess if problem.charges_excess else 0.0)
+    order = np.lexsort((action, state))
+    mdp = SparseMDP(
+        state=state[order],
+        action=action[order],
+        transition=csr_array(
+            vstack([empty, *(after.transition for after in found)], format="csr"))[order],
+        reward=(reward - problem.violation_price * charged)[order],
+        cost=(cost + charged)[order],
+    )
+    return ExplicitWorkerMDP(problem, mdp, excess[order], overdue[order])
+
+
+def _check_size(problem: WorkerProblem) -> None:
+    """Refuse what would take hours and fill the memory."""
+    columns = problem.bins + 1
+    pairs = sum(action.stop_bin - action.first_bin for action in problem.actions.listed)
+    states = 2 + problem.max_queue * columns
+    if pairs * states > MAX_CELLS:
+        raise InvalidValueError(
+            describe("the problem is too large to be written out in full", where="worker problem",
+                     value=f"{pairs} state-action pairs, {states} states",
+                     allowed=f"pairs times states up to {MAX_CELLS:.0e}")
+        )
+
+
+class _After(NamedTuple):
+    """What follows an action from some states, or a service from each r.
+
+    Attributes
+    ----------
+    transition : csr_array or ndarray, shape (rows, S)
+        P(next state).
+    excess : ndarray, shape (rows,)
+    overdue : csr_array or ndarray, shape (rows, N+1)
+    """
+
+    transition: Any
+    excess: FloatArray
+    overdue: Any
+
+
+class _Transitions:
+    """Makes the transitions of a problem's actions."""
+
+    def __init__(self, problem: WorkerProblem) -> None:
+        self.problem = problem
+        self.phase = phase_distribution(problem)
+        self.starts = busy_period_start(problem)
+        self.services = _ServiceTransitions(problem, self.starts)
+        self.partial = (PartialRows(problem, self.phase)
+                        if problem.batching.partial else None)
+
+    def of(self, n: int, action: Action, bins: IntArray) -> _After:
+        """What follows an action with n + 1 queued at each of some bins."""
+        none = csr_array((len(bins), self.problem.max_queue + 1))
+        if self.partial is not None and action.batch <= n and not action.drops:
+            return _After(*self.partial.of(n, bins, action), none)
+        if action.drops:
+            probability, excess = self._drop(n, bins)
+        else:
+            after, phase = self.services.of(action.service), self.phase[n, bins]
+            probability, excess = phase @ after.transition, phase @ after.excess
+            none = csr_array(phase @ after.overdue)
+        probability[probability < _NEGLIGIBLE] = 0.0
+        return _After(csr_array(probability), excess, none)
+
+    def _drop(self, n: int, bins: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The same when the head of n + 1 requests is dropped."""
+        problem, columns = self.problem, self.problem.bins + 1
+        probability = np.zeros((len(bins), 2 + problem.max_queue * columns))
+        if n == 0:
+            after = self.phase[0, bins] @ self.starts.distribution
+            _add_starts(probability, self.starts, after.T, problem)
+            if len(self.starts.queued) == 1:
+                probability[:, 0], probability[:, columns] = 1.0, 0.0
+            return probability, after @ np.maximum(
+                self.starts.queued - problem.max_queue - 1.0, 0.0)
+        own = probability[:, 1 + (n - 1) * columns : 1 + n * columns]
+        if is_orderly(problem.arrivals):
+            self._second_slack(n, bins, own)
+        else:
+            own[:] = second_slack_distribution(problem, n + 1)[n, bins]
+        return probability, np.zeros(len(bins))
+
+    def _second_slack(self, n: int, bins: IntArray, probability: FloatArray) -> None:
+        """Write P(slack bin of the second of n + 1 requests), for orderly arrivals.
+
+        Given k central arrivals in T_A, the K-th of them falls at a share of T_A with the
+        distribution Beta(K, k − K + 1).
+        """
+        problem, workers = self.problem, self.problem.workers
+        k = n * workers + np.arange(workers)
+        for own, j in zip(probability, bins.tolist(), strict=True):
+            waited = problem.slo_ms - problem.slack_ms[j]
+            if waited == 0.0:
+                own[j] = 1.0
+                continue
+            weight = self.phase[n, j, ::-1]  # of k, as r = K − (k mod K)
+            some = weight > _NEGLIGIBLE
+            share = (problem.slack_ms[j:] - problem.slack_ms[j]) / waited
+            upto = betainc(workers, k[some, None] - workers + 1.0, np.minimum(share, 1.0))
+            own[j:-1] = np.diff(weight[some] @ upto)
+
+
+def _add_starts(
+    probability: FloatArray, starts: BusyPeriodStart, each: FloatArray, problem: WorkerProblem
+) -> None:
+    """Add the probability of each busy-period start, (L, rows), to the state that it leads to."""
+    for queued, chance in zip(starts.queued.tolist(), each, strict=True):
+        column = -1 if queued > problem.max_queue else queued * (problem.bins + 1)
+        probability[:, column] += chance
+
+
+class _ServiceTransitions:
+    """Transitions given r of the problem's services, each latency worked out once."""
+
+    def __init__(self, problem: WorkerProblem, starts: BusyPeriodStart) -> None:
+        self.problem, self.starts = problem, starts
+        self.after = _counts_after(problem)
+        self.known: dict[float, _After] = {}
+
+    def of(self, service: int) -> _After:
+        """What follows a service, for each r; dense."""
+        total: list[Any] | None = None
+        latencies = self.problem.services.latency_ms
+        for index, weight in self.problem.services.terms(service):
+            after = self._at(float(latencies[index]))
+            parts = [weight * part for part in after]
+            total = parts if total is None else [a + b for a, b in zip(total, parts, strict=True)]
+        assert total is not None
+        return _After(total[0].toarray(), *total[1:])
+
+    def _at(self, latency_ms: float) -> _After:
+        if latency_ms not in self.known:
+            problem = self.problem
+            if problem.late is LateRule.DROP and latency_ms > problem.slo_ms:
+                self.known[latency_ms] = self._beyond_slo(latency_ms)
+            else:
+                probability, excess = self._of_latency(latency_ms)
+                none = np.zeros((problem.workers, problem.max_queue + 1))
+                self.known[latency_ms] = _After(csr_array(probability), excess, none)
+        return self.known[latency_ms]
+
+    def _beyond_slo(self, latency_ms: float) -> _After:
+        """What follows a service that is longer than the SLO."""
+        problem, workers, slo = self.problem, self.problem.workers, self.problem.slo_ms
+        at_slo = self._at(slo)
+        arrived = np.arange(counts_support(problem.arrivals, latency_ms - slo) + 1)
+        moved = phase_moved(
+            np.exp(problem.arrivals.log_pf(arrived, np.array([latency_ms - slo]))), workers)
+        lost = self._at_least(latency_ms) - moved @ self._at_least(slo)
+        return _After(csr_array(moved @ at_slo.transition), moved @ at_slo.excess,
+                      np.maximum(lost, 0.0))
+
+    def _at_least(self, duration_ms: float) -> FloatArray:
+        """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (K, N+1)."""
+        problem = self.problem
+        size = counts_support(problem.arrivals, duration_ms)
+        upto = counts_cdf(problem.arrivals, np.array([duration_ms]), size)[0]
+        return at_least(upto[:size], problem.workers, problem.max_queue)
+
+    def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """P(next state | r), (K, S), and the excess, (K,), for one latency."""
+        problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
+        by_bin, excess = self._first_passages(latency_ms)
+        probability = np.empty((workers, 2 + problem.max_queue * (problem.bins + 1)))
+        before = np.exp(arrivals.log_pf(np.arange(workers), np.array([latency_ms])))
+        idle = self.starts.after(before)
+        probability[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
+        probability[:, -1] = by_bin[:, :, -1].sum(axis=0)
+        probability[:, 0] = idle[0] if len(idle) == 1 else 0.0
+        if len(idle) > 1:
+            _add_starts(probability, self.starts, idle, problem)
+            for queued, chance in zip(self.starts.queued.tolist(), idle, strict=True):
+                excess += max(0, queued - problem.max_queue - 1) * chance
+        return probability, excess
+
+    def _first_passages(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """P(first passage in bin j, n' at the end | r), (D+1, K, N+1), and the excess, (K,)."""
+        problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
+        by_bin = np.zeros((problem.bins + 1, workers, problem.max_queue + 1))
+        excess = np.zeros(workers)
+        for j in range(problem.bins):
+            end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
+            if end <= 0:
+                continue
+            start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
+            start = max(start, 0.0)
+            before = np.exp(arrivals.log_pf(np.arange(workers), np.array([start])))
+            size = counts_support(arrivals, end - start) + 1
+            within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
+            four_intervals(before, within, self.after[j], by_bin[j], excess)
+        return by_bin, excess
+
+
+def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
+    """P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
+    arrivals = problem.arrivals
+    rest = problem.slo_ms - problem.slack_ms[1:]
+    return [
+        counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
+        for j in range(problem.bins)
+    ]
+
+check_arguments(globals(), ["build_explicit"])

@@ -1,0 +1,284 @@
+"""Compiled loops over arrival counts: what one worker finds after a service."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import dot, njit
+
+__all__ = ["expected_worth", "partial_batch_rows", "poisson_phases", "steps_of_the_rest"]
+
+FloatArray = NDArray[np.float64]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _joint_below(
+    share: NDArray[np.float64],
+    used: tuple[int, int, int, int],
+    count: int,
+    order: int,
+    y: float,
+    below: float,
+    log_weight: float,
+    joint: NDArray[np.float64],
+) -> None:
+    """Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i, into ``joint``.
+
+    ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
+    logarithm of P(Bin(count, y) = order - 1), which may be too small for a number, and grow.
+    """
+    first, last, low, high = used
+    joint[low:high] = 0.0
+    step = y * np.exp(log_weight)
+    tiny = step < 1e-280
+    for p in range(last):
+        if p >= first:
+            for i in range(low, high):
+                joint[i] += share[p, i] * below
+        below += step
+        ratio = (count + p + 1.0) / (count + p + 2.0 - order) * (1.0 - y)
+        if not tiny:
+            step *= ratio
+        elif ratio > 0.0:
+            log_weight += np.log(ratio)
+            step = y * np.exp(log_weight)
+            tiny = step < 1e-280
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _split(
+    state: NDArray[np.float64],
+    new: NDArray[np.float64],
+    negligible: float,
+    share: NDArray[np.float64],
+    total: NDArray[np.float64],
+) -> tuple[int, int, int, int]:
+    """``state[p]·new[p, i]`` into ``share``, its sums over p into ``total``; where they count."""
+    phases, most = new.shape
+    first, last = 0, phases
+    while first < phases and state[first] <= negligible:
+        first += 1
+    while last > first + 1 and state[last - 1] <= negligible:
+        last -= 1
+    total[:] = 0.0
+    for p in range(first, last):
+        for i in range(most):
+            share[p, i] = state[p] * new[p, i]
+            total[i] += share[p, i]
+    low, high = 0, most
+    while total[low] <= negligible:
+        low += 1
+    while total[high - 1] <= negligible:
+        high -= 1
+    return first, last, low, high
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def partial_batch_rows(
+    weight: NDArray[np.float64],
+    new: NDArray[np.float64],
+    columns: NDArray[np.int64],
+    batches: NDArray[np.int64],
+    start: NDArray[np.int64],
+    edges: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    negligible: float,
+    size: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """The CSR arrays of :func:`ramsis.worker.problem.partial_batch.partial_batch_transitions`.
+
+    Parameters
+    ----------
+    weight : (N+1, D+1, K)
+        Distribution of the phase p in each state.
+    new : (L, K, I)
+        ``new[l, p, i]`` = P(i new requests in service l | phase p).
+    columns : (N+1, D+1)
+        Column of the state (n', j'); the last row stands for all n' > N.
+    batches : (P, 5)
+        n, j, b, the index of the latency, and the slack bin that the first edge ends.
+    start : (P+1,)
+        Where the edges of each begin; its bins are one more than these.
+    edges : three arrays (E,)
+        For each edge y, below and log_weight as in ``_joint_below``.
+    negligible : float
+        Entries up to this are left out, and the rows scaled to make up for them.
+    size : int
+        At least the number of entries.
+
+    Returns
+    -------
+    indptr, indices, data, excess
+    """
+    y, below, log_weight = edges
+    workers, most = new.shape[1], new.shape[2]
+    top, pairs = columns.shape[0] - 1, len(batches)
+    indptr = np.zeros(pairs + 1, dtype=np.int64)
+    indices, data = np.empty(size, dtype=np.int32), np.empty(size)
+    excess = np.zeros(pairs)
+    share = np.empty((workers, most))
+    total, joint, before = np.empty(most), np.empty(most), np.empty(most)
+    filled = 0
+    for pair in range(pairs):
+        queued, slack_bin, batch, service, first_bin = batches[pair]
+        used = _split(weight[queued - 1, slack_bin], new[service], negligible, share, total)
+        before[:] = 0.0
+        kept = 0.0
+        bins = start[pair + 1] - start[pair]
+        for e in range(bins + 1):
+            if e < bins:
+                at = start[pair] + e
+                _joint_below(share, used, (queued - 1) * workers, batch * workers,
+                             y[at], below[at], log_weight[at], joint)
+            else:
+                joint[:] = total
+            for i in range(used[2], used[3]):
+                mass = joint[i] - before[i]
+                before[i] = joint[i]
+                if mass > negligible:
+                    left = queued - batch + i
+                    excess[pair] += mass * max(left - top - 1, 0)
+                    indices[filled] = columns[min(left - 1, top), first_bin + e]
+                    data[filled] = mass
+                    kept += mass
+                    filled += 1
+        data[indptr[pair] : filled] /= kept
+        indptr[pair + 1] = filled
+    return indptr, indices[:filled].copy(), data[:filled].copy(), excess
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
+    """Distribution of the phase in each state, (N+1, D+1, K), by the counts' relative weights.
+
+    See :mod:`ramsis.worker.problem.round_robin_phase`; ``mean`` are the arrivals expected since
+    the head came, (D+1,).
+    """
+    lengths, bins, workers = phase.shape
+    for n in range(lengths):
+        for j in range(bins):
+            row, first = phase[n, j], n * workers
+            if mean[j] <= 0.0:
+                row[:] = 0.0
+                row[workers - 1] = 1.0
+                continue
+            peak = min(max(int(mean[j]) - first, 0), workers - 1)
+            row[workers - 1 - peak] = 1.0
+            weight, total = 1.0, 1.0
+            for k in range(peak, 0, -1):
+                weight *= (first + k) / mean[j]
+                row[workers - k] = weight
+                total += weight
+            weight = 1.0
+            for k in range(peak + 1, workers):
+                weight *= mean[j] / (first + k)
+                row[workers - 1 - k] = weight
+                total += weight
+            scale = 1.0 / total
+            for r in range(workers):
+                row[r] *= scale
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def steps_of_the_rest(
+    fewer: FloatArray, certain: FloatArray, share: FloatArray, workers: int, rounding: float
+) -> None:
+    """Distributions over the bins from probabilities of more, in place; (n, D+1, D+1).
+
+    Row (n, j) holds 1 − P(bin < j') at j' >= j. A rest to 1 up to ``rounding`` is none, and it
+    does not fall. For n = 1 all is 0.
+
+    Parameters
+    ----------
+    certain : (n, D+1)
+        Number of arrivals that is taken for certain in a state, spread evenly; NaN where its row
+        is given.
+    share : (D+1, D+1)
+        Of them that come up to j'.
+    """
+    lengths, bins, _ = fewer.shape
+    for n in range(lengths):
+        for j in range(bins):
+            row = fewer[n, j]
+            row[:j] = 0.0
+            if n == 0:
+                row[j:] = 0.0
+                continue
+            count = certain[n, j]
+            if not np.isnan(count):
+                for at in range(j, bins):
+                    within = count >= workers and share[j, at] * count >= workers
+                    row[at] = 0.0 if within else 1.0
+            upto = max(1.0 - row[j], 0.0)
+            if upto < rounding:
+                upto = 0.0
+            own = upto
+            for at in range(j, bins - 1):
+                further = 1.0 - row[at + 1]
+                further = upto if further < rounding else max(further, upto)
+                row[at] = further - upto
+                upto = further
+            row[bins - 1] = 0.0
+            row[j] += own
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _window_probabilities(
+    probability: FloatArray, workers: int, sums: tuple[FloatArray, FloatArray], within: FloatArray
+) -> None:
+    """P(m − K < N <= m) into ``within``, (M,), from P(N = m).
+
+    Each from the sum on the side where its terms are small: differences of numbers near 1 lose all
+    digits.
+    """
+    below, above = sums
+    size, total = within.size, 0.0
+    for m in range(size):
+        total += probability[m]
+        below[m] = total
+    total = 0.0
+    for m in range(size - 1, -1, -1):
+        above[m] = total
+        total += probability[m]
+    for m in range(size):
+        if below[m] < 0.5:
+            within[m] = below[m] - below[m - workers] if m >= workers else below[m]
+        elif m >= workers:
+            within[m] = above[m - workers] - above[m]
+        else:
+            within[m] = below[size - 1] - above[m]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def expected_worth(
+    ends: tuple[int, int], early: FloatArray, row: NDArray[np.int64], probability: FloatArray,
+    possible: FloatArray, result: FloatArray,
+) -> None:
+    """Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', into ``result``.
+
+    Parameters
+    ----------
+    ends : (int, int)
+        First and last j', exclusive.
+    early : (T, B)
+        By time, for b = B − 1 … 0.
+    row : (D+1, D+1)
+        Of the time from j to j'.
+    probability : (D+1, at least N·K)
+        P(m arrivals in the time up to j').
+    possible : (N, D+1)
+        P(window of n) at j; 0 where it is taken for impossible.
+    result : (N, D+1, D+1)
+    """
+    counts, lengths, workers = early.shape[1], result.shape[0], probability.shape[1]
+    workers //= possible.shape[0]
+    size = lengths * workers
+    within = np.zeros(counts + size)  # P(window of n − b) at n·K + B − 1 − b
+    sums = np.empty(size), np.empty(size)
+    for end in range(ends[0], ends[1]):
+        _window_probabilities(probability[end], workers, sums, within[counts:])
+        for n in range(lengths):
+            window = within[(n + 1) * workers : (n + 1) * workers + counts]
+            for j in range(end + 1):
+                if possible[n, j] > 0.0:
+                    result[n, j, end] = dot(early[row[j, end]], window, 0, counts) / possible[n, j]

@@ -1,0 +1,206 @@
+"""Actions of a worker: what it may do in a state, and what comes of it.
+
+An action runs a model on the first ``batch`` of n queued requests, or drops the first one. In a
+policy's table it is one whole number,
+
+    model + M·(n − batch)     a batch, so that a batch of the whole queue is its model's number;
+    DROP = −1                 the head of the queue is dropped, and the worker decides again.
+
+An action in slack bin j is described by the distribution of its service time, the probability that
+the head is in time, and the expected number of its requests that are in time. Where service times
+are fixed, a batch that is in time for the head is in time for all. A batch that is late for the
+head may be in time for requests behind it: under the rule ``serve`` with fixed times all of its
+requests count as late; otherwise they are counted one by one
+(:mod:`ramsis.worker.problem.waiting_slack`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["DROP", "Action", "ActionSet", "Batching", "LateRule", "Outcome"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+DROP = -1
+"""Entry of a policy's table: drop the head of the queue."""
+
+
+class LateRule(StrEnum):
+    """What becomes of a request that no model can answer in time."""
+
+    SERVE = "serve"
+    """The fastest model serves the whole queue (EuroSys '24, §4.3.1)."""
+    DROP = "drop"
+    """It is dropped; any other request may be dropped as well, for those behind it."""
+    FREE = "free"
+    """Any model may serve it."""
+
+
+class Batching(StrEnum):
+    """Which part of the queue a batch takes."""
+
+    MAXIMAL = "maximal"
+    """All of it."""
+    VARIABLE = "variable"
+    """Any number of requests from its head."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether a batch may leave some of the queue."""
+        return self is not Batching.MAXIMAL
+
+    def parts(self, queued: int) -> Iterable[int]:
+        """Sizes of batches that leave some of a queue, rising.
+
+        >>> list(Batching.VARIABLE.parts(3)), list(Batching.MAXIMAL.parts(3))
+        ([1, 2], [])
+        """
+        return range(1, queued) if self.partial else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """An action with n queued requests, in a range of slack bins.
+
+    Attributes
+    ----------
+    code : int
+        Its number in a policy's table.
+    model : int
+        Row of the latency table; −1 for a drop.
+    batch : int
+        Requests that it takes from the queue.
+    service : int
+        Row of the queue's service distributions; −1 for a drop, which takes no time.
+    first_bin, stop_bin : int
+        It is admissible at the slack bins first_bin <= j < stop_bin.
+    in_time : ndarray, shape (stop_bin − first_bin,)
+        Expected number of its requests answered in time, from first_bin on.
+    head_in_time : ndarray, shape (stop_bin − first_bin,)
+        Probability that the head is answered in time.
+    """
+
+    code: int
+    model: int
+    batch: int
+    service: int
+    first_bin: int
+    stop_bin: int
+    in_time: FloatArray
+    head_in_time: FloatArray
+
+    @property
+    def bins(self) -> slice:
+        """The slack bins at which it is admissible."""
+        return slice(self.first_bin, self.stop_bin)
+
+    @property
+    def drops(self) -> bool:
+        """Whether it drops the head of the queue."""
+        return self.code == DROP
+
+
+class Outcome(NamedTuple):
+    """What a policy does in every state; arrays of shape (N+1, D+1), the full state last.
+
+    Attributes
+    ----------
+    model, batch, service : ndarrays of int
+        As of :class:`Action`.
+    in_time, head_in_time : ndarrays
+    """
+
+    model: IntArray
+    batch: IntArray
+    service: IntArray
+    in_time: FloatArray
+    head_in_time: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ActionSet:
+    """The actions of each state.
+
+    Attributes
+    ----------
+    by_queue : tuple of tuples of Action, length N+1
+        Those with n = 1 … N queued, and last those of the full state.
+    bins : int
+        D+1, the number of slack values.
+    """
+
+    by_queue: tuple[tuple[Action, ...], ...]
+    bins: int
+
+    @cached_property
+    def listed(self) -> tuple[Action, ...]:
+        """All actions in one row, by queue length."""
+        return tuple(action for actions in self.by_queue for action in actions)
+
+    @cached_property
+    def first(self) -> IntArray:
+        """Index into ``listed`` of the first action of each queue; shape (N+1,)."""
+        return np.searchsorted(self.row, np.arange(len(self.by_queue)))
+
+    @cached_property
+    def row(self) -> IntArray:
+        """Place in ``by_queue`` of all actions, n − 1; shape (A,)."""
+        sizes = [len(actions) for actions in self.by_queue]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def code(self) -> IntArray:
+        """Of all actions; shape (A,)."""
+        return np.array([action.code for action in self.listed])
+
+    @cached_property
+    def admissible(self) -> NDArray[np.bool_]:
+        """The slack bins of all actions; shape (A, D+1)."""
+        first, stop = np.array([(one.first_bin, one.stop_bin) for one in self.listed]).T[..., None]
+        j = np.arange(self.bins)
+        return np.asarray((first <= j) & (j < stop))
+
+    @cached_property
+    def _indices(self) -> IntArray:
+        """Index into ``listed`` by [n − 1, code + 1, j], −1 where there is no such action."""
+        indices = np.full((len(self.by_queue), self.code.max() + 2, self.bins), -1, dtype=np.int64)
+        index, j = np.nonzero(self.admissible)
+        indices[self.row[index], self.code[index] + 1, j] = index
+        return indices
+
+    @cached_property
+    def arrays(self) -> Outcome:
+        """The attributes of all actions, shape (A, 1), and by slack, shape (A, D+1)."""
+        model, batch, service = np.array(
+            [(action.model, action.batch, action.service) for action in self.listed]).T[..., None]
+        in_time, head_in_time = np.zeros((2, len(self.listed), self.bins))
+        for i, action in enumerate(self.listed):
+            in_time[i, action.bins] = action.in_time
+            head_in_time[i, action.bins] = action.head_in_time
+        return Outcome(model, batch, service, in_time, head_in_time)
+
+    def index_of(self, codes: IntArray) -> IntArray:
+        """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
+        known = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
+        at = np.where(known, codes + 1, 0)[:, None]
+        return np.where(known, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
+
+    def outcome(self, codes: IntArray) -> Outcome:
+        """What admissible codes of all states, (N+1, D+1), come to."""
+        return self.outcome_of(self.index_of(codes))
+
+    def outcome_of(self, index: IntArray) -> Outcome:
+        """The same of indices into ``listed``."""
+        j = np.arange(self.bins)
+        model, batch, service, in_time, head_in_time = self.arrays
+        return Outcome(model[index, 0], batch[index, 0], service[index, 0], in_time[index, j],
+                       head_in_time[index, j])

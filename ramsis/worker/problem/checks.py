@@ -1,0 +1,143 @@
+"""Checks of the numbers that a worker's decision problem is made of.
+
+Each raises :class:`~ramsis.errors.InvalidValueError` with the name of what is wrong, its value and
+what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess, Poisson
+from ramsis.cluster.checks import below_every_latency
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import LatencyTable
+from ramsis.worker.problem.actions import Batching, LateRule
+from ramsis.worker.problem.grid import slack_grid
+from ramsis.worker.problem.queue import WorkerQueue
+
+__all__ = [
+    "MAX_NUMBERS",
+    "MAX_QUEUE",
+    "check_modelled",
+    "check_price",
+    "check_rate",
+    "check_size",
+    "check_slo",
+    "check_table",
+    "check_whole",
+    "checked_grid",
+    "one_of",
+]
+
+FloatArray = NDArray[np.float64]
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+MAX_QUEUE = 10_000
+"""Longest queue that a table may tell apart."""
+MAX_NUMBERS = 1_000_000_000
+"""Most numbers of 8 bytes that solving a problem may hold at once, by a rough count."""
+
+
+def one_of(kind: type[_Word], name: str, value: str) -> _Word:
+    """The member of an enumeration that a text names."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidValueError(describe(f"unknown {name}", where=name, value=str(value),
+                                         allowed=" or ".join(kind))) from None
+
+
+def check_whole(name: str, value: int, most: float = math.inf) -> None:
+    """A whole number from 1 to ``most``."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not (whole and 1 <= value <= most):
+        allowed = "a whole number >= 1" + (f" and <= {most}" if most < math.inf else "")
+        raise InvalidValueError(
+            describe("not a number in range", where=name, value=value, allowed=allowed)
+        )
+
+
+def check_rate(arrivals: ArrivalProcess) -> None:
+    """A finite arrival rate above 0."""
+    rate = arrivals.rate_per_ms
+    if not (math.isfinite(rate) and rate > 0):
+        raise InvalidValueError(
+            describe("arrival rate is not positive", where="arrivals.rate_per_ms", value=rate,
+                     allowed="a finite number > 0")
+        )
+
+
+def check_table(latency: LatencyTable, max_queue: int) -> None:
+    """A latency table that reaches the batch of the full state."""
+    if latency.max_batch < max_queue + 1:
+        raise InvalidValueError(
+            describe("latency table is too short", where="latency", value=latency.max_batch,
+                     allowed=f"batches up to max_queue + 1 = {max_queue + 1}")
+        )
+
+
+def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
+    """An SLO that some batch of 1 can meet."""
+    lowest = float(shortest_ms[:, 0].min())
+    if slo_ms < lowest:
+        raise below_every_latency(slo_ms, lowest)
+
+
+def check_price(violation_price: float) -> None:
+    """A finite price of at least 0."""
+    if not (math.isfinite(violation_price) and violation_price >= 0):
+        raise InvalidValueError(describe("not a price", where="violation_price",
+                                         value=violation_price,
+                                         allowed="a finite number >= 0"))
+
+
+def checked_grid(
+    grid: str | FloatArray, slo_ms: float, latency: LatencyTable, max_queue: int
+) -> FloatArray:
+    """The slack grid that a text names, or the values given, as a new array."""
+    if isinstance(grid, str):
+        return slack_grid(grid, slo_ms, latency, max_queue)
+    values = np.array(grid, dtype=float)
+    good = values.ndim == 1 and len(values) >= 2 and bool(np.isfinite(values).all())
+    if not good or values[0] != 0 or values[-1] != slo_ms or (np.diff(values) <= 0).any():
+        raise InvalidValueError(
+            describe("not a slack grid", where="grid", value=values.tolist(),
+                     allowed="rising values from 0 to the SLO")
+        )
+    return values
+
+
+def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
+    """A combination of arrivals and rules whose transitions are known."""
+    if batching.partial and not isinstance(arrivals, Poisson):
+        raise InvalidValueError(
+            describe(f"{batching} batching is for Poisson arrivals only", where="batching",
+                     value=batching, allowed="maximal")
+        )
+
+
+def check_size(queue: WorkerQueue, late: LateRule) -> None:
+    """A problem that fits into memory, by a count that is rather too high."""
+    latencies = queue.services.latency_ms
+    states = (queue.max_queue + 1) * (queue.bins + 1)
+    nodes = 200 + 2 * (queue.bins + int((latencies < queue.slo_ms).sum()))
+    longest_ms = max(queue.slo_ms, float(latencies[-1]))
+    arrivals = queue.arrivals.rate_per_ms * longest_ms
+    all_or_none = queue.quantiles_ms is None and late is LateRule.SERVE
+    waiting = 0 if all_or_none else 4 * states * (queue.bins + 1)
+    numbers = (states * (queue.workers + nodes) + len(latencies) * nodes * queue.workers
+               + 250 * arrivals + waiting)
+    if numbers > MAX_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="worker problem",
+                     value=f"{queue.workers} workers, {states:.3g} states, "
+                           f"{arrivals:.3g} arrivals in {longest_ms:.3g} ms",
+                     allowed="fewer workers, a coarser grid, a smaller max_queue or a lower load")
+        )

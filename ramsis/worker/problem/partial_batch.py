@@ -1,0 +1,286 @@
+"""Batches of part of the queue: the distribution of the next state (Poisson arrivals).
+
+In state (n, j) the worker serves the first b < n requests in l ms. The next head is the (b+1)-th
+request, the bK-th central arrival after the present head (EuroSys '24, §4.3.2). Let T = SLO − t be
+the time since the head came, t its slack, and k = (n−1)·K + p the central arrivals in that time.
+The phase p is K − r with r as in :mod:`ramsis.worker.problem.round_robin_phase`. Then
+
+- given k, the arrivals in T are k independent uniform instants, so the bK-th of them came
+  X = T·Beta(bK, k − bK + 1) after the head, and the slack after the service is t + X − l;
+- a ~ Poisson(λl) central arrivals come during the service, and n' = n − b + ⌊(p + a)/K⌋.
+
+Given p the two are independent, so that
+
+    P(n' = n − b + i, slack' < s | n, j) = Σ_p w(p)·A_p(i)·F_p((s + l − t)/T),
+    A_p(i) = P(⌊(p + a)/K⌋ = i),   F_p(y) = P(Beta(bK, k − bK + 1) <= y) = P(Bin(k, y) >= bK).
+
+The sum runs over all K phases, with F_p by the recurrence
+P(Bin(k+1, y) >= c) = P(Bin(k, y) >= c) + y·P(Bin(k, y) = c − 1).
+
+Slack is known to its bin only. With the rounded value t = T_j every part of a queue would lose
+half a bin, again and again; so t is the middle of the bin here (the SLO at the last one). Slack
+below T_1, negative slack too, is bin 0. More than N queued is the full state, at bin 0.
+
+*Approximation.* The next state remembers (n', j') only. Its phase then has the distribution that
+the decision problem gives it; the exact past would tell a little more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import betainc, betaincinv, gammaln
+
+from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.errors import InvalidValueError, describe
+from ramsis.worker.problem.queue import WorkerQueue
+
+__all__ = [
+    "MAX_ENTRIES",
+    "SERVICE_POINTS",
+    "PartialBatchTransitions",
+    "PartialBatches",
+    "bin_middles",
+    "new_requests",
+    "partial_batch_transitions",
+    "reached_bins",
+    "service_points",
+    "waiting_in_partial_batch",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SERVICE_POINTS = 4
+"""Values that stand for a random service time."""
+MAX_ENTRIES = 200_000_000
+"""Most transitions of partial batches that are held at once, of 12 bytes each."""
+_NEGLIGIBLE = 1e-15
+
+
+class PartialBatches(NamedTuple):
+    """P batches that leave something in the queue.
+
+    Attributes
+    ----------
+    queued : ndarray of int, shape (P,)
+        n: 2 … N, or N + 1 for the full state.
+    slack_bin : ndarray of int, shape (P,)
+    batch : ndarray of int, shape (P,)
+        b, 1 <= b < n.
+    latency_ms : ndarray, shape (P,)
+        l >= 0.
+    """
+
+    queued: IntArray
+    slack_bin: IntArray
+    batch: IntArray
+    latency_ms: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class PartialBatchTransitions:
+    """Where partial batches lead.
+
+    Attributes
+    ----------
+    transition : csr_array, shape (P, S)
+        P(next state); rows add up to 1.
+    excess : ndarray, shape (P,)
+        E[(n' − N − 1)⁺]: requests of the full state beyond N + 1.
+    """
+
+    transition: csr_array[np.float64]
+    excess: FloatArray
+
+
+def bin_middles(queue: WorkerQueue) -> FloatArray:
+    """The slack that stands for each bin: its middle, and the SLO at the last; shape (D+1,)."""
+    upper = np.append(queue.slack_ms[1:], queue.slo_ms)
+    middle: FloatArray = (queue.slack_ms + upper) / 2.0
+    return middle
+
+
+class _Edges(NamedTuple):
+    """Upper edges of the slack bins that each batch may lead to, those of a batch in a row.
+
+    Attributes
+    ----------
+    start : ndarray of int, shape (P+1,)
+        Where the edges of each batch begin.
+    first_bin : ndarray of int, shape (P,)
+        The bin that its first edge ends.
+    y, below, log_weight : ndarrays, shape (E,)
+        For each edge y, P(Bin(k, y) >= bK) and log P(Bin(k, y) = bK − 1) at phase 0.
+    """
+
+    start: IntArray
+    first_bin: IntArray
+    y: FloatArray
+    below: FloatArray
+    log_weight: FloatArray
+
+
+def partial_batch_transitions(
+    queue: WorkerQueue, phase: FloatArray, columns: IntArray, batches: PartialBatches
+) -> PartialBatchTransitions:
+    """Where each partial batch leads.
+
+    Parameters
+    ----------
+    phase : ndarray, shape (N+1, D+1, K)
+        Of :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
+    columns : ndarray of int, shape (N+1, D+1)
+        Column of the transition matrix that stands for (n', j'), n' = N + 1 the full state;
+        several states may share one.
+
+    Raises
+    ------
+    InvalidValueError
+        More than :data:`MAX_ENTRIES` transitions.
+    """
+    from ramsis.worker.problem._kernels import partial_batch_rows
+
+    if not len(batches.queued):
+        nowhere: csr_array[np.float64] = csr_array((0, int(columns.max()) + 1))
+        return PartialBatchTransitions(nowhere, np.empty(0))
+    latency_ms, service = np.unique(batches.latency_ms, return_inverse=True)
+    new = new_requests(queue, latency_ms)
+    middles = bin_middles(queue)
+    first, last = reached_bins(
+        queue, batches.queued, batches.batch, middles[batches.slack_bin], batches.latency_ms
+    )
+    counted = (new > _NEGLIGIBLE).any(axis=1).sum(axis=1)
+    size = int(((last - first + 1) * counted[service]).sum())
+    _check_entries(len(first), size)
+    edges = _edges(queue, batches, first, last)
+    which = np.stack([*batches[:3], service, first], axis=1)
+    indptr, indices, data, excess = partial_batch_rows(
+        np.ascontiguousarray(phase[:, :, ::-1]), new, columns, which, edges.start,
+        (edges.y, edges.below, edges.log_weight), _NEGLIGIBLE, size,
+    )
+    shape = (len(first), int(columns.max()) + 1)
+    transition: csr_array[np.float64] = csr_array((data, indices, indptr), shape=shape)
+    return PartialBatchTransitions(transition, excess)
+
+
+def _check_entries(batches: int, entries: int) -> None:
+    if entries > MAX_ENTRIES:
+        raise InvalidValueError(
+            describe("the problem is too large for variable batching", where="worker problem",
+                     value=f"{batches} batches of part of a queue, {entries:.3g} transitions",
+                     allowed=f"up to {MAX_ENTRIES:.0e}: fewer models, a coarser grid, a smaller "
+                             "max_queue, or maximal batching")
+        )
+
+
+def _edges(
+    queue: WorkerQueue, batches: PartialBatches, first: IntArray, last: IntArray
+) -> _Edges:
+    """The edges between the first and the last bin that each batch may lead to."""
+    count = last - first
+    start = np.concatenate([[0], np.cumsum(count)])
+    pair = np.repeat(np.arange(len(count)), count)
+    upper = queue.slack_ms[first[pair] + 1 + np.arange(start[-1]) - start[pair]]
+    now = bin_middles(queue)[batches.slack_bin[pair]]
+    y = (upper + batches.latency_ms[pair] - now) / (queue.slo_ms - now)
+    np.clip(y, 0.0, 1.0, out=y)
+    order = batches.batch[pair] * queue.workers
+    fewest = (batches.queued[pair] - 1) * queue.workers
+    return _Edges(start, first, y, *_at_phase_0(order, fewest, y))
+
+
+def new_requests(queue: WorkerQueue, latency_ms: FloatArray) -> FloatArray:
+    """A_p(i) for each latency; shape (L, K, I)."""
+    workers = queue.workers
+    top = counts_support(queue.arrivals, float(latency_ms[-1]))
+    cdf = counts_cdf(queue.arrivals, latency_ms, top)
+    most = (top + workers - 1) // workers
+    last = (np.arange(most + 1) + 1) * workers - 1 - np.arange(workers)[:, None]
+    upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)])
+    return np.maximum(np.diff(upto, axis=2, prepend=0.0), 0.0)
+
+
+def reached_bins(
+    queue: WorkerQueue, queued: IntArray, batch: IntArray, slack_ms: FloatArray,
+    latency_ms: FloatArray,
+) -> tuple[IntArray, IntArray]:
+    """First and last bin of the slack after each batch, but for what is negligible."""
+    order, fewest = batch * queue.workers, (queued - 1) * queue.workers
+    most = fewest + queue.workers - 1
+    low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)
+    high = 1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE), dtype=np.float64)
+    waited = queue.slo_ms - slack_ms
+
+    def bin_at(share: FloatArray) -> IntArray:
+        after = slack_ms + share * waited - latency_ms
+        found = np.searchsorted(queue.slack_ms, after, side="right") - 1
+        return np.clip(found, 0, queue.bins)
+
+    return bin_at(low), bin_at(high)
+
+
+def _at_phase_0(
+    order: IntArray, count: IntArray, y: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
+    below = np.asarray(betainc(order, count - order + 1.0, y), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
+                      + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
+    found: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
+    return below, found
+
+
+def service_points(queue: WorkerQueue) -> tuple[FloatArray, FloatArray]:
+    """Each service time as up to four values and their weights; shapes (services, points).
+
+    The next state is spread over many milliseconds anyway, so the means of four equally likely
+    quarters of a random service time are enough.
+    """
+    services = queue.services
+    if queue.quantiles_ms is None:
+        return services.mean_ms[:, None], np.ones((len(services.mean_ms), 1))
+    level = np.arange(SERVICE_POINTS + 1) / SERVICE_POINTS
+    points = np.empty((len(services.mean_ms), SERVICE_POINTS))
+    weights = services.weights
+    for s, part in enumerate(np.split(np.arange(weights.nnz), weights.indptr[1:-1])):
+        latency_ms = services.latency_ms[weights.indices[part]]
+        order = np.argsort(latency_ms)
+        upto = np.append(0.0, np.cumsum(weights.data[part][order]))
+        total = np.append(0.0, np.cumsum((weights.data[part] * latency_ms)[order]))
+        points[s] = np.diff(np.interp(level, upto, total)) * SERVICE_POINTS
+    return points, np.full(points.shape, 1.0 / SERVICE_POINTS)
+
+
+def waiting_in_partial_batch(
+    queue: WorkerQueue, phase: FloatArray, largest: int
+) -> list[csr_array[np.float64]]:
+    """Expected number of requests of a partial batch behind its head, at each slack.
+
+    Returns
+    -------
+    list of csr_array, each of shape ((N+1)·(D+1), D+1)
+        Entry ``[b-1][(n-1)·(D+1) + j, j']``: of the first b <= ``largest`` of n > b requests,
+        but for the head, those at slack T_j'. One between two grid values counts half at each.
+    """
+    lengths, columns = queue.max_queue + 1, queue.bins + 1
+    bins = np.broadcast_to(np.arange(columns), (lengths, columns)).copy()
+    edge = np.arange(columns)
+    halves = csr_array((np.full(2 * columns, 0.5), (
+        np.append(edge, edge), np.append(edge, np.minimum(edge + 1, columns - 1)))))
+    total: csr_array[np.float64] = csr_array((lengths * columns, columns))
+    found = [total]
+    for i in range(1, largest):
+        n, j = (index.ravel() for index in np.mgrid[i + 1 : lengths, :columns])
+        batches = PartialBatches(n, j, np.full(len(n), i), np.zeros(len(n)))
+        at = partial_batch_transitions(queue, phase, bins, batches).transition.tocoo()
+        one = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),
+                        shape=total.shape)
+        total = total + csr_array(one @ halves)
+        found.append(total)
+    return found

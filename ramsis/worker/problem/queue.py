@@ -1,0 +1,188 @@
+"""The queue of one worker among K: what comes in, how long service takes, what is observed.
+
+Central arrivals are dealt to the K workers in turn, so a worker gets every K-th of them. It sees
+the number n of its queued requests and the slack of the head, the time to the earliest deadline,
+rounded down to the slack grid 0 = T_0 < … < T_D = SLO. Up to N queued requests are told apart; a
+longer queue is the full state. A batch of b requests on model m takes a time of the distribution
+L(m, b), which may be a single value.
+
+What the worker may do, and what that earns, is the decision problem of
+:mod:`ramsis.worker.problem.worker_problem`. Everything that follows from the queue alone takes the
+class of this module: the round-robin phase, the slack of the requests that wait behind the head,
+the distributions of service times, and the transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.profiles import LatencyTable
+from ramsis.profiles.sketch import hat_weights, midpoint_levels
+from ramsis.profiles.tails import Tails
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.worker.problem.service_distribution import (
+    ServiceDistributions,
+    fixed_services,
+    random_services,
+)
+
+__all__ = ["WorkerQueue"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_ROUNDING = 1e-9  # of a product of factors that should be 1
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerQueue:
+    """The queue of one worker.
+
+    Attributes
+    ----------
+    latency : LatencyTable
+        Models, accuracies and l(m, b) for b = 1 … N+1; where service times are random, their
+        means.
+    slo_ms : float
+    workers : int
+        K: the worker gets every K-th central arrival.
+    arrivals : ArrivalProcess
+        The central arrivals.
+    slack_ms : ndarray, shape (D+1,)
+        T_0 = 0 < … < T_D = SLO.
+    max_queue : int
+        N: the longest queue that the table tells apart.
+    quantiles_ms : ndarray, shape (M, N+1, Q), or None
+        Quantiles of service times, where they are random; infinite for a batch that is not to
+        be run.
+    levels : ndarray, shape (Q,), or None
+        Their levels; None for the midpoints of Q equal parts.
+    samples : ndarray of int, shape (M, N+1), or None
+        How many samples each distribution rests on, 0 where it is not known; None: nowhere.
+    tails : Tails, or None
+        What the batches of the profile share, where it is known.
+    planned_factor : float
+        Batches are in time at a slack, as far as they may be run there, when this multiple of
+        their shortest time is: that of a table that was made for such times. Their times
+        themselves, and so which answers are in time, are not changed.
+    """
+
+    latency: LatencyTable
+    slo_ms: float
+    workers: int
+    arrivals: ArrivalProcess
+    slack_ms: FloatArray
+    max_queue: int
+    quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
+    levels: FloatArray | None = field(default=None, kw_only=True)
+    samples: IntArray | None = field(default=None, kw_only=True)
+    tails: Tails | None = field(default=None, kw_only=True)
+    planned_factor: float = field(default=1.0, kw_only=True)
+    _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
+
+    def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
+        """What follows from arrivals and slack grid alone, up to a queue length.
+
+        It is worked out once for all queues that differ in service times only.
+        """
+        key = (what, longest, id(self.arrivals), self.workers, self.slack_ms.tobytes())
+        if key not in self._worked_out:
+            self._worked_out[key] = self.arrivals, work_out()  # which keeps the key's object
+        found: FloatArray = self._worked_out[key][1]
+        return found
+
+    @property
+    def bins(self) -> int:
+        """D: the number of slack bins below the SLO."""
+        return len(self.slack_ms) - 1
+
+    @property
+    def shortest_ms(self) -> FloatArray:
+        """The shortest time of each batch, shape (M, N+1) or larger."""
+        if self.quantiles_ms is None:
+            return self.latency.latency_ms
+        shortest: FloatArray = self.quantiles_ms[..., 0]
+        return shortest
+
+    @cached_property
+    def possible_models(self) -> list[list[int]]:
+        """At each batch b = 0 … N+1 the models that may be in time for some slack."""
+        first = self._planned_ms
+        return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
+                      for b in range(self.max_queue + 1))]
+
+    @cached_property
+    def services(self) -> ServiceDistributions:
+        """Distributions of the service times of all batches that may be run, late ones too."""
+        pairs = [(self.latency.fastest, b) for b in range(1, self.max_queue + 2)]
+        pairs += [(m, b) for b in range(1, self.max_queue + 1) for m in self.possible_models[b]]
+        if self.quantiles_ms is None:
+            return fixed_services(pairs, self.latency.latency_ms)
+        weights = hat_weights(self.quantile_levels)
+        return random_services(pairs, self.quantiles_ms, weights, self.slo_ms)
+
+    @property
+    def quantile_levels(self) -> FloatArray:
+        """Levels of the quantiles, where service times are random, shape (Q,)."""
+        if self.levels is not None:
+            return self.levels
+        return midpoint_levels(1 if self.quantiles_ms is None else self.quantiles_ms.shape[2])
+
+    @property
+    def _planned_ms(self) -> FloatArray:
+        """The shortest times as far as they say what may be run, shape as of ``shortest_ms``."""
+        if self.planned_factor == 1.0:
+            return self.shortest_ms
+        planned: FloatArray = self.shortest_ms * (self.planned_factor * (1.0 - _ROUNDING))
+        return planned
+
+    def first_bin(self, model: int, batch: int) -> int:
+        """The first slack bin at which a batch may be in time, as far as it may be run there."""
+        if self.planned_factor == 1.0:
+            return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
+        return int(np.searchsorted(self.slack_ms + SLACK_TOLERANCE_MS,
+                                   self._planned_ms[model, batch - 1]))
+
+    def of_batch(
+        self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
+    ) -> FloatArray:
+        """What follows from service times and slack grid, for a batch; worked out once."""
+        key = what, model, batch
+        if key not in self._of_batches:
+            self._of_batches[key] = work_out()
+        return self._of_batches[key]
+
+    @cached_property
+    def _of_batches(self) -> dict[tuple[str, int, int], FloatArray]:
+        return {}
+
+    def share_batches(self, other: WorkerQueue) -> None:
+        """Keep what follows for batches together with another queue of the same times."""
+        vars(self)["_of_batches"] = other._of_batches
+
+    def in_time_probability(self, model: int, batch: int) -> FloatArray:
+        """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""
+        return self.of_batch("probability", model, batch,
+                             lambda: self._in_time_probability(model, batch))
+
+    def _in_time_probability(self, model: int, batch: int) -> FloatArray:
+        if self.quantiles_ms is None:
+            latency_ms = float(self.latency.latency_ms[model, batch - 1])
+            return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)
+        quantiles = self.quantiles_ms[model, batch - 1]
+        if not np.isfinite(quantiles[-1]):
+            return np.zeros(len(self.slack_ms))
+        levels, size = self.quantile_levels, len(quantiles)
+        below = np.searchsorted(quantiles, self.slack_ms, side="right")
+        at = np.clip(below, 1, size - 1)
+        low, high = quantiles[at - 1], quantiles[at]
+        share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
+        inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
+        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))

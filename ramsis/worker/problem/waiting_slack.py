@@ -1,0 +1,234 @@
+"""The slack of the requests that wait behind the head of the queue.
+
+Let the head of n queued requests have slack T_j. The i-th request behind it is the iK-th central
+arrival since. Its slack is at most s when it came within t = s − T_j of the head, that is when
+B >= iK of the N central arrivals in T_A = SLO − T_j fall into the first t. The n requests mean
+(n−1)K <= N <= nK − 1, the *window* of n. With independent increments,
+
+    P(B >= iK | n, j) = Σ_{b >= iK} PF(b, t)·P(N(T_A − t) in window − b) / P(N(T_A) in window).
+
+For Poisson arrivals this is an order statistic, of a Beta distribution for each N. Summed over i
+it is E[⌊B/K⌋]; for i = 1 it is the rest to 1 of the same sum over b < K, which has few terms.
+With batch arrivals those of the head's own batch behind it count in B.
+Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
+
+Where the window has a probability of 0 in floating point, as in the full state far above capacity,
+its most likely number is taken for certain: the second request then has its Beta distribution, and
+the others are spread evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import toeplitz
+from scipy.special import betainc
+
+from ramsis.arrivals import ArrivalProcess, is_orderly
+from ramsis.arrivals.counts import count_probabilities, counts_support
+from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
+from ramsis.worker.problem.modes import without_modes
+from ramsis.worker.problem.queue import WorkerQueue
+
+__all__ = ["second_slack_distribution", "waiting_by_slack"]
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+_IMPOSSIBLE = 1e-290
+_EVEN = 1e-12  # of the SLO: how much the steps of an even grid may differ
+_ROUNDING = 1e-13  # of a probability that is the rest to 1
+
+
+def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
+    """Distribution of the bin that the slack of the second request rounds down to.
+
+    Parameters
+    ----------
+    longest : int
+        For n = 1 … longest.
+
+    Returns
+    -------
+    ndarray, shape (longest, D+1, D+1)
+        Entry ``[n-1, j, j']``; adds up to 1 over j', to 0 for n = 1.
+    """
+    from ramsis.worker.problem._kernels import steps_of_the_rest  # which takes long to load
+
+    workers = queue.workers
+    fewer, likely = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers)
+    n, j = np.nonzero(likely.impossible & ~likely.crowded)  # such states are not met
+    if len(n):
+        count = likely.number[n, j][:, None]
+        within = betainc(workers, np.maximum(np.floor(count) - workers, 0.0) + 1.0,
+                         likely.share[j])
+        fewer[n, j] = 1.0 - np.where(count >= workers, within, 0.0)
+    steps_of_the_rest(fewer, np.where(likely.crowded, likely.number, np.nan), likely.share,
+                      workers, _ROUNDING)
+    return fewer
+
+
+def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
+    """Expected number of requests behind the head at each slack.
+
+    One between two grid values counts half at each.
+
+    Parameters
+    ----------
+    longest : int
+        For n = 1 … longest.
+
+    Returns
+    -------
+    ndarray, shape (longest, D+1, D+1)
+        Entry ``[n-1, j, j']``; adds up to n − 1 over j'.
+    """
+    support = counts_support(without_modes(queue.arrivals), queue.slo_ms)
+    counts = min(longest * queue.workers, support + 1)
+    upto, likely = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers,
+                                         counts)
+    n, j = np.nonzero(likely.impossible)
+    upto[n, j] = np.floor(likely.share[j] * likely.number[n, j][:, None] / queue.workers)
+    np.minimum(upto, upto[:, :, -1:], out=upto)
+    np.maximum.accumulate(upto, axis=2, out=upto)
+    between, own = _steps(upto)
+    expected = np.zeros_like(upto)
+    expected[:, :, :-1] += between / 2.0
+    expected[:, :, 1:] += between / 2.0
+    at = np.arange(queue.bins + 1)
+    expected[:, at, at] += own
+    return expected
+
+
+class _MostLikely(NamedTuple):
+    """What is taken for certain where windows are impossible.
+
+    Attributes
+    ----------
+    impossible, crowded : ndarrays of bool, shape (longest, D+1)
+        Where they are; and where so many arrivals are too many for T_A.
+    number : ndarray, shape (longest, D+1)
+        That of the window next to the mean.
+    share : ndarray, shape (D+1, D+1)
+        t / T_A.
+    """
+
+    impossible: BoolArray
+    crowded: BoolArray
+    number: FloatArray
+    share: FloatArray
+
+
+def _expectation_by_slack(
+    queue: WorkerQueue, longest: int, worth: NDArray[Any], counts: int
+) -> tuple[FloatArray, _MostLikely]:
+    """E[worth(B) | n, j], with B the central arrivals up to the slack T_j'.
+
+    Parameters
+    ----------
+    worth : ndarray, shape (B,)
+        For 0, 1, … arrivals; 0 for more.
+    counts : int
+        So many arrivals are taken for impossible.
+
+    Returns
+    -------
+    ndarray, shape (longest, D+1, D+1)
+        Entry ``[n-1, j, j']``; 0 where j' < j, and where the window is impossible.
+    _MostLikely
+    """
+    arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
+    since_ms, size = slack_ms[-1] - slack_ms, len(slack_ms)
+    from ramsis.worker.problem._kernels import expected_worth  # which takes long to load
+
+    probability = count_probabilities(arrivals, longest * workers, since_ms)
+    possible = _possible(arrivals, workers, probability, counts)
+    good = possible > _IMPOSSIBLE
+    some = int(np.flatnonzero(good.any(axis=1))[-1]) + 1  # the windows beyond are impossible
+    result = np.zeros((longest, size, size))
+    likely = np.where(good, possible, 0.0)
+    for ends, early, row in _early_counts(arrivals, workers, worth, slack_ms):
+        expected_worth(ends, early, row, probability, likely, result[:some])
+    return result, _most_likely(slack_ms, good, workers, arrivals.rate_per_ms)
+
+
+def _early_counts(
+    arrivals: ArrivalProcess, workers: int, worth: NDArray[Any], slack_ms: FloatArray
+) -> Iterator[tuple[tuple[int, int], FloatArray, IntArray]]:
+    """worth(B)·P(B up to the slack T_j') for B = … 1, 0, by time; for all j', or one by one.
+
+    The times of an even grid are multiples of its step.
+
+    Yields
+    ------
+    ends : (int, int)
+        First and last j', exclusive.
+    early : ndarray, shape (T, B)
+    row : ndarray of int, shape (D+1, D+1)
+        Of the time from j to j'.
+    """
+    def weighted(times: FloatArray) -> FloatArray:
+        new = count_probabilities(arrivals, len(worth), times)
+        counted = _with_own_batch(arrivals, workers, new)
+        return np.ascontiguousarray((counted * worth)[:, ::-1])
+
+    size = len(slack_ms)
+    at = np.arange(size)
+    if np.ptp(np.diff(slack_ms)) <= _EVEN * slack_ms[-1]:
+        yield (0, size), weighted(slack_ms), np.maximum(at - at[:, None], 0)
+        return
+    row = np.repeat(at, size).reshape(size, size)
+    for end in range(size):
+        yield (end, end + 1), weighted(slack_ms[end] - slack_ms[: end + 1]), row
+
+
+def _possible(
+    arrivals: ArrivalProcess, workers: int, probability: FloatArray, counts: int
+) -> FloatArray:
+    """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1).
+
+    ``probability``, (D+1, longest·K), is that of the arrivals without those of the head's batch.
+    """
+    first = _with_own_batch(arrivals, workers, probability)
+    if counts < first.shape[1]:
+        first = np.where(np.arange(first.shape[1]) < counts, first, 0.0)
+    return np.asarray(first.reshape(len(first), -1, workers).sum(axis=2).T)
+
+
+def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Differences from one slack to the next, (n, D+1, D), and the value at the head's own."""
+    between = np.diff(upto, axis=2)
+    at = np.arange(upto.shape[1])
+    between[:, at[1:], at[:-1]] = 0.0
+    return between, upto[:, at, at]
+
+
+def _with_own_batch(
+    arrivals: ArrivalProcess, workers: int, probability: FloatArray
+) -> FloatArray:
+    """P(B = 0 … counts − 1) for times since the head, (T, counts), from that of new arrivals."""
+    if is_orderly(arrivals):
+        return probability
+    counts = probability.shape[1]
+    together = np.zeros(counts)
+    own = arrivals_behind_own(batch_size_distribution(arrivals), workers)[:counts]
+    together[: len(own)] = own
+    spread = toeplitz(np.eye(1, counts)[0] * together[0], together)
+    return np.asarray(probability @ spread)
+
+
+def _most_likely(
+    slack_ms: FloatArray, good: BoolArray, workers: int, rate_per_ms: float
+) -> _MostLikely:
+    """The number of each window next to the mean, where it is impossible."""
+    since = slack_ms[-1] - slack_ms
+    fewest = workers * np.arange(len(good))[:, None]
+    count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)
+    share = (slack_ms[None, :] - slack_ms[:, None]) / np.where(since > 0, since, 1.0)[:, None]
+    share[since == 0.0] = 1.0
+    return _MostLikely(~good, ~good & (fewest > rate_per_ms * since[None, :]), count,
+                       np.clip(share, 0.0, 1.0))

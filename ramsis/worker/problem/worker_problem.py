@@ -1,0 +1,304 @@
+"""The decision problem of one worker: a semi-Markov decision process, and its policies.
+
+*States.* The empty state; (n, T_j) with n = 1 … N queued requests and slack T_j of the head; the
+full state, more than N queued, at slack 0 (:mod:`ramsis.worker.problem.queue`).
+
+*Actions.* A model and a batch from the head of the queue, or a drop of the head
+(:mod:`ramsis.worker.problem.actions`, :mod:`ramsis.worker.problem.admissible`).
+
+*Rewards and costs.* With t of the n requests of an action in time on average, the head in time
+with probability P, and a price p of a violation,
+
+    per query     reward t·accuracy(m) − p·(n − t)   cost n
+    per decision  reward P·accuracy(m) − p·(1 − P)   cost 1.
+
+A drop has n = 1 and t = P = 0. The wait in the empty state has neither reward nor cost. The full
+state is charged every request that it holds, so that a small table hides nothing.
+
+*Criterion.* A policy's gain g = Σ reward / Σ cost in the long run. The optimal gain and relative
+values solve  V(s) = max_a [reward(s, a) − g·cost(s, a) + Σ_s' P(s' | s, a)·V(s')].
+
+*Policies* are tables of action codes, shape (N, D+1); row n − 1 is for n queued. The full state
+has one action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.checks import check_arguments
+from ramsis.cluster.preference import check_preference, preference_cost
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import LatencyTable
+from ramsis.worker.problem import checks
+from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
+from ramsis.worker.problem.admissible import admissible_actions
+from ramsis.worker.problem.checks import MAX_QUEUE
+from ramsis.worker.problem.grid import DEFAULT_GRID
+from ramsis.worker.problem.queue import WorkerQueue
+from ramsis.worker.problem.service_distribution import RandomTimes
+
+__all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Objective(StrEnum):
+    """What the gain counts."""
+
+    PER_QUERY = "per-query"
+    """Accuracy of the queries answered in time, over all queries."""
+    PER_DECISION = "per-decision"
+    """Accuracy of the decisions in time, over all decisions: the paper's reward."""
+
+
+class DecisionRules(TypedDict, total=False):
+    """What the worker may do and what that is worth; attributes of :class:`WorkerProblem`."""
+
+    objective: Objective | str
+    late: LateRule | str
+    batching: Batching | str
+    violation_price: float
+    prefer: str | None
+
+
+_NAMED_RULES = {"objective": Objective, "late": LateRule, "batching": Batching}
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerProblem(WorkerQueue):
+    """The decision problem of one worker; make it with :meth:`create`.
+
+    Attributes
+    ----------
+    latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
+    samples, tails, planned_factor
+        As of :class:`~ramsis.worker.problem.queue.WorkerQueue`.
+    objective : Objective
+    late : LateRule
+    batching : Batching
+    violation_price : float
+        What a query (or decision) that is late or dropped costs, in units of accuracy.
+    prefer : str, optional
+        What decides between tables that are equally good; see :mod:`ramsis.cluster.preference`.
+    """
+
+    objective: Objective = Objective.PER_QUERY
+    late: LateRule = LateRule.SERVE
+    batching: Batching = Batching.MAXIMAL
+    violation_price: float = 0.0
+    prefer: str | None = None
+
+    @classmethod
+    def create(
+        cls,
+        latency: LatencyTable,
+        *,
+        slo_ms: float,
+        workers: int,
+        arrivals: ArrivalProcess,
+        grid: str | FloatArray = DEFAULT_GRID,
+        max_queue: int = 32,
+        times: RandomTimes | None = None,
+        **rules: Unpack[DecisionRules],
+    ) -> WorkerProblem:
+        """A checked problem.
+
+        Parameters
+        ----------
+        latency : LatencyTable
+            Must reach batch ``max_queue + 1``.
+        grid : str or ndarray
+            ``fixed:D``, ``model``, or the slack values themselves.
+        times : RandomTimes, optional
+            Where service times are random, for B >= N+1 and Q >= 2. Every batch of
+            ``latency.fastest`` is finite.
+        **rules
+            ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``),
+            ``violation_price`` (0) and ``prefer`` (None); the defaults in brackets.
+
+        Raises
+        ------
+        InvalidValueError
+            When a number is out of range, the SLO is below every latency, the table is too
+            short, or the problem is too large (:data:`~ramsis.worker.problem.checks.MAX_NUMBERS`).
+        """
+        checks.check_whole("workers", workers)
+        checks.check_whole("max_queue", max_queue, MAX_QUEUE)
+        checks.check_rate(arrivals)
+        checks.check_table(latency, max_queue)
+        slack_ms = checks.checked_grid(grid, slo_ms, latency, max_queue)
+        drawn: dict[str, Any] = {} if times is None else times._asdict()
+        if times is not None:
+            drawn["quantiles_ms"] = times.quantiles_ms[:, : max_queue + 1]
+        problem = cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue,
+                      **drawn, **_checked(rules))
+        checks.check_slo(problem.slo_ms, problem.shortest_ms)
+        checks.check_modelled(problem.arrivals, problem.batching)
+        checks.check_size(problem, problem.late)
+        return problem
+
+    def slower(self, factor: float) -> WorkerProblem:
+        """The same with all service times multiplied by a factor > 0, for the same tables."""
+        times = None if self.quantiles_ms is None else self.quantiles_ms * factor
+        latency = replace(self.latency, latency_ms=self.latency.latency_ms * factor)
+        return replace(self, latency=latency, quantiles_ms=times,
+                       planned_factor=self.planned_factor / factor)
+
+    def planned(self, factor: float, grid: str | FloatArray) -> WorkerProblem:
+        """The problem of tables that are planned as if service took this factor longer.
+
+        Its slack grid may be another one.
+
+        Raises
+        ------
+        InvalidValueError
+            No batch of 1 is within the SLO then, or the grid is none.
+        """
+        slower = replace(self.slower(factor), planned_factor=1.0)
+        checks.check_slo(slower.slo_ms, slower.shortest_ms)
+        return replace(slower, slack_ms=checks.checked_grid(grid, slower.slo_ms, slower.latency,
+                                                            slower.max_queue))
+
+    def of_violations(self) -> WorkerProblem:
+        """The same where violations alone count, per query: the gain is less their rate."""
+        nothing = replace(self.latency, accuracy=np.zeros_like(self.latency.accuracy))
+        other = replace(self, latency=nothing, objective=Objective.PER_QUERY, violation_price=1.0)
+        vars(other).update(actions=self.actions, services=self.services)
+        return other
+
+    @cached_property
+    def actions(self) -> ActionSet:
+        """The admissible actions of each state."""
+        return admissible_actions(self, self.late, self.batching)
+
+    @property
+    def charges_excess(self) -> bool:
+        """Whether requests of the full state beyond N + 1 count: per query they do."""
+        return self.objective is Objective.PER_QUERY
+
+    def cost(self, batch: int) -> float:
+        """Cost of an action that takes ``batch`` requests from the queue."""
+        return float(batch) if self.objective is Objective.PER_QUERY else 1.0
+
+    def reward(self, action: Action) -> FloatArray:
+        """Reward of an action, by bin from its first one on."""
+        accuracy = 0.0 if action.drops else float(self.latency.accuracy[action.model])
+        per_query = self.objective is Objective.PER_QUERY
+        good = action.in_time if per_query else action.head_in_time
+        earned = accuracy * good - self.violation_price * (self.cost(action.batch) - good)
+        return earned - self._preference(
+            self.slack_ms[action.bins], np.array(action.batch), np.array(action.service))
+
+    def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+        """Reward and cost of each state under a policy, or of actions; as the outcome's shape."""
+        per_query = self.objective is Objective.PER_QUERY
+        good = outcome.in_time if per_query else outcome.head_in_time
+        cost = outcome.batch.astype(float) if per_query else np.ones_like(good)
+        reward = self.latency.accuracy[outcome.model] * good
+        return (reward - self.violation_price * (cost - good) - self.preference(outcome)), cost
+
+    def preference(self, outcome: Outcome) -> FloatArray:
+        """What the preference takes away in each state, or of actions; as the outcome's shape."""
+        return self._preference(self.slack_ms, outcome.batch, outcome.service)
+
+    def _preference(
+        self, slack_ms: FloatArray, batch: IntArray, service: IntArray
+    ) -> FloatArray:
+        """The same at these slacks of the head, by batch and row of the service distributions.
+
+        The requests of a batch of b are taken to be spread evenly over the head's age.
+        """
+        mean_ms = np.append(self.services.mean_ms, 0.0)[service]  # the last of drops
+        waited_ms = (self.slo_ms - slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
+        return batch * preference_cost(self.prefer, np.where(
+            service >= 0, waited_ms + mean_ms, self.slo_ms), mean_ms / np.maximum(batch, 1),
+            self.slo_ms)
+
+    def fastest_policy(self) -> IntArray:
+        """The admissible policy of lowest latency; where none is, the first late action."""
+        policy = np.full((self.max_queue, self.bins + 1), DROP, dtype=np.int64)
+        for row, actions in zip(policy, self.actions.by_queue, strict=False):
+            for action in reversed(actions):
+                row[action.bins] = action.code
+        return policy
+
+    def with_full_state(self, policy: IntArray) -> IntArray:
+        """A policy's table with the full state as its last row, (N+1, D+1)."""
+        full = self.actions.by_queue[-1][0].code
+        return np.vstack([policy, np.full((1, self.bins + 1), full)])
+
+    def outcome(self, policy: IntArray) -> Outcome:
+        """What an admissible policy does in each state."""
+        return self.actions.outcome(self.with_full_state(policy))
+
+    def admissible(self, policy: IntArray) -> NDArray[np.bool_]:
+        """Where a policy's action is admissible, the full state included; shape (N+1, D+1)."""
+        found: NDArray[np.bool_] = self.actions.index_of(self.with_full_state(policy)) >= 0
+        return found
+
+    def in_time(self, policy: IntArray) -> NDArray[np.bool_]:
+        """Where a policy's action may meet the earliest deadline; shape (N, D+1)."""
+        result: NDArray[np.bool_] = self.outcome(policy).head_in_time[:-1] > 0.0
+        return result
+
+    def model_and_batch(self, policy: IntArray) -> tuple[IntArray, IntArray]:
+        """The table's models and batches, (N, D+1) each; a batch of 0 stands for a drop."""
+        models = len(self.latency.models)
+        queued = np.arange(1, self.max_queue + 1)[:, None]
+        drops = policy == DROP
+        return (np.where(drops, 0, policy % models),
+                np.where(drops, 0, queued - policy // models))
+
+    def policy_of(self, model: IntArray, batch: IntArray) -> IntArray:
+        """The inverse of :meth:`model_and_batch`."""
+        queued = np.arange(1, self.max_queue + 1)[:, None]
+        codes = model + len(self.latency.models) * (queued - batch)
+        return np.where(batch == 0, DROP, codes)
+
+    def check_policy(self, policy: IntArray) -> Outcome:
+        """Refuse a table with an action that is not admissible; what the table does in each state.
+
+        Raises
+        ------
+        InvalidValueError
+            When the table is not of shape (N, D+1), or naming its first bad entry.
+        """
+        shape = (self.max_queue, self.bins + 1)
+        if np.shape(policy) != shape:
+            raise InvalidValueError(
+                describe("table has the wrong shape", where="policy", value=np.shape(policy),
+                         allowed=f"{shape}")
+            )
+        index = self.actions.index_of(self.with_full_state(policy))
+        if (index < 0).any():
+            n, j = (int(i) for i in np.argwhere(index < 0)[0])
+            allowed = ("a model that is in time; the fastest where none is"
+                       if self.late is LateRule.SERVE else "an action of that state")
+            raise InvalidValueError(
+                describe("model is not admissible", where=f"policy, {n + 1} queued, slack bin {j}",
+                         value=int(policy[n, j]), allowed=allowed)
+            )
+        return self.actions.outcome_of(index)
+
+
+def _checked(rules: DecisionRules) -> dict[str, Any]:
+    """The rules as members of their enumerations, and the price as a float."""
+    checks.check_price(rules.get("violation_price", 0.0))
+    found: dict[str, Any] = dict(rules)
+    for name in _NAMED_RULES.keys() & rules.keys():
+        found[name] = checks.one_of(_NAMED_RULES[name], name, found[name])
+    if "violation_price" in found:
+        found["violation_price"] = float(found["violation_price"])
+    check_preference(found.get("prefer"))
+    return found
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,19 @@
+"""Solvers of a worker's problem: policy iteration, value iteration, and what chooses between them.
+
+The room stands above all others of ``ramsis.worker``: it may import problem, structure and
+explicit, and none of them imports it.
+"""
+
+from __future__ import annotations
+
+from ramsis.worker.solve.solution import WorkerSolution
+from ramsis.worker.solve.worker_model import (
+    SOLVERS,
+    SolverName,
+    WorkerModel,
+    evaluate_table,
+    solve_worker,
+)
+
+__all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
+           "solve_worker"]

@@ -1,0 +1,410 @@
+"""Compiled rounds of policy iteration on the states that a policy may meet."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import dot, index, njit
+from ramsis.worker.structure._kernels import service_values
+
+__all__ = ["Actions", "Matrix", "Model", "States", "rounds"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Matrix(NamedTuple):
+    """A CSR matrix."""
+
+    indptr: IntArray
+    indices: IntArray
+    data: FloatArray
+
+
+class Actions(NamedTuple):
+    """The actions that serve, and drops.
+
+    As of :class:`ramsis.worker.structure.action_arrays.Choices`.
+
+    Attributes
+    ----------
+    service : ndarray of int, shape (N+1, A)
+    cost : ndarray, shape (N+1, A)
+    reward : ndarray, shape (N+1, A, D+1)
+    dropped : ndarray, shape (N+1, D+1)
+    drop_cost : ndarray, shape (N+1,)
+    weights : Matrix
+        Probabilities of the latencies of each service, (S, G).
+    """
+
+    service: IntArray
+    cost: FloatArray
+    reward: FloatArray
+    dropped: FloatArray
+    drop_cost: FloatArray
+    weights: Matrix
+
+
+class States(NamedTuple):
+    """The states that nodes lead to, and drops from these, by queue length.
+
+    Attributes
+    ----------
+    queued, bins : ndarrays of int, shape (S',)
+        n − 1 and j.
+    first, stop : ndarrays of int, shape (S',)
+        The bins that a drop leads to.
+    reached_queued, reached_bins : ndarrays of int, shape (S,)
+        The states that nodes lead to.
+    """
+
+    queued: IntArray
+    bins: IntArray
+    first: IntArray
+    stop: IntArray
+    reached_queued: IntArray
+    reached_bins: IntArray
+
+
+class Model(NamedTuple):
+    """The structured form; as of :class:`ramsis.worker.structure.structured.StructuredMDP`.
+
+    Attributes
+    ----------
+    phase : ndarray, shape (N+1, D+1, K)
+    next_slack : ndarray, shape (N+1, D+1, D+1)
+    emptied : ndarray, shape (L, K)
+    reach, idle : ndarrays, shapes (G', I, K), (G', L, K)
+        First passages, of which ``row``, (G,), are those of the latencies.
+    row : ndarray of int, shape (G,)
+    nodes : ndarray of int, shape (G', 2)
+        First and last node, exclusive, that each reaches.
+    onward : Matrix
+        The continuation, (I+L, S).
+    excess : ndarray, shape (I+L,)
+        What nodes add to the cost.
+    price : float
+        Of a violation.
+    """
+
+    phase: FloatArray
+    next_slack: FloatArray
+    emptied: FloatArray
+    reach: FloatArray
+    idle: FloatArray
+    row: IntArray
+    nodes: IntArray
+    onward: Matrix
+    excess: FloatArray
+    price: float
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
+    """A CSR matrix times a vector or several, (·, X), added to ``result``."""
+    indptr, indices, data = matrix
+    for i in range(indptr.size - 1):
+        own = result[i]
+        for entry in range(indptr[i], indptr[i + 1]):
+            onward, weight = values[indices[entry]], data[entry]
+            for x in range(own.size):
+                own[x] += weight * onward[x]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _add(vector: FloatArray, factor: float, to: FloatArray) -> None:
+    """Add a vector times a factor to another."""
+    for i in range(to.size):
+        to[i] += factor * vector[i]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _scale(vector: FloatArray, factor: float) -> None:
+    for i in range(vector.size):
+        vector[i] *= factor
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def _total(vector: FloatArray) -> float:
+    total = 0.0
+    for i in range(vector.size):
+        total += vector[i]
+    return total
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
+    """The continuation times values of states, (N+1, D+1)."""
+    indptr, indices, data = onward
+    queued, bins = states.reached_queued, states.reached_bins
+    reached = np.empty(queued.size)
+    for s in range(queued.size):
+        reached[s] = value[queued[s], bins[s]]
+    for i in range(result.size):
+        total = 0.0
+        for entry in range(index(indptr[i]), index(indptr[i + 1])):
+            total += data[entry] * reached[index(indices[entry])]
+        result[i] = total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _after_emptied(emptied: FloatArray, node_value: FloatArray) -> FloatArray:
+    """What a drop of the only request is worth by phase, (K,)."""
+    found = np.zeros(emptied.shape[1])
+    first = node_value.size - emptied.shape[0]
+    for start in range(emptied.shape[0]):
+        for r in range(found.size):
+            found[r] += node_value[first + start] * emptied[start, r]
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _improve(
+    model: Model, actions: Actions, states: States, node_value: FloatArray, gain: float,
+    rounding: float, place: IntArray,
+) -> bool:
+    """Put the best action in each state, unless another is no better; whether one changes."""
+    worth = np.zeros((actions.weights.indptr.size - 1, model.phase.shape[2]))
+    _times(actions.weights,
+           service_values(model.reach, model.idle, model.row, model.nodes, node_value), worth)
+    emptied, changed = _after_emptied(model.emptied, node_value), False
+    value, phase, next_slack = np.zeros(place.shape), model.phase, model.next_slack
+    service, cost, reward, dropped, drop_cost, _ = actions
+    queued, bins, first, stop, _, _ = states
+    for s in range(queued.size):
+        n, j = queued[s], bins[s]
+        best, most, kept = -1, -np.inf, -np.inf
+        if dropped[n, j] > -np.inf:
+            most = dropped[n, j] - gain * drop_cost[n]
+            if n == 0:
+                most += dot(phase[0, j], emptied, 0, emptied.size)
+            else:
+                most += dot(next_slack[n, j], value[n - 1], first[s], stop[s])
+            kept = most if place[n, j] < 0 else kept
+        for a in range(service.shape[1]):
+            if reward[n, a, j] > -np.inf:
+                own = reward[n, a, j] - gain * cost[n, a] + dot(
+                    phase[n, j], worth[service[n, a]], 0, emptied.size)
+                kept = own if place[n, j] == a else kept
+                if own > most:
+                    best, most = a, own
+        value[n, j] = most
+        if most > kept + rounding * (1.0 + abs(most)):
+            place[n, j], changed = best, True
+    return changed
+
+
+class _Policy(NamedTuple):
+    """A policy with the first passages of the services that it uses.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (N+1, D+1)
+        Of each state's action; -1 for a drop.
+    slot : ndarray of int, shape (S,)
+        Place of each service in ``row``.
+    reach, idle, row, nodes
+        As of :class:`Model`: its own, where service times are fixed.
+    """
+
+    place: IntArray
+    slot: IntArray
+    reach: FloatArray
+    idle: FloatArray
+    row: IntArray
+    nodes: IntArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _with_passages(
+    model: Model, actions: Actions, states: States, place: IntArray
+) -> _Policy:
+    """First passages of the services that a policy uses, mixed where their times are random."""
+    indptr, latency, weights = actions.weights
+    slot, used = np.full(indptr.size - 1, -1), 0
+    for s in range(states.queued.size):
+        n, j = states.queued[s], states.bins[s]
+        service = actions.service[n, max(place[n, j], 0)]
+        if place[n, j] >= 0 and slot[service] < 0:
+            slot[service] = used
+            used += 1
+    row, mixed = np.arange(used), False
+    for service in range(slot.size):
+        if slot[service] >= 0:
+            first = indptr[service]
+            row[slot[service]] = model.row[latency[first]]
+            mixed = mixed or indptr[service + 1] != first + 1 or weights[first] != 1.0
+    if not mixed:
+        return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
+    reach = np.zeros((used, model.reach.shape[1], model.reach.shape[2]))
+    idle = np.zeros((used, model.idle.shape[1], model.idle.shape[2]))
+    nodes = np.empty((used, 2), dtype=np.int64)
+    for service in range(slot.size):
+        if slot[service] < 0:
+            continue
+        u, first, stop = slot[service], model.reach.shape[1], 0
+        for entry in range(indptr[service], indptr[service + 1]):
+            g, weight = model.row[latency[entry]], weights[entry]
+            low, high = model.nodes[g, 0], model.nodes[g, 1]
+            first, stop = min(first, low), max(stop, high)
+            for i in range(low, high):
+                _add(model.reach[g, i], weight, reach[u, i])
+            for i in range(idle.shape[1]):
+                _add(model.idle[g, i], weight, idle[u, i])
+        nodes[u, 0], nodes[u, 1] = min(first, stop), stop
+    return _Policy(place, slot, reach, idle, np.arange(used), nodes)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _moved(
+    model: Model, actions: Actions, states: States, policy: _Policy, node_value: FloatArray,
+    result: FloatArray,
+) -> None:
+    """What nodes are worth one decision later, from what they are worth."""
+    worth = service_values(policy.reach, policy.idle, policy.row, policy.nodes, node_value)
+    emptied = _after_emptied(model.emptied, node_value)
+    place, slot, value = policy.place, policy.slot, np.zeros(policy.place.shape)
+    phase, next_slack, service = model.phase, model.next_slack, actions.service
+    queued, bins, first, stop, _, _ = states
+    for s in range(queued.size):
+        n, j = queued[s], bins[s]
+        if place[n, j] >= 0:
+            value[n, j] = dot(phase[n, j], worth[slot[service[n, place[n, j]]]],
+                               0, emptied.size)
+        elif n == 0:
+            value[n, j] = dot(phase[0, j], emptied, 0, emptied.size)
+        else:
+            value[n, j] = dot(next_slack[n, j], value[n - 1], first[s], stop[s])
+    _onto_nodes(model.onward, states, value, result)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _rewards_and_costs(
+    model: Model, actions: Actions, states: States, place: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Reward and cost from each node up to the next, (I+L,) each."""
+    reward, cost = np.zeros(place.shape), np.zeros(place.shape)
+    next_slack, first, stop = model.next_slack, states.first, states.stop
+    _, costs, rewards, dropped, drop_cost, _ = actions
+    for s in range(states.queued.size):
+        n, j = states.queued[s], states.bins[s]
+        a = place[n, j]
+        reward[n, j] = rewards[n, a, j] if a >= 0 else dropped[n, j]
+        cost[n, j] = costs[n, a] if a >= 0 else drop_cost[n]
+        if a < 0 < n:
+            reward[n, j] += dot(next_slack[n, j], reward[n - 1], first[s], stop[s])
+            cost[n, j] += dot(next_slack[n, j], cost[n - 1], first[s], stop[s])
+    of_reward, of_cost = np.empty(model.excess.size), np.empty(model.excess.size)
+    _onto_nodes(model.onward, states, reward, of_reward)
+    _onto_nodes(model.onward, states, cost, of_cost)
+    _add(model.excess, -model.price, of_reward)
+    _add(model.excess, 1.0, of_cost)
+    return of_reward, of_cost
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _rotated(column: FloatArray, turns: FloatArray, k: int) -> None:
+    """Bring column k of a Hessenberg matrix to the triangle; the new turn is kept."""
+    for i in range(k):
+        low, high = column[i], column[i + 1]
+        column[i] = turns[i, 0] * low + turns[i, 1] * high
+        column[i + 1] = turns[i, 0] * high - turns[i, 1] * low
+    length = np.hypot(column[k], column[k + 1])
+    turns[k, 0], turns[k, 1] = (column[k] / length, column[k + 1] / length) if length else (1., 0.)
+    column[k], column[k + 1] = length, 0.0
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _evaluated(
+    model: Model, actions: Actions, states: States, policy: _Policy, value: FloatArray,
+    tolerance: float, steps: int,
+) -> float:
+    """Values of nodes, from near ones, in place; the gain, NaN where the steps were too few.
+
+    Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain, by minimal residuals in Krylov spaces.
+    """
+    reward, cost = _rewards_and_costs(model, actions, states, policy.place)
+    size, share = value.size, 1.0 / _total(cost)
+    basis, upper = np.empty((steps + 1, size)), np.zeros((steps, steps + 1))
+    turns, left = np.empty((steps, 2)), np.zeros(steps + 1)
+    moved = np.empty(size)
+    _moved(model, actions, states, policy, value, moved)
+    for i in range(size):
+        basis[0, i] = reward[i] - value[i] + moved[i]
+    _add(cost, -share * _total(value), basis[0])
+    left[0] = np.sqrt(dot(basis[0], basis[0], 0, size))
+    enough = tolerance * np.sqrt(dot(reward, reward, 0, size))
+    k = 0
+    while k < steps and not abs(left[k]) <= enough:
+        if k == 0:
+            _scale(basis[0], 1.0 / left[0])
+        last, new = basis[k], basis[k + 1]
+        _moved(model, actions, states, policy, last, moved)
+        for i in range(size):
+            new[i] = last[i] - moved[i]
+        _add(cost, share * _total(last), new)
+        for i in range(k + 1):
+            upper[k, i] = dot(basis[i], new, 0, size)
+            _add(basis[i], -upper[k, i], new)
+        upper[k, k + 1] = np.sqrt(dot(new, new, 0, size))
+        if upper[k, k + 1] > 0.0:
+            _scale(new, 1.0 / upper[k, k + 1])
+        _rotated(upper[k], turns, k)
+        left[k + 1] = -turns[k, 1] * left[k]
+        left[k] *= turns[k, 0]
+        k += 1
+    if not abs(left[k]) <= enough:
+        return np.nan
+    for i in range(k - 1, -1, -1):
+        for later in range(i + 1, k):
+            left[i] -= upper[later, i] * left[later]
+        left[i] /= upper[i, i]
+        _add(basis[i], left[i], value)
+    return share * _total(value)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def rounds(
+    model: Model, actions: Actions, states: States, place: IntArray, value: FloatArray,
+    limits: tuple[float, float, float], steps: int, most: int,
+) -> tuple[int, float]:
+    """Evaluate and improve a policy until no action changes in the states that are listed.
+
+    Parameters
+    ----------
+    place : ndarray of int, shape (N+1, D+1)
+        Of the policy's actions, -1 for drops; changed in place.
+    value : ndarray, shape (I+L,)
+        Of nodes, from which the first evaluation begins; changed in place.
+    limits : (float, float, float)
+        Relative residual of values, of those of a policy that is handed back, and what counts as
+        rounding in an improvement.
+    steps : int
+        Of a Krylov space.
+    most : int
+        Rounds.
+
+    Returns
+    -------
+    count : int
+        Rounds that were done.
+    gain : float
+        Of the policy before the last change; NaN where its values could not be computed.
+    """
+    rough, exact, rounding = limits
+    gain = np.nan
+    for count in range(1, most + 1):
+        policy = _with_passages(model, actions, states, place)
+        for tolerance in (rough, exact):
+            gain = _evaluated(model, actions, states, policy, value, tolerance, steps)
+            if np.isnan(gain):
+                return count, gain
+            changed = _improve(model, actions, states, value, gain, rounding, place)
+            if changed:
+                break
+        if not changed:
+            return count, gain
+    return most, gain

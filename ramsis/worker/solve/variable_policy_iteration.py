@@ -1,0 +1,189 @@
+"""Policy iteration for variable batching: one chain for whole queues and for parts of them.
+
+Under a policy the likely states form a chain (:mod:`ramsis.worker.structure.variable_batching`).
+Its kernel has the rows F·A of :mod:`ramsis.worker.structure.policy_chain` where a state serves its
+whole queue, and those of :mod:`ramsis.worker.problem.partial_batch` where it serves a part. One
+factorisation gives gain, values and stationary frequencies (:mod:`ramsis.mdp.dense_chain`). A
+round then improves every likely state; it ends when no action is better by more than rounding.
+Bounds on the gain, and restarts, are those of :mod:`ramsis.worker.solve.policy_iteration`.
+
+It starts from the best policy of maximal batching, so that the result is never worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
+from ramsis.mdp.result import Certificate
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import Batching, Outcome
+from ramsis.worker.solve.policy_iteration import (
+    Improvement,
+    Round,
+    gain_certificate,
+    improve_until_stable,
+    solve_on_nodes,
+)
+from ramsis.worker.structure import build_structured
+from ramsis.worker.structure.policy_chain import node_frequency, policy_states, state_kernel
+from ramsis.worker.structure.variable_batching import VariableMDP
+
+__all__ = ["VariableEvaluation", "VariableSolution", "evaluate_variable", "solve_variable"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class VariableEvaluation:
+    """A policy's gain, relative values and stationary frequencies.
+
+    Attributes
+    ----------
+    gain : float
+    value : ndarray, shape (S,)
+        Of the likely states, up to a constant.
+    frequency : ndarray, shape (N+1, D+1)
+        Stationary frequency of each state per unit of cost.
+    excess : float
+        Requests beyond N + 1 at the same factor.
+    reference : int
+        The most frequent state.
+    restart : float
+        As in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`.
+    """
+
+    gain: float
+    value: FloatArray
+    frequency: FloatArray
+    excess: float
+    reference: int
+    restart: float
+
+
+@dataclass(frozen=True, eq=False)
+class VariableSolution:
+    """A policy for one worker and its certificate.
+
+    Attributes
+    ----------
+    policy : ndarray of int, shape (N, D+1)
+        The action for n queued (row n − 1) at slack bin j.
+    evaluation : VariableEvaluation
+    certificate : Certificate
+    """
+
+    policy: IntArray
+    evaluation: VariableEvaluation
+    certificate: Certificate
+
+
+def evaluate_variable(
+    mdp: VariableMDP,
+    policy: IntArray,
+    reference: int | None = None,
+    *,
+    restart: float | None = None,
+) -> VariableEvaluation:
+    """Gain, values and frequencies of a policy, by one factorisation.
+
+    The parameters are those of :func:`~ramsis.worker.structure.evaluation.evaluate_on_nodes`.
+
+    Raises
+    ------
+    InvalidValueError
+        When the policy has an action that is not admissible.
+    NotConvergedError
+        When the policy's chain has no single stationary distribution within rounding.
+    """
+    mdp.problem.check_policy(policy)
+    if restart is not None:
+        return _evaluate(mdp, policy, reference, restart)
+    return with_restarts(
+        lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
+        lambda found: rounding_error(found.value, mdp.whole.costs),
+    )
+
+
+def _evaluate(
+    mdp: VariableMDP, policy: IntArray, reference: int | None, restart: float
+) -> VariableEvaluation:
+    problem, whole, partial = mdp.problem, mdp.whole, mdp.partial
+    outcome = problem.outcome(policy)
+    pairs = partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
+    state = np.flatnonzero(pairs >= 0)
+    chosen = pairs[state]
+    served = policy_states(whole, _whole_queues(outcome))
+    kernel, beyond = state_kernel(whole, served)
+    kernel[state] = partial.transition[chosen].toarray()
+    beyond[state] = mdp.excess_cost * partial.excess[chosen]
+    beyond *= 1.0 - restart
+    reward, cost = (array[whole.reached] for array in problem.rewards_and_costs(outcome))
+    start = np.asarray(whole.continuation[[-1]].toarray()[0])
+    chain = DenseChain(kernel, reward - problem.violation_price * beyond, cost + beyond, start)
+    found = solve_chain(chain, restart, reference)
+    frequency = np.zeros(outcome.service.shape)
+    frequency[whole.reached] = found.frequency
+    to_whole = found.frequency.copy()
+    to_whole[state] = 0.0
+    on_nodes = node_frequency(whole, served, to_whole)
+    excess = on_nodes @ whole.excess + found.frequency[state] @ partial.excess[chosen]
+    if whole.overdue is not None:
+        frequency[:, 0] += (1.0 - restart) * (on_nodes @ whole.overdue)
+    return VariableEvaluation(found.gain, found.value, frequency, (1.0 - restart) * float(excess),
+                              found.reference, restart)
+
+
+def _whole_queues(outcome: Outcome) -> Outcome:
+    """The outcome with actions on part of a queue marked as no service."""
+    queued = np.arange(1, len(outcome.batch) + 1)[:, None]
+    return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
+
+
+def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSolution:
+    """The policy of greatest gain.
+
+    Parameters
+    ----------
+    max_rounds : int
+        Rounds after which the best policy so far is returned, marked as not converged.
+    """
+    last = improve_until_stable(
+        _best_maximal(mdp.problem),
+        lambda policy, reference, restart: evaluate_variable(
+            mdp, policy, reference, restart=restart),
+        lambda found, policy: mdp.backup(_onward(mdp, found), found.gain, policy),
+        max_rounds,
+    )
+    found = last.evaluation
+    filled = mdp.fill(_onward(mdp, found), found.gain, last.policy)
+    return VariableSolution(filled, found, _certify(mdp, last))
+
+
+def _best_maximal(problem: WorkerProblem) -> IntArray:
+    """The best policy that serves whole queues."""
+    return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
+
+
+def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
+    """(1 − ε)·V + ε·V(start): the value of moving to each state, restarts included."""
+    start = float(np.asarray(mdp.whole.continuation @ evaluation.value)[-1])
+    value: FloatArray = evaluation.value + evaluation.restart * (start - evaluation.value)
+    return value
+
+
+def _certify(mdp: VariableMDP, last: Round[VariableEvaluation]) -> Certificate:
+    whole, found = mdp.whole, last.evaluation
+    costs = whole.costs[whole.reached[0]]
+    kept = last.backup.kept[whole.reached]
+    more = last.backup.value[whole.reached] - kept
+    missed = np.abs(kept - found.value)
+    error = float((missed / costs).max()) + rounding_error(found.value, whole.costs)
+    return gain_certificate(
+        whole, (found.gain, found.restart), last.number, last.status,
+        Improvement(float(more.max()), float((more / costs).max()), error),
+    )

@@ -1,0 +1,257 @@
+"""Solve a worker's problem, or evaluate a policy of it, by the formulation that fits.
+
+Three formulations cover the problems:
+
+- *maximal batching*: the structured form (:mod:`ramsis.worker.structure.structured`), by policy
+iteration
+  or value iteration on its slack nodes; other solvers work on the explicit rows;
+- *variable batching*: the same with sparse rows for parts of the queue
+  (:mod:`ramsis.worker.structure.variable_batching`);
+- *Markov-modulated arrivals*: the structured form with the hidden mode in its states, policies
+  restricted to tables (:mod:`ramsis.worker.solve.hidden_mode`).
+
+Solvers on explicit rows are those of :mod:`ramsis.mdp.solvers`. They are for comparison: they take
+minutes and gigabytes where the structured ones take milliseconds. All but the default are imported
+when they are used, since loading their compiled loops takes longer than finding a policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.checks import check_arguments
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
+from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.solve.solution import WorkerSolution
+from ramsis.worker.structure import StructuredMDP, build_structured
+from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
+
+__all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
+           "solve_worker"]
+
+IntArray = NDArray[np.int64]
+
+
+def solve_worker(
+    problem: WorkerProblem,
+    solver: SolverName = "policy-iteration",
+    *,
+    tolerance: float = 1e-9,
+) -> WorkerSolution:
+    """Find the worker's best policy; as of :meth:`WorkerModel.solve`."""
+    return WorkerModel(problem).solve(solver, tolerance=tolerance)
+
+
+def evaluate_table(problem: WorkerProblem, table: IntArray) -> StateFrequency:
+    """How often a policy's table meets each state in the long run."""
+    return WorkerModel(problem).evaluate(table)
+
+
+class WorkerModel:
+    """A worker's problem in the formulation that fits; put together when needed, and once."""
+
+    def __init__(self, problem: WorkerProblem) -> None:
+        self.problem = problem
+        self._formulation = _formulation(problem)
+        self._structured: StructuredMDP | None = None
+
+    def solve(
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
+        initial: IntArray | None = None,
+    ) -> WorkerSolution:
+        """Find the worker's best policy.
+
+        Parameters
+        ----------
+        solver : one of :data:`SOLVERS`
+        tolerance : float > 0
+            Stopping rule of the iterative solvers but policy iteration, which runs to its end.
+        initial : ndarray of int, shape (N, D+1), optional
+            An admissible policy near the best one, where the solver can start from one.
+
+        Raises
+        ------
+        InvalidValueError
+            Unknown solver, or one that does not apply to the problem.
+        """
+        check_solver(solver)
+        return self._formulation.solve(self, solver, tolerance, initial)
+
+    def evaluate(self, table: IntArray) -> StateFrequency:
+        """How often a policy's table meets each state in the long run."""
+        return self._formulation.evaluate(self, table)
+
+    def for_tables(self, planned_factor: float) -> WorkerModel:
+        """The same for tables that were made for times of another length.
+
+        What the formulation has put together serves both, where the other tables run nothing
+        that this one's do not.
+        """
+        problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
+        problem.share_batches(self.problem)
+        other = WorkerModel(problem)
+        if self._structured is not None:
+            passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
+            if all(latency in passages for latency in needed):
+                other._structured = dataclasses.replace(
+                    self._structured, problem=problem, passages=passages.only(needed))
+        return other
+
+    def prepare(self) -> None:
+        """Put together now what problems for other tables can use, too."""
+        if self._formulation is _MAXIMAL:
+            _ = self.structured
+
+    @property
+    def at_hand(self) -> StructuredMDP | None:
+        """The structured form, if it has been put together."""
+        return self._structured
+
+    @property
+    def structured(self) -> StructuredMDP:
+        """The structured form, for maximal batching."""
+        if self._structured is None:
+            self._structured = build_structured(self.problem)
+        return self._structured
+
+
+@dataclass(frozen=True)
+class _Formulation:
+    """A way to model a worker's problem."""
+
+    solve: Callable[[WorkerModel, SolverName, float, IntArray | None], WorkerSolution]
+    evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
+
+
+def _formulation(problem: WorkerProblem) -> _Formulation:
+    if is_modulated(problem.arrivals):
+        return _MODULATED
+    return _PARTIAL if problem.batching.partial else _MAXIMAL
+
+
+def _solve_maximal(
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+) -> WorkerSolution:
+    problem = model.problem
+    if solver == "policy-iteration":
+        mdp = model.structured
+        found = solve_on_nodes(mdp, initial=initial)
+    elif solver == "value-iteration":
+        from ramsis.worker.solve.value_iteration import iterate_on_nodes
+
+        mdp = model.structured
+        found = iterate_on_nodes(mdp, tolerance=tolerance)
+    else:
+        return _solve_explicit(problem, solver, tolerance)
+    return WorkerSolution(
+        problem, found.policy, *state_frequency(mdp, found.evaluation), found.evaluation.gain,
+        found.certificate, solver,
+    )
+
+
+def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
+    mdp = model.structured
+    return state_frequency(mdp, evaluate_on_nodes(mdp, table))
+
+
+def _solve_variable(
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+) -> WorkerSolution:
+    problem = model.problem
+    if solver == "value-iteration":
+        raise InvalidValueError(
+            describe("this solver knows no variable batching", where="solver", value=solver,
+                     allowed=", ".join(name for name in SOLVERS if name != solver))
+        )
+    if solver != "policy-iteration":
+        return _solve_explicit(problem, solver, tolerance)
+    from ramsis.worker.solve.variable_policy_iteration import solve_variable
+    from ramsis.worker.structure.variable_batching import build_variable
+
+    found = solve_variable(build_variable(problem))
+    return WorkerSolution(
+        problem, found.policy, found.evaluation.frequency, found.evaluation.excess,
+        found.evaluation.gain, found.certificate, solver,
+    )
+
+
+def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
+    problem = model.problem
+    from ramsis.worker.solve.variable_policy_iteration import evaluate_variable
+    from ramsis.worker.structure.variable_batching import build_variable
+
+    found = evaluate_variable(build_variable(problem), table)
+    return StateFrequency(found.frequency, found.excess)
+
+
+def _solve_modulated(
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+) -> WorkerSolution:
+    """The search starts from the best table for Poisson arrivals of the same load."""
+    problem = model.problem
+    if solver != SOLVERS[0]:
+        raise InvalidValueError(
+            describe("this solver knows no Markov-modulated arrivals", where="solver",
+                     value=solver, allowed=SOLVERS[0])
+        )
+    from ramsis.worker.solve.hidden_mode import solve_hidden
+    from ramsis.worker.structure.modulated import build_modulated, table_frequency
+
+    poisson = dataclasses.replace(problem, arrivals=without_modes(problem.arrivals))
+    initial = solve_on_nodes(build_structured(poisson)).policy
+    mdp = build_modulated(problem, _with_modes(problem.arrivals))
+    found = solve_hidden(mdp, initial)
+    return WorkerSolution(
+        problem, found.policy, *table_frequency(mdp, found.evaluation), found.evaluation.gain,
+        found.certificate, solver,
+    )
+
+
+def _evaluate_modulated(model: WorkerModel, table: IntArray) -> StateFrequency:
+    problem = model.problem
+    from ramsis.worker.structure.modulated import build_modulated, repeat_modes, table_frequency
+
+    problem.check_policy(table)
+    mdp = build_modulated(problem, _with_modes(problem.arrivals))
+    return table_frequency(mdp, evaluate_on_nodes(mdp, repeat_modes(table)))
+
+
+def _with_modes(arrivals: ArrivalProcess) -> ModulatedProcess:
+    assert is_modulated(arrivals)
+    return arrivals
+
+
+def _solve_explicit(
+    problem: WorkerProblem, solver: SolverName, tolerance: float
+) -> WorkerSolution:
+    """By a general solver on the rows written out."""
+    from ramsis.mdp.stationary import stationary_distribution
+    from ramsis.worker.explicit import build_explicit
+
+    explicit = build_explicit(problem)
+    found = solve_average(explicit.mdp, solver, tolerance=tolerance)
+    pairs = explicit.mdp.pairs_of(found.policy)
+    empty = np.zeros(explicit.mdp.n_states)
+    empty[0] = 1.0  # matters where the chain falls into parts up to rounding
+    share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
+    gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
+    return WorkerSolution(
+        problem, explicit.table(found.policy), explicit.visits(share, pairs),
+        float(share @ explicit.excess[pairs]), gain, found.certificate, solver,
+    )
+
+
+_MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
+_PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
+_MODULATED = _Formulation(_solve_modulated, _evaluate_modulated)
+
+check_arguments(globals(), __all__)

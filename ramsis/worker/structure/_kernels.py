@@ -1,0 +1,236 @@
+"""Compiled loops of backups on slack nodes: first passages, values of services, best actions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals._kernels import poisson_row
+from ramsis.compiling import dot, njit
+
+__all__ = ["add_after_drops", "best_actions", "meet_after_drops", "poisson_passages",
+           "service_values"]
+
+FloatArray = NDArray[np.float64]
+
+_CERTAIN = 40.0  # of −log P: more than so many arrivals are certain
+_HARDLY = 1e-15  # nodes of smaller weight than this come before those that are reached
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _tails(mean: float, tail: FloatArray) -> None:
+    """P(N >= 1 … R) of a Poisson number into ``tail``."""
+    poisson_row(mean, tail)
+    upto = 0.0
+    for k in range(tail.size):
+        upto += tail[k]
+        tail[k] = max(1.0 - upto, 0.0)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _certain(count: float) -> float:
+    """A mean at which a Poisson number of at least ``count`` is certain, by Chernoff's bound."""
+    mean = count
+    while count * np.log(count / mean) + mean - count < _CERTAIN:
+        mean += 1.0
+    return mean
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_passages(
+    rate_per_ms: float,
+    latency_ms: FloatArray,
+    cells: tuple[FloatArray, NDArray[np.int64]],
+    remaining_ms: FloatArray,
+    reach: FloatArray,
+    idle: FloatArray,
+) -> NDArray[np.int64]:
+    """Weights of quadrature nodes for Poisson arrivals.
+
+    The nodes are those of :mod:`ramsis.worker.structure.first_passage`.
+
+    The mean of U_r in a cell needs no integral: E[U_r; U_r <= T] = r/λ·P(N(T) >= r + 1).
+
+    Parameters
+    ----------
+    latency_ms : (G,)
+    cells : two arrays
+        Edges in ms, (C+1,), and nodes in each cell, (C,).
+    remaining_ms : (I,)
+    reach, idle : (G, I, K), (G, K)
+        Written, as far as nodes are reached.
+
+    Returns
+    -------
+    ndarray, shape (G, 2)
+        First and last node, exclusive, that each service reaches.
+    """
+    edge_ms, points = cells
+    workers = reach.shape[2]
+    used = np.zeros((latency_ms.size, 2), dtype=np.int64)
+    before, after = np.empty(workers + 1), np.empty(workers + 1)
+    certain_ms = _certain(workers + 1.0) / rate_per_ms
+    for g in range(latency_ms.size):
+        latency = latency_ms[g]
+        _tails(rate_per_ms * latency, before)
+        for r in range(workers):
+            idle[g, r] = 1.0 - before[r]
+        first, node, cell = 0, 0, 0
+        while cell < points.size and edge_ms[cell] < latency:
+            if latency - edge_ms[cell + 1] >= certain_ms:
+                after[:] = 1.0
+            else:
+                _tails(rate_per_ms * max(latency - edge_ms[cell + 1], 0.0), after)
+            most = 0.0
+            for r in range(workers + 1):
+                after[r] = min(after[r], before[r])  # falling up to rounding already
+                most = max(most, before[r] - after[r])
+            if node == first and most <= _HARDLY:
+                first += points[cell]
+            elif points[cell] == 1:
+                for r in range(workers):
+                    reach[g, node, r] = before[r] - after[r]
+            else:
+                left = latency - remaining_ms[node]
+                per_gap = 1.0 / (remaining_ms[node + 1] - remaining_ms[node])
+                for r in range(workers):
+                    mass = before[r] - after[r]
+                    moment = (r + 1.0) / rate_per_ms * (before[r + 1] - after[r + 1])
+                    high = min(max((left * mass - moment) * per_gap, 0.0), mass)
+                    reach[g, node, r] = mass - high
+                    reach[g, node + 1, r] = high
+            node += points[cell]
+            cell += 1
+            before, after = after, before
+        used[g, 0], used[g, 1] = first, node
+    return used
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def service_values(
+    reach: FloatArray, idle: FloatArray, rows: NDArray[np.int64], nodes: NDArray[np.int64],
+    value: FloatArray,
+) -> FloatArray:
+    """What services are worth by phase, (S, K).
+
+    Parameters
+    ----------
+    reach, idle : (G, I, K), (G, L, K)
+        First passages.
+    rows : (S,)
+        Which of them.
+    nodes : (G, 2)
+        First and last node, exclusive, that each reaches.
+    value : (I' + L,)
+        Of the nodes and the starts of busy periods.
+    """
+    workers, starts = idle.shape[2], idle.shape[1]
+    found = np.zeros((rows.size, workers))
+    for s in range(rows.size):
+        g, own = rows[s], found[s]
+        for i in range(nodes[g, 0], nodes[g, 1]):
+            worth, weight = value[i], reach[g, i]
+            for r in range(workers):
+                own[r] += worth * weight[r]
+        for i in range(starts):
+            worth, weight = value[value.size - starts + i], idle[g, i]
+            for r in range(workers):
+                own[r] += worth * weight[r]
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def meet_after_drops(
+    met: NDArray[np.bool_], service: NDArray[np.int64], next_slack: FloatArray, negligible: float
+) -> None:
+    """Mark the states that drops from marked ones lead to, (N+1, D+1); a drop has no service."""
+    lengths, bins = met.shape
+    for n in range(lengths - 1, 0, -1):
+        for j in range(bins):
+            if met[n, j] and service[n, j] < 0:
+                for i in range(bins):
+                    if next_slack[n, j, i] > negligible:
+                        met[n - 1, i] = True
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def add_after_drops(
+    values: FloatArray, bins: NDArray[np.int64], first: NDArray[np.int64],
+    served: NDArray[np.int64], next_slack: FloatArray,
+) -> None:
+    """Add to the rows of states that drop those of the states that the drops lead to.
+
+    Parameters
+    ----------
+    values : (S', X)
+    bins, first, served
+        As of :class:`ramsis.worker.structure.policy_chain.PolicyStates`.
+    next_slack : (N+1, D+1, D+1)
+    """
+    width = values.shape[1]
+    for n in range(1, served.size):
+        for state in range(first[n], served[n]):
+            own = values[state]
+            for other in range(first[n - 1], first[n]):
+                chance = next_slack[n, bins[state], bins[other]]
+                if chance > 0.0:
+                    onward = values[other]
+                    for x in range(width):
+                        own[x] += chance * onward[x]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_actions(
+    phase: FloatArray, worth: FloatArray, service: NDArray[np.int64], own: FloatArray,
+    place: NDArray[np.int64], dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
+) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
+    """The best action of each state, the first of several, and what the incumbent is worth.
+
+    A drop takes no time, so what it leads to has the value of the same backup.
+
+    Parameters
+    ----------
+    phase : (N+1, D+1, K)
+    worth : (S, K)
+        What follows each service, by phase.
+    service : (N+1, A)
+        Of the actions that serve.
+    own : (N+1, A, D+1)
+        Reward of these less their charge; -inf where they are not admissible.
+    place : (N+1, D+1)
+        Of the incumbent among them; -1 for a drop.
+    dropped : (N+1, D+1)
+        Reward of a drop less its charge; -inf where there is none.
+    emptied : (D+1,)
+        What follows a drop of the only request.
+    next_slack : (N+1, D+1, D+1)
+
+    Returns
+    -------
+    value, best, kept : (N+1, D+1)
+        Value and place of the best; value of the incumbent.
+    """
+    lengths, actions, bins = own.shape
+    value, kept = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -np.inf)
+    best = np.zeros((lengths, bins), dtype=np.int64)
+    for n in range(lengths):
+        for a in range(actions):
+            onward = worth[service[n, a]]
+            for j in range(bins):
+                if own[n, a, j] > -np.inf:
+                    found = own[n, a, j] + dot(phase[n, j], onward, 0, onward.size)
+                    if place[n, j] == a:
+                        kept[n, j] = found
+                    if found > value[n, j]:
+                        value[n, j], best[n, j] = found, a
+        for j in range(bins):
+            if dropped[n, j] > -np.inf:
+                after = incumbent = emptied[j]
+                if n > 0:
+                    after = dot(next_slack[n, j], value[n - 1], j, bins)
+                    incumbent = dot(next_slack[n, j], kept[n - 1], j, bins)
+                if dropped[n, j] + after > value[n, j]:
+                    value[n, j], best[n, j] = dropped[n, j] + after, -1
+                if place[n, j] < 0:
+                    kept[n, j] = dropped[n, j] + incumbent
+    return value, best, kept

@@ -1,0 +1,182 @@
+"""The exact value of one policy on the slack nodes of the structured form.
+
+With A the continuation, excess e, and the policy's F, reward r and cost c
+(:mod:`ramsis.worker.structure.policy_chain`), the equations of :mod:`ramsis.mdp.dense_chain` are
+solved for
+
+    between nodes    kernel A·F, reward A·r − p·e, cost A·c + e,
+    between states   kernel F·A, reward r − p·F·e, cost c + F·e,
+
+p the price of a violation, whichever has fewer rows: that between states where the nodes are
+exact. States that A reaches with a probability below 1e-15 are left out. Restarts are from the
+empty state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.checks import check_arguments
+from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
+from ramsis.worker.problem.actions import Outcome
+from ramsis.worker.structure.policy_chain import (
+    PolicyStates,
+    frequency_through_drops,
+    node_frequency,
+    policy_states,
+    rewards_and_costs,
+    state_kernel,
+    to_nodes,
+)
+from ramsis.worker.structure.structured import StructuredMDP
+
+__all__ = ["NodeEvaluation", "StateFrequency", "evaluate_on_nodes", "state_frequency"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class StateFrequency(NamedTuple):
+    """How often a policy meets each state in the long run.
+
+    Attributes
+    ----------
+    frequency : ndarray, shape (N+1, D+1)
+        Stationary frequency of each state, up to a common factor; the last row is the full
+        state, at bin 0.
+    excess : float
+        Requests of the full state beyond N + 1, at the same factor.
+    """
+
+    frequency: FloatArray
+    excess: float
+
+
+@dataclass(frozen=True, eq=False)
+class NodeEvaluation:
+    """A policy's gain, relative values and stationary frequencies.
+
+    Attributes
+    ----------
+    policy : ndarray of int, shape (N, D+1)
+        The policy itself.
+    gain : float
+    node_value : ndarray, shape (I+L,)
+        u, up to a constant; the busy-period starts last.
+    node_frequency : ndarray, shape (I+L,)
+        Stationary frequency of each node per unit of cost; the busy-period starts last.
+    reference : int
+        The most frequent node, or reached state where the chain of states was solved.
+    residual : float
+        Largest error of the balance of the frequencies.
+    restart : float
+        Probability ε of a restart from the empty state at a decision; mostly 0.
+    """
+
+    policy: IntArray
+    gain: float
+    node_value: FloatArray
+    node_frequency: FloatArray
+    reference: int
+    residual: float
+    restart: float = 0.0
+
+    @property
+    def onward_value(self) -> FloatArray:
+        """(1 − ε)·u + ε·u(empty): the value of moving to each node, restarts included."""
+        kept = 1.0 - self.restart
+        value: FloatArray = kept * self.node_value + self.restart * self.node_value[-1]
+        return value
+
+
+def evaluate_on_nodes(
+    mdp: StructuredMDP,
+    policy: IntArray,
+    reference: int | None = None,
+    *,
+    restart: float | None = None,
+) -> NodeEvaluation:
+    """Gain, values and frequencies of a policy, by one factorisation.
+
+    Parameters
+    ----------
+    policy : ndarray of int, shape (N, D+1)
+        Admissible actions.
+    reference : int, optional
+        ``NodeEvaluation.reference`` of a similar policy, which saves a search.
+    restart : float, optional
+        Probability of a restart from the empty state at a decision; by default 0, or 1e-7 where
+        rounding would decide (:mod:`ramsis.mdp.dense_chain`).
+
+    Raises
+    ------
+    InvalidValueError
+        When the policy has an action that is not admissible.
+    NotConvergedError
+        When the policy's chain has no single stationary distribution within rounding.
+    """
+    outcome = mdp.problem.check_policy(policy)
+    states = policy_states(mdp, outcome)
+
+    def evaluate(start: int | None, chance: float) -> NodeEvaluation:
+        return _evaluate(mdp, (policy, outcome, states), start, chance)
+
+    if restart is not None:
+        return evaluate(reference, restart)
+    return with_restarts(
+        evaluate, reference,
+        lambda found: rounding_error(found.node_value, mdp.costs),
+    )
+
+
+def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFrequency:
+    """Frequencies of the states, and of requests beyond N + 1, per unit of cost.
+
+    States that drop a request count, and so do those that the drop leads to; overdue requests are
+    dropped at bin 0.
+    """
+    frequency = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
+    frequency[mdp.reached] = np.asarray(evaluation.node_frequency @ mdp.continuation)
+    if mdp.drops is not None:
+        frequency_through_drops(mdp, mdp.problem.outcome(evaluation.policy), frequency)
+    if mdp.overdue is not None:
+        frequency[:, 0] += evaluation.node_frequency @ mdp.overdue
+    return StateFrequency(frequency, float(evaluation.node_frequency @ mdp.excess))
+
+
+def _evaluate(
+    mdp: StructuredMDP, evaluated: tuple[IntArray, Outcome, PolicyStates],
+    reference: int | None, restart: float,
+) -> NodeEvaluation:
+    continuation, (policy, outcome, states) = mdp.continuation, evaluated
+    reward, cost = rewards_and_costs(mdp, states, outcome)
+    excess = mdp.charged_excess
+    price = mdp.problem.violation_price
+    fined = price * excess
+    empty = np.zeros(len(excess))
+    empty[-1] = 1.0
+    if len(reward) > len(excess):
+        rows = to_nodes(mdp, states)
+        chain = DenseChain(
+            mdp.onward(rows), np.asarray(continuation @ reward) - fined,
+            np.asarray(continuation @ cost) + excess, empty)
+        del rows  # the largest array: its memory serves the factorisation
+        found = solve_chain(chain, restart, reference)
+        value, frequency = found.value, found.frequency
+    else:
+        kernel, beyond = state_kernel(mdp, states)
+        beyond += restart * (excess[-1] - beyond)
+        chain = DenseChain(kernel, reward - price * beyond, cost + beyond,
+                           np.asarray(continuation.T @ empty))
+        found = solve_chain(chain, restart, reference)
+        value = np.asarray(continuation @ found.value) - found.gain * excess - fined
+        frequency = node_frequency(mdp, states, found.frequency)
+        frequency += restart * (found.frequency.sum() * empty - frequency)
+    return NodeEvaluation(policy, found.gain, value, frequency, found.reference, found.residual,
+                          restart)
+
+check_arguments(globals(), __all__)

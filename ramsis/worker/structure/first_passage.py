@@ -1,0 +1,330 @@
+"""First passage: at which node the worker's first new request arrives during a service.
+
+U_r is the instant of the r-th central arrival after the decision, l the service time. With
+x = l − U_r what is left of the service at the first new request,
+
+    none(r)     = P(U_r > l)                     no new request: the empty state,
+    reach(i, r) = the weight of node i           Σ_i reach(i, r) + none(r) = 1.
+
+The busy period that follows starts with the requests of one instant, so ``none`` is kept by how
+many these are (:mod:`ramsis.worker.problem.batch_arrivals`; always one where requests come one at
+a time).
+
+*Exact* nodes (j, c): the passage falls in the part (s, e] of the service that belongs to bin
+j, and c central arrivals follow it there:  Σ_{a<r} PF(a, s)·PF(r + c − a, e − s).
+
+*Quadrature* nodes: each cell's mass P(x in cell) and mean E[x; x in cell], both exact for U_r,
+are laid on the cell's two nodes by linear interpolation, clipped so that no weight is negative.
+At the Gauss points this is of third order where the density is smooth. For Poisson arrivals a
+compiled loop does it for all services at once; nodes of small x, which a long service reaches with
+a probability below 1e-15 only, are left out there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.arrivals.counts import count_probabilities, passage_tails
+from ramsis.arrivals.process import poisson_rate
+from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.problem.queue import WorkerQueue
+from ramsis.worker.structure.slack_nodes import Cells, NodeSet
+
+__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Passage(NamedTuple):
+    """First passage during one service time.
+
+    Attributes
+    ----------
+    reach : ndarray, shape (I', K)
+        Weights of I' nodes (x rises, and later nodes cannot be reached).
+    idle : ndarray, shape (L, K)
+        P(no new request, and the busy period then starts in the i-th way).
+    first : int
+        The first of these nodes; those before it are hardly ever reached.
+    """
+
+    reach: FloatArray
+    idle: FloatArray
+    first: int = 0
+
+    @property
+    def nodes(self) -> slice:
+        """The nodes that have weights."""
+        return slice(self.first, self.first + len(self.reach))
+
+    @property
+    def none(self) -> FloatArray:
+        """P(no new request), the way to the empty state; shape (K,)."""
+        return np.asarray(self.idle.sum(axis=0))
+
+
+class Passages(Mapping[float, Passage]):
+    """First passages by service time in ms, in arrays that several can share.
+
+    Parameters
+    ----------
+    row : mapping of float to int
+        Row of the arrays for each service time.
+    reach : ndarray, shape (G, I, K)
+        Weights of all nodes.
+    nodes : sequence of (int, int), length G
+        First and last node, exclusive, that each reaches; weights beyond are 0.
+    idle : ndarray, shape (G, L, K)
+        As of :class:`Passage`.
+    """
+
+    def __init__(
+        self, row: Mapping[float, int], reach: FloatArray,
+        nodes: Sequence[tuple[int, int]] | IntArray, idle: FloatArray,
+    ) -> None:
+        self._row, self._reach, self._idle = row, reach, idle
+        self._nodes: IntArray = np.asarray(nodes, dtype=np.int64)
+        self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
+
+    @classmethod
+    def of(cls, passages: Mapping[float, Passage]) -> Passages:
+        """Those that are given, one at least."""
+        listed = list(passages.values())
+        most = max(one.nodes.stop for one in listed)
+        reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
+        for own, one in zip(reach, listed, strict=True):
+            own[one.nodes] = one.reach
+        return cls({latency: i for i, latency in enumerate(passages)}, reach,
+                   [(one.nodes.start, one.nodes.stop) for one in listed],
+                   np.array([one.idle for one in listed]))
+
+    def __getitem__(self, latency_ms: float) -> Passage:
+        row = self._row[latency_ms]
+        first, last = self._nodes[row]
+        return Passage(self._reach[row, first:last], self._idle[row], first)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def only(self, latencies_ms: Iterable[float]) -> Passages:
+        """Some of them, in the same arrays."""
+        some = Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
+                        self._nodes, self._idle)
+        some._mixed = self._mixed
+        return some
+
+    @property
+    def idle_starts(self) -> int:
+        """L: the ways in which a busy period starts."""
+        return int(self._idle.shape[1])
+
+    def blocks(
+        self, numbers: int
+    ) -> Iterator[tuple[list[float], slice, FloatArray, FloatArray]]:
+        """Some services at a time, about so many numbers: weights of nodes and starts by column.
+
+        Yields
+        ------
+        latencies_ms : list of float, length X
+        nodes : slice
+            The I' nodes that any of them reaches.
+        reach, idle : ndarray, shapes (I', X·K) and (L, X·K)
+            Of each service and r.
+        """
+        latencies, size = list(self._row), self._reach.shape[1] * self._reach.shape[2]
+        each = max(1, numbers // size)
+        for start in range(0, len(latencies), each):
+            some = latencies[start : start + each]
+            rows = [self._row[latency] for latency in some]
+            nodes = slice(min(self._nodes[row][0] for row in rows),
+                          max(self._nodes[row][1] for row in rows))
+            reach, idle = (part[rows].transpose(1, 0, 2).reshape(part.shape[1], -1)
+                           for part in (self._reach[:, nodes], self._idle))
+            yield some, nodes, reach, idle
+
+    def arrays(self) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+        """Weights ``reach`` and ``idle``, rows of these services in them, and ``nodes``."""
+        return self._reach, self._idle, np.array(list(self._row.values())), self._nodes
+
+    def worth(self, node_value: FloatArray) -> FloatArray:
+        """What the services are worth for each r, (G, K), from values of nodes and starts."""
+        from ramsis.worker.structure._kernels import service_values  # which takes long to load
+
+        reach, idle, rows, nodes = self.arrays()
+        return np.asarray(service_values(reach, idle, rows, nodes, node_value))
+
+    @property
+    def truncated_mass(self) -> float:
+        """Largest probability that one of them leaves out."""
+        every = np.ones(self._reach.shape[1] + self._idle.shape[1])
+        return float(np.abs(1.0 - self.worth(every)).max())
+
+    def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        """The first passage of a service time that is one of these with such probabilities."""
+        if len(latencies_ms) == 1:
+            return self[latencies_ms[0]]
+        key = latencies_ms, weights
+        if key not in self._mixed:
+            self._mixed[key] = self._mixture(latencies_ms, weights)
+        return self._mixed[key]
+
+    def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        rows = [self._row[latency] for latency in latencies_ms]
+        first = min(self._nodes[row][0] for row in rows)
+        last = max(self._nodes[row][1] for row in rows)
+        reach = np.zeros((last - first, self._reach.shape[2]))
+        for row, weight in zip(rows, weights, strict=True):
+            start, stop = self._nodes[row]
+            reach[start - first : stop - first] += weight * self._reach[row, start:stop]
+        return Passage(reach, np.tensordot(weights, self._idle[rows], axes=1), first)
+
+
+def first_passages(
+    queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, starts: BusyPeriodStart
+) -> Passages:
+    """Weights of the nodes for services of several lengths, as of :func:`first_passage`."""
+    workers, count = queue.workers, len(latencies_ms)
+    reach = np.zeros((count, len(nodes), workers))  # of which what is not written takes no memory
+    idle = np.empty((count, len(starts.queued), workers))
+    rows = {latency: i for i, latency in enumerate(latencies_ms.tolist())}
+    rate_per_ms = poisson_rate(queue.arrivals)
+    if nodes.cells is not None and rate_per_ms is not None:
+        used = _compiled(rate_per_ms, nodes, nodes.cells, latencies_ms, (reach, idle[:, 0]))
+        return Passages(rows, reach, used, idle)
+    if nodes.cells is None:
+        lengths = _exact_nodes(queue, nodes, latencies_ms, reach).tolist()
+        idle[:] = [starts.after(before) for before in count_probabilities(
+            queue.arrivals, workers, latencies_ms)]
+        return Passages(rows, reach, [(0, length) for length in lengths], idle)
+    used = []
+    for latency, i in rows.items():
+        found = first_passage(queue, nodes, latency, starts, reach[i])
+        idle[i] = found.idle
+        used.append((0, len(found.reach)))
+    return Passages(rows, reach, used, idle)
+
+
+def _compiled(
+    rate_per_ms: float, nodes: NodeSet, cells: Cells, latencies_ms: FloatArray,
+    room: tuple[FloatArray, FloatArray],
+) -> list[tuple[int, int]]:
+    """The nodes that each service reaches; weights and P(none) are written into ``room``."""
+    from ramsis.worker.structure._kernels import poisson_passages  # which takes long to load
+
+    used = poisson_passages(float(rate_per_ms), latencies_ms, (cells.edge_ms, cells.points),
+                            nodes.remaining_ms, *room)
+    return [(int(first), int(last)) for first, last in used]
+
+
+def first_passage(
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None,
+    room: FloatArray | None = None,
+) -> Passage:
+    """Weights of the nodes for a service of ``latency_ms``.
+
+    Parameters
+    ----------
+    starts : BusyPeriodStart, optional
+        ``busy_period_start(queue)``, where it is at hand already.
+    room : ndarray, shape (I, K), optional
+        Where the weights of quadrature nodes are written.
+    """
+    starts = busy_period_start(queue) if starts is None else starts
+    if nodes.cells is None:
+        return first_passages(queue, nodes, np.array([latency_ms]), starts)[latency_ms]
+    tail, reach = quadrature_passage(
+        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms, room
+    )
+    if len(starts.queued) == 1:
+        return Passage(reach, 1.0 - tail[None])
+    before = -np.diff(tail, prepend=1.0)
+    return Passage(reach, starts.after(before))
+
+
+def quadrature_passage(
+    arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float,
+    room: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R.
+
+    The weights are written into the first rows of ``room``, (I, R), if there is any.
+    """
+    used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
+    instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
+    tail, integral = passage_tails(arrivals, orders, instant)
+    mass = tail[:-1] - tail[1:]
+    moment = instant[:, None] * tail - integral
+    mean = latency_ms * mass - (moment[:-1] - moment[1:])
+    first = cells.first_node[:used]
+    pair = cells.points[:used] == 2
+    low, high = first[pair], first[pair] + 1
+    gap = nodes.remaining_ms[high] - nodes.remaining_ms[low]
+    share = (mean[pair] - nodes.remaining_ms[low][:, None] * mass[pair]) / gap[:, None]
+    np.clip(share, 0.0, mass[pair], out=share)
+    size = int(cells.points[:used].sum())
+    reach = np.empty((size, orders)) if room is None else room[:size]
+    reach[first] = mass
+    reach[low] -= share
+    reach[high] = share
+    return tail[0], reach
+
+
+def _exact_nodes(
+    queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, reach: FloatArray
+) -> IntArray:
+    """How many nodes each service reaches; the weights are written into ``reach``, (G, I, K).
+
+    Services that are longer than to the end of bin j have a bin of the same length, T, behind
+    times s of their own, and their sums over a are added up together. In the others the bin comes
+    first: s = 0, and with it a = 0.
+    """
+    used = np.zeros(len(latencies_ms), dtype=np.int64)
+    lowest, first = -1 if nodes.overdue.any() else 0, 0
+    for j in range(queue.bins - 1, lowest - 1, -1):
+        since = queue.slo_ms - float(queue.slack_ms[j + 1])
+        until = queue.slo_ms - float(queue.slack_ms[j]) if j > lowest else np.inf
+        reached = latencies_ms > since
+        if not reached.any():
+            break
+        last = first + int(np.count_nonzero(nodes.bin == j))
+        used[reached] = last
+        begin, beyond = reached & (latencies_ms <= until), latencies_ms > until
+        within = count_probabilities(queue.arrivals, queue.workers + last - first,
+                                     latencies_ms[begin] - since)
+        reach[begin, first:last] = _behind_passage(within, queue.workers)
+        if beyond.any():
+            before = count_probabilities(queue.arrivals, queue.workers,
+                                         latencies_ms[beyond] - until)
+            whole = count_probabilities(queue.arrivals, within.shape[1],
+                                        np.array([until - since]))[0]
+            reach[beyond, first:last] = _sums(before, whole)
+        first = last
+    return used
+
+
+def _behind_passage(within: FloatArray, orders: int) -> FloatArray:
+    """PF(r + c, T) by c and r − 1, from PF(k, T) by k; shape (..., C, K) from (..., K + C)."""
+    windows = sliding_window_view(within[..., 1:], orders, axis=-1)
+    return np.asarray(windows)
+
+
+def _sums(before: FloatArray, within: FloatArray) -> FloatArray:
+    """Σ_{a<r} PF(a, s)·PF(r + c − a, T), shape (G, C, K), from (G, K) and (K + C,)."""
+    services, workers = before.shape
+    size = len(within) - workers
+    found = np.empty((services, size, workers))
+    total = np.zeros((services, len(within)))  # [b], Σ_{a<r} PF(a, s)·PF(b − a, T)
+    for a in range(workers):
+        total[:, a:] += before[:, a, None] * within[: len(within) - a]
+        found[:, :, a] = total[:, a + 1 : a + 1 + size]
+    return found

@@ -1,0 +1,161 @@
+"""Requests that are overdue when a service ends, under the late rule ``drop``.
+
+Let a service go on for more than the SLO after the worker's first new request came: x ms of it are
+left then, x > SLO. At its end that request is overdue, and so is every other that came in the
+first x − SLO of these x ms. A head without slack is dropped, whatever the table, so all of them
+are, and the head is then the first that came within the SLO, if one did. A slack of 0 would say
+that the head had waited for just the SLO, and those behind it for less: after a long outlier of
+service times most of the queue would seem to be in time.
+
+Let c + A be the central arrivals from the first new request until SLO before the end, c of them
+known (exact nodes), A drawn over the rest of that time. The worker drops d = 1 + ⌊(c + A)/K⌋
+requests, and its next one is the r'-th central arrival, r' = K − ((c + A) mod K). What follows is
+what follows a service that lasts for just the SLO from there:
+
+    continuation(x, s) = Σ_r' P(r' | x)·[Σ_i reach_SLO(i, r')·continuation(i, s) + … idle].
+
+*Found.* The k-th of the d requests is dropped with n' + 1 − k queued, n' = 1 + ⌊(c + A + B)/K⌋
+with B the central arrivals within the SLO. So the expected number of drops with n queued is
+P(n' >= n) − P(n' − d >= n).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ramsis.arrivals.counts import count_probabilities, counts_support
+from ramsis.worker.problem.queue import WorkerQueue
+from ramsis.worker.structure.first_passage import Passage
+from ramsis.worker.structure.slack_nodes import NodeSet
+
+__all__ = ["AfterDrops", "Continuation", "QueueFound", "after_drops", "phase_after_drops"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class AfterDrops(NamedTuple):
+    """The rows of overdue nodes as means of those of the others.
+
+    Attributes
+    ----------
+    nodes : ndarray of int, shape (J,)
+        The overdue nodes.
+    reach, idle : ndarrays, shapes (J, I') and (J, L)
+        Weights of the first I' nodes and of the starts of busy periods.
+    others : csr_array, shape (I+L, S)
+        The continuation with rows of zeros for the overdue nodes.
+    found : ndarray, shape (J, N+1)
+        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more.
+    """
+
+    nodes: IntArray
+    reach: FloatArray
+    idle: FloatArray
+    others: csr_array[np.float64]
+    found: FloatArray
+
+    def onward(self, rows: FloatArray) -> FloatArray:
+        """The continuation times some rows of states, (S, X), by two thin products."""
+        result = np.asarray(self.others @ rows)
+        result[self.nodes] = (self.reach @ result[: self.reach.shape[1]]
+                              + self.idle @ result[len(result) - self.idle.shape[1] :])
+        return result
+
+
+class Continuation(NamedTuple):
+    """Where nodes lead.
+
+    Attributes
+    ----------
+    reached : tuple of two int ndarrays, shape (S,)
+        The states (n − 1, j) that some node leads to.
+    transition : csr_array, shape (I+L, S)
+        P(state | node), the starts of busy periods last.
+    excess : ndarray, shape (I+L,)
+        Expected requests beyond N + 1.
+    late : AfterDrops or None
+        Of the overdue nodes, if there are any.
+    """
+
+    reached: tuple[IntArray, IntArray]
+    transition: csr_array[np.float64]
+    excess: FloatArray
+    late: AfterDrops | None = None
+
+
+class QueueFound(NamedTuple):
+    """The queue at the end of the service, overdue requests included, from J nodes.
+
+    Attributes
+    ----------
+    queued : ndarray, shape (J, N+1)
+        P(n' = 1 … N), and P(n' > N).
+    excess : ndarray, shape (J,)
+        E[(n' − N − 1)⁺].
+    """
+
+    queued: FloatArray
+    excess: FloatArray
+
+    def at_least(self) -> FloatArray:
+        """P(n' >= 1 … N), and E[(n' − N)⁺]; shape (J, N+1)."""
+        tails = np.cumsum(self.queued[:, ::-1], axis=1)[:, ::-1].copy()
+        tails[:, -1] += self.excess
+        return tails
+
+
+def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
+    """P(r' | node) of the overdue nodes, for independent increments; shape (J, K)."""
+    late = nodes.overdue
+    lost_ms = np.maximum(nodes.remaining_ms[late] - queue.slo_ms, 0.0)
+    support, workers = counts_support(queue.arrivals, float(lost_ms.max())), queue.workers
+    chance = count_probabilities(queue.arrivals, -(-(support + 1) // workers) * workers, lost_ms)
+    by_phase = chance.reshape(len(lost_ms), -1, workers).sum(axis=1)
+    ahead = (nodes.offset[late][:, None] + np.arange(workers)) % workers
+    phase: FloatArray = np.empty_like(by_phase)
+    np.put_along_axis(phase, workers - 1 - ahead, by_phase, axis=1)
+    return phase
+
+
+def after_drops(
+    known: Continuation, late: IntArray, phase: FloatArray, at_slo: Passage, found: QueueFound
+) -> Continuation:
+    """The continuation with the rows of overdue nodes.
+
+    Parameters
+    ----------
+    known : Continuation
+        With rows of zeros for the overdue nodes.
+    late : ndarray of int, shape (J,)
+        These nodes.
+    phase : ndarray, shape (J, R)
+        What the passages are over (r', or mode and r'), once they are dropped.
+    at_slo : Passage
+        Of a service that lasts for the SLO.
+    found : QueueFound
+        From the overdue nodes.
+    """
+    transition, excess = known.transition, known.excess
+    upto, last = len(at_slo.reach), transition.shape[0] - len(at_slo.idle)
+    reach, idle = phase @ at_slo.reach.T, phase @ at_slo.idle.T
+    behind = np.asarray(reach @ transition[:upto])
+    rows = behind + idle @ transition[last:]
+    by_length = np.zeros_like(found.queued)
+    lengths, first = np.unique(known.reached[0], return_index=True)  # these do not fall
+    by_length[:, lengths] = np.add.reduceat(behind, first, axis=1)
+    left = QueueFound(by_length, reach @ excess[:upto])
+    onward = np.zeros(len(excess))
+    onward[late] = left.excess + idle @ excess[last:]
+    dropped = np.maximum(found.at_least() - left.at_least(), 0.0)
+    node, column = np.nonzero(rows)
+    entries = np.zeros(len(excess), dtype=np.int64)
+    entries[late] = np.bincount(node, minlength=len(late))
+    own = csr_array((rows[node, column], column, np.append(0, np.cumsum(entries))),
+                    shape=transition.shape)
+    return Continuation(known.reached, csr_array(transition + own), excess + onward,
+                        AfterDrops(late, reach, idle, transition, dropped))

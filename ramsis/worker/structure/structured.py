@@ -1,0 +1,372 @@
+"""The structured form of the worker's problem: a backup costs |S|·|A|·D, nothing |S|².
+
+What follows an action depends on the state and on the service through two numbers only: the phase
+r, and the time x that is left of the service when the first new request arrives. Let V be the
+value of a state, u that of a slack node (:mod:`ramsis.worker.structure.slack_nodes`), w the
+distribution of the phase (:mod:`ramsis.worker.problem.round_robin_phase`), and reach and idle the
+first passage of a service of l ms (:mod:`ramsis.worker.structure.first_passage`). Then
+
+    u(i)         = Σ_s continuation(i, s)·V(s) − gain·excess(i)     s = (n', j(i))
+    h_l(r)       = Σ_i reach_l(i, r)·u(i) + Σ_e idle_l(e, r)·u(e)
+    Q((n, j), m) = reward − gain·cost + Σ_r w(n, j, r)·h_{l(m,n)}(r).
+
+The empty state has neither reward nor cost, and a busy period ends it: the last nodes e are the
+starts of busy periods and lead to (n', SLO), with n' = 1 where requests come one at a time
+(:mod:`ramsis.worker.problem.batch_arrivals`). The last row of every (N+1, …) array is the full
+state, at slack 0. Under the late rule ``drop`` the requests that are overdue at the end of a
+service are dropped on the way from its node to the next state
+(:mod:`ramsis.worker.structure.overdue`); they are charged like those beyond N + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ramsis.arrivals import is_orderly
+from ramsis.checks import check_arguments
+from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import LateRule
+from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.problem.checks import MAX_NUMBERS
+from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.waiting_slack import second_slack_distribution
+from ramsis.worker.structure.action_arrays import Choices
+from ramsis.worker.structure.first_passage import (
+    Passage,
+    Passages,
+    first_passage,
+    first_passages,
+)
+from ramsis.worker.structure.overdue import (
+    AfterDrops,
+    Continuation,
+    QueueFound,
+    after_drops,
+    phase_after_drops,
+)
+from ramsis.worker.structure.slack_nodes import (
+    CELLS_PER_SLO,
+    NodeSet,
+    continuation_weights,
+    exact_nodes,
+    quadrature_nodes,
+)
+
+__all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP",
+           "build_structured"]
+
+_MOST_CELLS = 1_000_000  # of the quadrature, per SLO
+_BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+NodeKind = Literal["auto", "quadrature", "exact"]
+
+NEGLIGIBLE = 1e-15
+"""Transitions that are less probable are left out."""
+_ROUNDING = 1e-11
+
+
+class DropTransitions(NamedTuple):
+    """What follows when the head of the queue is dropped, which takes no time.
+
+    Attributes
+    ----------
+    next_slack : ndarray, shape (N+1, D+1, D+1)
+        For n >= 2 the distribution of the bin of the next head's slack.
+    emptied : ndarray, shape (L, K)
+        For n = 1 P(start of the busy period | r).
+    """
+
+    next_slack: FloatArray
+    emptied: FloatArray
+
+
+class Backup(NamedTuple):
+    """One backup of every state; the last row is the full state, at bin 0.
+
+    Attributes
+    ----------
+    value : ndarray, shape (N+1, D+1)
+        max_m Q.
+    policy : ndarray of int, shape (N, D+1)
+        The incumbent where it is among the best up to rounding, else the first best.
+    kept : ndarray, shape (N+1, D+1)
+        Q of the incumbent.
+    """
+
+    value: FloatArray
+    policy: IntArray
+    kept: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredMDP:
+    """A worker problem with all that its backups need; made by :func:`build_structured`.
+
+    Attributes
+    ----------
+    problem : WorkerProblem
+    nodes : NodeSet
+        I slack nodes; L starts of busy periods follow them.
+    phase : ndarray, shape (N+1, D+1, K)
+        w: distribution of r, the central arrivals until the worker's next request.
+    reached : tuple of two int ndarrays, shape (S,)
+        The states (n − 1, j) that some node leads to with a probability above 1e-15.
+    continuation : csr_array, shape (I+L, S)
+        P(state | node), and last P(state | start of a busy period).
+    excess : ndarray, shape (I+L,)
+        Expected requests beyond N + 1 at each node.
+    passages : Passages
+        First passage for every latency in ms of the problem's services.
+    truncated_mass : float
+        Largest probability that the first passages leave out.
+    drops : DropTransitions or None
+        Where drops lead, where there are drops.
+    late : AfterDrops or None
+        What becomes of requests that are overdue at the end of a service, where they are dropped.
+    """
+
+    problem: WorkerProblem
+    nodes: NodeSet
+    phase: FloatArray
+    reached: tuple[IntArray, IntArray]
+    continuation: csr_array[np.float64]
+    excess: FloatArray
+    passages: Passages
+    truncated_mass: float
+    drops: DropTransitions | None = None
+    late: AfterDrops | None = None
+
+    @cached_property
+    def overdue(self) -> FloatArray | None:
+        """Expected number of overdue requests dropped with n = 1 … N queued, and with more.
+
+        At each node, (I+L, N+1); None where none are.
+        """
+        if self.late is None:
+            return None
+        dropped = np.zeros((len(self.excess), self.late.found.shape[1]))
+        dropped[self.late.nodes] = self.late.found
+        return dropped
+
+    def onward(self, rows: FloatArray) -> FloatArray:
+        """The continuation times an array of states, (S, X)."""
+        if self.late is None:
+            return np.asarray(self.continuation @ rows)
+        return self.late.onward(rows)
+
+    def onto_states(self, rows: FloatArray) -> FloatArray:
+        """Rows over nodes, (X, I+L), times the continuation; the rows are changed."""
+        onward = self.continuation
+        if self.late is not None:
+            onward, dropped = self.late.others, rows[:, self.late.nodes]
+            rows[:, : self.late.reach.shape[1]] += dropped @ self.late.reach
+            rows[:, rows.shape[1] - self.late.idle.shape[1] :] += dropped @ self.late.idle
+        return np.ascontiguousarray(np.asarray(onward.T @ rows.T).T)
+
+    @cached_property
+    def charged_excess(self) -> FloatArray:
+        """What a node adds to the cost beyond that of the states; shape (I+L,).
+
+        Per query these are the requests beyond N + 1, and always those dropped as overdue.
+        """
+        beyond = self.excess if self.problem.charges_excess else np.zeros_like(self.excess)
+        return beyond if self.overdue is None else beyond + self.overdue.sum(axis=1)
+
+    def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
+        """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
+        price = gain + self.problem.violation_price
+        result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
+        return result
+
+    def service_values(self, node_value: FloatArray) -> FloatArray:
+        """What each of the problem's services is worth for each r; shape (S, K)."""
+        return np.asarray(self.problem.services.weights @ self.passages.worth(node_value))
+
+    def latencies_of(self, service: int) -> list[tuple[float, float]]:
+        """The latencies in ms of one of the problem's services, and their probabilities."""
+        services = self.problem.services
+        return [(float(services.latency_ms[i]), weight) for i, weight in services.terms(service)]
+
+    @cached_property
+    def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
+        """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
+        onward, excess = csr_array(self.continuation.T), self.charged_excess
+        last = len(excess) - self.passages.idle_starts
+        found = {}
+        for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
+            transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
+            beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
+            for latency, one, more in zip(latencies_ms, np.split(transition, services, axis=1),
+                                          np.split(beyond, services), strict=True):
+                found[latency] = np.ascontiguousarray(one), more
+        return found
+
+    def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """As :attr:`state_transitions`, for one of the problem's services."""
+        if service not in self._next_states:
+            terms = [(weight, *self.state_transitions[latency])
+                     for latency, weight in self.latencies_of(service)]
+            weights, transition, excess = (np.array(part) for part in zip(*terms, strict=True))
+            self._next_states[service] = (
+                np.tensordot(weights, transition, axes=1), weights @ excess)
+        return self._next_states[service]
+
+    @cached_property
+    def _next_states(self) -> dict[int, tuple[FloatArray, FloatArray]]:
+        return {}
+
+    def passage(self, service: int) -> Passage:
+        """First passage of one of the problem's services."""
+        if service not in self._passage_of:
+            latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
+            self._passage_of[service] = self.passages.mixed(latencies_ms, weights)
+        return self._passage_of[service]
+
+    @cached_property
+    def _passage_of(self) -> dict[int, Passage]:
+        return {}
+
+    @cached_property
+    def choices(self) -> Choices:
+        """The actions of all states in arrays."""
+        return Choices.of(self.problem)
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """Lowest cost of a decision for n = 1 … N+1; shape (N+1,)."""
+        problem = self.problem
+        return np.array([min(problem.cost(action.batch) for action in actions)
+                         for actions in problem.actions.by_queue])
+
+    def greedy(self, node_value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
+        """Back up every state, charging ``gain`` per unit of cost."""
+        from ramsis.worker.structure._kernels import best_actions  # which takes long to load
+
+        choices, codes = self.choices, self.problem.with_full_state(incumbent)
+        emptied, next_slack = np.zeros(codes.shape[1]), np.zeros((0, 0, 0))
+        if self.drops is not None:
+            emptied = self.emptied_value(node_value)
+            next_slack = self.drops.next_slack
+        value, best, kept = best_actions(
+            self.phase, self.service_values(node_value), choices.service,
+            choices.reward - gain * choices.cost[:, :, None], choices.place_of(codes),
+            choices.dropped - gain * choices.drop_cost[:, None], emptied, next_slack)
+        change = value > kept + _ROUNDING * (1.0 + np.abs(value))
+        return Backup(value, np.where(change, choices.code_at(best), codes)[:-1], kept)
+
+    def emptied_value(self, node_value: FloatArray) -> FloatArray:
+        """The value after a drop of the only request, for each bin."""
+        assert self.drops is not None
+        by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
+        return np.asarray(self.phase[0] @ by_phase)
+
+    def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
+        """The value after a drop of the head of n + 1 requests, for each bin.
+
+        ``value`` is that of the states with fewer, (N+1, D+1).
+        """
+        assert self.drops is not None
+        if n == 0:
+            return self.emptied_value(node_value)
+        return np.asarray(self.drops.next_slack[n] @ value[n - 1])
+
+
+def build_structured(
+    problem: WorkerProblem, nodes: NodeKind = "auto", *, cells_per_slo: int = CELLS_PER_SLO
+) -> StructuredMDP:
+    """Put the structured form of a problem together.
+
+    Parameters
+    ----------
+    nodes : {"auto", "quadrature", "exact"}
+        Gauss nodes in the slack bins: fast, the gain below capacity within about 1e-6 of exact
+        at D = 100 and 60 workers, 1e-5 where many requests arrive in a cell. Or one node per bin
+        and arrival count: exact for the rounded model. ``auto`` takes the first for orderly
+        arrivals; batch arrivals need the second, as their first passages overshoot.
+    cells_per_slo : int
+        Refines the quadrature.
+
+    Raises
+    ------
+    InvalidValueError
+        An unknown kind of nodes, or a problem that is too large.
+    """
+    check_number_of("cells", cells_per_slo, where="cells_per_slo", most=_MOST_CELLS)
+    node_set = _nodes(problem, nodes, cells_per_slo)
+    starts = busy_period_start(problem)
+    with_drops = problem.late is LateRule.DROP and not problem.batching.partial
+    onward = _continuation(problem, node_set, starts)
+    passages = first_passages(problem, node_set, problem.services.latency_ms, starts)
+    drops = None
+    if with_drops:
+        longest = problem.max_queue + 1
+        next_slack = problem.once("second slack", longest,
+                                  lambda: second_slack_distribution(problem, longest))
+        drops = DropTransitions(next_slack, starts.distribution.T)
+    phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
+    return StructuredMDP(
+        problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
+        passages.truncated_mass, drops, onward.late,
+    )
+
+
+def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
+    """Slack nodes of a kind; exact ones can be so many that they would fill the memory."""
+    if kind not in get_args(NodeKind):
+        raise InvalidValueError(
+            describe("unknown kind of nodes", where="nodes", value=kind,
+                     allowed="auto, quadrature or exact")
+        )
+    exact = kind == "exact" or (kind == "auto" and not is_orderly(problem.arrivals))
+    overdue = problem.late is LateRule.DROP
+    nodes = (exact_nodes(problem, overdue=overdue) if exact
+             else quadrature_nodes(problem, cells_per_slo, overdue=overdue))
+    numbers = len(problem.services.latency_ms) * len(nodes) * problem.workers
+    if numbers > MAX_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="worker problem",
+                     value=f"{len(nodes)} slack nodes for {problem.workers} workers",
+                     allowed="fewer workers, fewer models, a coarser grid or a lower load")
+        )
+    return nodes
+
+
+def _continuation(
+    problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
+) -> Continuation:
+    """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
+    weights, excess = continuation_weights(problem, nodes)
+    late = np.flatnonzero(nodes.overdue)
+    found = QueueFound(weights[late], excess[late])
+    weights[late], excess[late] = 0.0, 0.0
+    node, column = np.nonzero(weights > NEGLIGIBLE)
+    top, started = problem.max_queue, np.arange(len(starts.queued))
+    row = np.minimum(starts.queued - 1, top)
+    bins = np.where(column < top, nodes.bin[node], 0)
+    flat = np.append(column * (problem.bins + 1) + bins,
+                     row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
+    states, index = np.unique(flat, return_inverse=True)
+    entries = np.append(np.bincount(node, minlength=len(nodes)), np.ones_like(started))
+    continuation = csr_array(
+        (np.append(weights[node, column], np.ones(len(started))), index,
+         np.append(0, np.cumsum(entries))),
+        shape=(len(nodes) + len(started), len(states)),
+    )
+    beyond = np.maximum(starts.queued - top - 1.0, 0.0)
+    known = Continuation(np.divmod(states, problem.bins + 1), continuation,
+                         np.append(excess, beyond))
+    if not len(late):
+        return known
+    return after_drops(known, late, phase_after_drops(problem, nodes),
+                       first_passage(problem, nodes, problem.slo_ms, starts), found)
+
+check_arguments(globals(), ["build_structured"])
