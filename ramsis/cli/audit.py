@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.audit.audit import Audit, AuditSettings, audit_log
+from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options import DEFAULT_SERVICE, MOST_SEEDS
 from ramsis.cli.params import FIGURE, LOG_COLUMN
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
-from ramsis.serving.audit import Audit, AuditSettings, audit_log
-from ramsis.serving.request_log import LogFormat, read_request_log
 from ramsis.sim.fleet import SERVICES
 
 __all__ = ["audit"]

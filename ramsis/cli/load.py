@@ -101,7 +101,7 @@ def load_command(
         result = load.generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,
                                     on_done=advance)
     if request_log is not None:
-        from ramsis.serving.request_log import write_request_log
+        from ramsis.audit.request_log import write_request_log
 
         write_request_log(request_log, result.requests)
     row = load.summary(result, arrivals.duration_ms)

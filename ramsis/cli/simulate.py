@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from ramsis.audit.request_log import write_request_log
+from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
@@ -29,8 +31,6 @@ from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
 from ramsis.runtime.monitor import WINDOW_MS
-from ramsis.serving.request_log import write_request_log
-from ramsis.serving.simulated import requests_of_run
 from ramsis.sim import (
     ClusterPlan,
     Fleets,

@@ -17,7 +17,7 @@ def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     row : Mapping
-        As of :meth:`ramsis.serving.audit.Audit.row`.
+        As of :meth:`ramsis.audit.audit.Audit.row`.
     path : path
         Ends in .png, .pdf or .svg.
 

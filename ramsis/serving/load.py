@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.sampling import check_amount
+from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.serving.client import Body, RemoteModel, Samples, heard
 from ramsis.serving.load_settings import LoadSettings
-from ramsis.serving.request_log import OUTCOMES, Request
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos

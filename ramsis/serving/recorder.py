@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ramsis.audit.request_log import Request, RequestLogWriter
 from ramsis.errors import OutputError
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Query, Served
 from ramsis.serving.logs import Log
 from ramsis.serving.metrics import Metrics
 from ramsis.serving.policies import Expected
-from ramsis.serving.request_log import Request, RequestLogWriter
 
 __all__ = ["Recorder"]
 

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ramsis.audit.drift import SERVICE, DriftAlarm
 from ramsis.errors import InvalidValueError, RamsisError, describe
 from ramsis.profiles import BatchProfile, ProfileSet, load, save
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.replan import GENERATE, Replanner
 from ramsis.runtime.selector import Selector
-from ramsis.serving.drift import SERVICE, DriftAlarm
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 

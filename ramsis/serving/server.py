@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from ramsis.audit.drift import ArrivalDrift, DriftAlarm, ServiceDrift
 from ramsis.errors import (
     InvalidValueError,
     RamsisError,
@@ -30,7 +31,6 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
-from ramsis.serving.drift import ArrivalDrift, DriftAlarm, ServiceDrift
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import Metrics

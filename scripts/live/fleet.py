@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.audit.request_log import RequestLog, read_request_log
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
-from ramsis.serving.request_log import RequestLog, read_request_log
 
 __all__ = ["Live", "Load", "live_run"]
 

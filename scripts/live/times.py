@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from live.fleet import Live
+from ramsis.audit.request_log import RequestLog
 from ramsis.cluster import ServiceTimes
 from ramsis.profiles import ProfileSet
-from ramsis.serving.request_log import RequestLog
 
 __all__ = ["longer", "slower_ms", "stolen"]
 

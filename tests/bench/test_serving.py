@@ -12,10 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
+from ramsis.audit.request_log import RequestLog, read_request_log
 from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
-from ramsis.serving.request_log import RequestLog, read_request_log
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process

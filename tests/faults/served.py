@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ramsis.audit.request_log import COLUMNS, read_request_log
 from ramsis.errors import RamsisError
-from ramsis.serving.request_log import COLUMNS, read_request_log
 from tests.faults.kills import Finding
 from tests.serving.servers import Running, make, running
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.audit.request_log import read_request_log
 from ramsis.cli.main import cli
 from ramsis.errors import InvalidValueError
 from ramsis.serving.load_settings import model_url
-from ramsis.serving.request_log import read_request_log
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.audit.request_log import read_request_log
 from ramsis.errors import InputFileError
 from ramsis.own import trusting
 from ramsis.serving.policies import check_served, read_policies
-from ramsis.serving.request_log import read_request_log
 from ramsis.serving.variants import read_variants
 from ramsis.serving.worker import Runner
 from tests.cli.command import Run

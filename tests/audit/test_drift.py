@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramsis.serving.drift import ARRIVALS, SERVICE, ArrivalDrift, Cusum, ServiceDrift, threshold
+from ramsis.audit.drift import ARRIVALS, SERVICE, ArrivalDrift, Cusum, ServiceDrift, threshold
 
 
 @pytest.mark.parametrize("shift", [0.5, 1.0])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.audit.request_log import RequestLog
 from ramsis.errors import InputFileError, describe
-from ramsis.serving.request_log import RequestLog
 
 __all__ = ["Batches", "batches_of"]
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
-from ramsis.profiles.sketch import midpoint_levels
-from ramsis.serving.audit import Audit, AuditSettings, audit_log
-from ramsis.serving.request_log import (
+from ramsis.audit.audit import Audit, AuditSettings, audit_log
+from ramsis.audit.request_log import (
     Request,
     RequestLog,
     read_request_log,
     write_request_log,
 )
-from ramsis.serving.simulated import requests_of_run
+from ramsis.audit.simulated_log import requests_of_run
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.profiles.sketch import midpoint_levels
 from ramsis.sim import (
     Clipper,
     ConstantLoad,

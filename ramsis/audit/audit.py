@@ -2,13 +2,13 @@
 
 1. *Achieved*: what became of the requests. Answers in time are worth the accuracy that the profile
    states of their models, so that the figures compare; whether they were right stands beside it.
-2. *Best policy*: :mod:`ramsis.serving.hindsight`. 3. *What no scheme could have beaten*:
+2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *What no scheme could have beaten*:
    :mod:`ramsis.bounds.observed`. Two differences add up: bound − achieved =
    (bound − best policy) + (best policy − achieved).
 4. *Workers*: the fewest with which the best policy achieves as much, and a number that no scheme
    could have done with fewer than.
 5. *Losses*: the most accurate model's accuracy − effective accuracy = what violations took
-   + what less accurate models took. *Causes* of violations: :mod:`ramsis.serving.causes`.
+   + what less accurate models took. *Causes* of violations: :mod:`ramsis.audit.causes`.
 
 Times are the profile's, times a *service factor*: what the batches of the log took over the
 profile's means. It is above 1 where service has become slower.
@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.audit.batches import Batches, batches_of
+from ramsis.audit.causes import CAUSES, causes_of
+from ramsis.audit.hindsight import Day, Hindsight
+from ramsis.audit.request_log import RequestLog
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
 from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet
-from ramsis.serving.batches import Batches, batches_of
-from ramsis.serving.causes import CAUSES, causes_of
-from ramsis.serving.hindsight import Day, Hindsight
-from ramsis.serving.request_log import RequestLog
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.schemes import ComparedScheme, policy_scheme
 

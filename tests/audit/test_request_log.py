@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError, OutputError
-from ramsis.serving.request_log import (
+from ramsis.audit.request_log import (
     COLUMNS,
     LogFormat,
     Request,
@@ -18,7 +17,8 @@ from ramsis.serving.request_log import (
     read_request_log,
     write_request_log,
 )
-from ramsis.serving.simulated import requests_of_run
+from ramsis.audit.simulated_log import requests_of_run
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.sim import ConstantLoad, Greedy, JellyfishPlus, simulate_profile
 from tests.cli.command import Run, refused
 from tests.synthesis.samples import tiny_profile

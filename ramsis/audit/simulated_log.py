@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ramsis.serving.request_log import Request
+from ramsis.audit.request_log import Request
 from ramsis.sim.run import DROPPED, Run
 
 __all__ = ["requests_of_run"]

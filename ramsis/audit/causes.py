@@ -20,9 +20,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.audit.batches import Batches
+from ramsis.audit.request_log import RequestLog
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.serving.batches import Batches
-from ramsis.serving.request_log import RequestLog
 
 __all__ = ["CAUSES", "causes_of"]
 
