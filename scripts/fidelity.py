@@ -39,7 +39,7 @@ from ramsis.files import write_atomic
 from ramsis.policy import Policy
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet
-from ramsis.serving.replanning import rescaled
+from ramsis.serving.replanning.on_drift import rescaled
 from ramsis.sim import (
     ConstantLoad,
     Fleet,

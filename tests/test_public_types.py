@@ -44,7 +44,7 @@ PACKAGES = ("ramsis", "ramsis.analysis", "ramsis.arrivals", "ramsis.arrivals.tra
             "ramsis.mdp.sparse", "ramsis.policy", "ramsis.profiles", "ramsis.profiles.importers",
             "ramsis.profiles.kernels", "ramsis.profiles.sharing", "ramsis.runtime",
             "ramsis.scenario", "ramsis.audit.audit", "ramsis.audit.drift",
-            "ramsis.serving.load_settings", "ramsis.audit.request_log", "ramsis.sim",
+            "ramsis.serving.load.settings", "ramsis.audit.request_log", "ramsis.sim",
             "ramsis.sim.cluster", "ramsis.sim.cluster.sharing", "ramsis.sweep",
             "ramsis.synthesis", "placement_milp", "placement_milp.sharing")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"

@@ -14,10 +14,10 @@ from ramsis.cli.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
-from ramsis.serving.codegen.c import c_header
-from ramsis.serving.codegen.go import go_file
+from ramsis.serving.export.codegen.c import c_header
+from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.policies import check_served, read_policies, selectors_of
-from ramsis.serving.ray_export import configuration, yaml_text
 from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers

@@ -16,12 +16,12 @@ from ramsis.cli.rows import Column, json_option, print_json, print_rows, progres
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError, describe
-from ramsis.serving.load_settings import LoadSettings, libraries, model_url
+from ramsis.serving.load.settings import LoadSettings, libraries, model_url
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ramsis.serving.client import RemoteModel, Samples
+    from ramsis.serving.load.client import RemoteModel, Samples
 
 __all__ = ["load_command"]
 
@@ -92,19 +92,19 @@ def load_command(
     (arrivals,) = workload.workloads(None)
     arrays = None if data is None else _arrays(data)
     libraries()
-    from ramsis.serving import load
+    from ramsis.serving.load.run import generate_load, planned, summary
 
-    sent = load.planned(arrivals, classes, seed)
+    sent = planned(arrivals, classes, seed)
     settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s)
     samples = partial(_samples, arrays, data or "", sent.rng)
     with progress("answers", len(sent.arrival_s)) as advance:
-        result = load.generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,
-                                    on_done=advance)
+        result = generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,
+                               on_done=advance)
     if request_log is not None:
         from ramsis.audit.request_log import write_request_log
 
         write_request_log(request_log, result.requests)
-    row = load.summary(result, arrivals.duration_ms)
+    row = summary(result, arrivals.duration_ms)
     if result.first_failure:
         click.echo(f"note: the first of {row['failed']} failures: {result.first_failure}",
                    err=True)

@@ -111,10 +111,10 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
-    from ramsis.serving.replanning import Replanning, profile_option
+    from ramsis.serving.replanning.on_drift import Replanning, profile_option
+    from ramsis.serving.replanning.watch import watch_policies
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
-    from ramsis.serving.watch import watch_policies
 
     sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
              "max_pending_mb": 2**20}
@@ -184,14 +184,14 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
     """Measure the server and its models, and write the profile."""
     from ramsis.profiles import save
     from ramsis.profiles.measure import BATCHES
-    from ramsis.serving.calibrate import (
+    from ramsis.serving.http_server import new_event_loop
+    from ramsis.serving.policies import largest_batch
+    from ramsis.serving.replanning.calibration import (
         CalibrationSettings,
         measure_overhead,
         measure_service,
         profile_of,
     )
-    from ramsis.serving.http_server import new_event_loop
-    from ramsis.serving.policies import largest_batch
 
     largest = largest_batch(server.policies)
     settings = CalibrationSettings(

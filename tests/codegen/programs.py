@@ -24,8 +24,8 @@ from ramsis.runtime import (
     selector_of,
     set_of_selectors,
 )
-from ramsis.serving.codegen.c import c_header
-from ramsis.serving.codegen.go import go_file
+from ramsis.serving.export.codegen.c import c_header
+from ramsis.serving.export.codegen.go import go_file
 from tests.central import samples as central
 from tests.policy.samples import large_policy
 from tests.reference import lookup as twin

@@ -22,8 +22,8 @@ from ramsis.runtime import (
     Station,
     set_of_selectors,
 )
-from ramsis.serving.codegen.c import c_header
-from ramsis.serving.codegen.go import go_file
+from ramsis.serving.export.codegen.c import c_header
+from ramsis.serving.export.codegen.go import go_file
 from tests.codegen import programs
 from tests.codegen.programs import (
     CHOOSE,

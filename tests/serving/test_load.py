@@ -19,7 +19,7 @@ import pytest
 from ramsis.audit.request_log import read_request_log
 from ramsis.cli.main import cli
 from ramsis.errors import InvalidValueError
-from ramsis.serving.load_settings import model_url
+from ramsis.serving.load.settings import model_url
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ramsis.cli.main import cli
-from ramsis.serving.ray_export import yaml_text
+from ramsis.serving.export.ray_configuration import yaml_text
 from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy
 from tests.cli.command import Run, refused
 from tests.serving.servers import make, profile

@@ -18,7 +18,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
 
 from ramsis.errors import InvalidValueError  # noqa: E402
-from ramsis.serving.replanning import profile_option, rescaled  # noqa: E402
+from ramsis.serving.replanning.on_drift import profile_option, rescaled  # noqa: E402
 
 
 def profile() -> ProfileSet:

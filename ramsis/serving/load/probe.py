@@ -1,6 +1,6 @@
 """Asks a server one request after the other, and prints what they took besides the model.
 
-    python -m ramsis.serving.probe HOST PORT NAME COUNT
+    python -m ramsis.serving.load.probe HOST PORT NAME COUNT
 
 prints a JSON list: for each request the time from its sending to its answer, less the time from
 the start of its batch to the batch's end; in ms.

@@ -28,8 +28,8 @@ from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.serving.client import Body, RemoteModel, Samples, heard
-from ramsis.serving.load_settings import LoadSettings
+from ramsis.serving.load.client import Body, RemoteModel, Samples, heard
+from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
@@ -136,7 +136,7 @@ def generate_load(
     Parameters
     ----------
     url : str
-        As of :func:`ramsis.serving.load_settings.model_url`.
+        As of :func:`ramsis.serving.load.settings.model_url`.
     arrival_s : ndarray, shape (n,)
         When to send, from the start, not falling; one or more.
     samples : callable

@@ -9,7 +9,7 @@ from string import ascii_letters, digits
 
 from ramsis import __version__
 from ramsis.errors import InvalidValueError, describe
-from ramsis.serving.codegen.flat import FlatSet
+from ramsis.serving.export.codegen.flat import FlatSet
 
 __all__ = ["check_identifier", "index_bits", "listed", "quoted", "real", "template"]
 

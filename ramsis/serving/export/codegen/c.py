@@ -9,7 +9,7 @@ from ramsis.errors import InputFileError, describe
 from ramsis.runtime import PolicySet, Selector
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
-from ramsis.serving.codegen.flat import (
+from ramsis.serving.export.codegen.flat import (
     DROPPED,
     NEVER,
     NONE,
@@ -19,7 +19,7 @@ from ramsis.serving.codegen.flat import (
     FlatSet,
     flatten,
 )
-from ramsis.serving.codegen.text import (
+from ramsis.serving.export.codegen.text import (
     check_identifier,
     index_bits,
     listed,

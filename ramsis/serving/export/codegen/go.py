@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from ramsis.runtime import PolicySet, Selector
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
-from ramsis.serving.codegen.flat import FlatAnswer, FlatLevel, FlatPolicy, FlatSet, flatten
-from ramsis.serving.codegen.text import (
+from ramsis.serving.export.codegen.flat import FlatAnswer, FlatLevel, FlatPolicy, FlatSet, flatten
+from ramsis.serving.export.codegen.text import (
     check_identifier,
     index_bits,
     listed,

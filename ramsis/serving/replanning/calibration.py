@@ -144,7 +144,7 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
     async def probe() -> None:
         host, _, port = url[0].rpartition("/")[2].partition(":")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "ramsis.serving.probe", host, port, server.name,
+            sys.executable, "-P", "-m", "ramsis.serving.load.probe", host, port, server.name,
             str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
         printed, _ = await process.communicate()
         if process.returncode == 0:

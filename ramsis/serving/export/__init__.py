@@ -1,0 +1,4 @@
+"""What others run: policies as C or Go, and configurations of Ray Serve.
+
+Nothing here serves, and no server imports it.
+"""
