@@ -72,7 +72,7 @@ def test_what_does_not_is_left_alone() -> None:
 
 
 COMPILES_TWO = """
-from ramsis.cli.rows import progress
+from ramsis.cli.output.rows import progress
 with progress("loads", 2) as advance:
     from ramsis.compiling import njit
     for function in (lambda x: x + 1, lambda x: x * 2):

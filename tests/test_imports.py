@@ -50,7 +50,7 @@ def imported(path: Path) -> Iterator[str]:
     [
         ({"numba"}, lambda path: path.name in ("_kernels.py", "compiling.py")),
         ({"matplotlib"}, lambda path: path.parent.name == "report"),
-        ({"click", "rich"}, lambda path: path.parent.name == "cli"),
+        ({"click", "rich"}, lambda path: "cli" in path.parts),
         ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),
     ],
     ids=["numba", "matplotlib", "click", "numpy"],

@@ -1,1 +1,5 @@
-"""The command line; click and rich live here only."""
+"""The command line; click and rich live here only.
+
+A command is a module in the folder of what it is about. ``options`` has what commands take,
+``output`` what they print; both know no command.
+"""

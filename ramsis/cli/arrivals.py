@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.params import FIGURE
-from ramsis.cli.rows import Column, json_option, print_json, print_rows
-from ramsis.cli.traces import named_trace
+from ramsis.cli.options.param_types import FIGURE
+from ramsis.cli.options.traces import named_trace
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["arrivals"]

@@ -31,29 +31,29 @@ _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""
 _LONGEST = 2000  # of a message
 _COMMANDS = {
-    "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
-    "arrivals": ("ramsis.cli.arrivals:arrivals", "Which arrival process a trace looks like."),
-    "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
-    "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
-    "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
-    "cluster": ("ramsis.cli.cluster:cluster_command",
+    "profile": ("profiles.profile:profile", "Latency and accuracy profiles of models."),
+    "arrivals": ("arrivals:arrivals", "Which arrival process a trace looks like."),
+    "generate": ("policies.generate:generate", "Make policy files for load levels."),
+    "analyze": ("policies.analyze:analyze", "What policies promise, a row for each."),
+    "simulate": ("simulation.simulate:simulate_command", "What schemes do on a workload."),
+    "cluster": ("simulation.cluster:cluster_command",
                 "What schedulers do where models come and go."),
-    "scenario": ("ramsis.cli.scenario:scenario_group", "What scenario files are made into."),
-    "load": ("ramsis.cli.load:load_command", "Send a workload to a server."),
-    "export": ("ramsis.cli.export:export", "What other serving systems take."),
-    "audit": ("ramsis.cli.audit:audit", "How far a request log is from the best possible."),
-    "sweep": ("ramsis.cli.sweep:sweep_command", "Grids of simulations, computed once and kept."),
-    "capacity": ("ramsis.cli.capacity:capacity", "The fewest workers that are enough."),
-    "frontier": ("ramsis.cli.frontier:frontier_command", "Accuracy against violations."),
-    "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
-    "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
-    "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
-    "report": ("ramsis.cli.report:report", "One page about results, to keep and hand on."),
-    "serve": ("ramsis.cli.serve:serve_command", "Serve models by policies, over HTTP."),
-    "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
-    "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
-    "help": ("ramsis.cli.help:help_command", "Explain a command, or the words that they take."),
-    "completion": ("ramsis.cli.completion:completion_command",
+    "scenario": ("planning.scenario:scenario_group", "What scenario files are made into."),
+    "load": ("serving.load:load_command", "Send a workload to a server."),
+    "export": ("policies.export:export", "What other serving systems take."),
+    "audit": ("serving.audit:audit", "How far a request log is from the best possible."),
+    "sweep": ("simulation.sweep:sweep_command", "Grids of simulations, computed once and kept."),
+    "capacity": ("planning.capacity:capacity", "The fewest workers that are enough."),
+    "frontier": ("planning.frontier:frontier_command", "Accuracy against violations."),
+    "bound": ("planning.bound:bound", "What no scheme can beat."),
+    "place": ("planning.place:place", "Decide which models run on which workers."),
+    "policy": ("policies.policy:policy_group", "Look at policy files."),
+    "report": ("report:report", "One page about results, to keep and hand on."),
+    "serve": ("serving.serve:serve_command", "Serve models by policies, over HTTP."),
+    "validate": ("validate:validate_command", "Check files against their formats."),
+    "verify": ("policies.verify:verify", "Re-derive the claims of policy files."),
+    "help": ("help:help_command", "Explain a command, or the words that they take."),
+    "completion": ("completion:completion_command",
                    "What makes a shell complete commands and options."),
 }
 
@@ -71,7 +71,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = f"ramsis.cli.{_COMMANDS[cmd_name][0]}".partition(":")
         if module not in sys.modules:
             with without_collection():
                 importlib.import_module(module)

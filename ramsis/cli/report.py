@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.params import OUT_FILE, complete_profiles
+from ramsis.cli.options.param_types import OUT_FILE, complete_profiles
 
 __all__ = ["report"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ramsis import policy, profiles
-from ramsis.cli.params import complete_files
+from ramsis.cli.options.param_types import complete_files
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_document
 

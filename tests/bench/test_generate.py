@@ -65,7 +65,7 @@ def test_one_policy_from_a_cold_process(
 def test_start_up(benchmark: Any, ledger: Ledger) -> None:
     """All that ``ramsis generate`` loads before it begins to work."""
     times: list[Timing] = []
-    code = "import ramsis.cli.main, ramsis.cli.generate"
+    code = "import ramsis.cli.main, ramsis.cli.policies.generate"
     benchmark.pedantic(lambda: times.append(process("-c", code)[1]), rounds=7, warmup_rounds=1)
     timing = Timing.of(times[1:])
     ledger.time("start-up of ramsis generate", timing, 0.35)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ramsis import policy, runtime
-from ramsis.cli.policy import policy_group
+from ramsis.cli.policies.policy import policy_group
 from ramsis.errors import InputFileError
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from tests.cli.command import HELP_OPTIONS

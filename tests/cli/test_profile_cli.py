@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ramsis.cli.profile import profile
+from ramsis.cli.profiles.profile import profile
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import load, save
 from tests.cli.command import HELP_OPTIONS

@@ -13,7 +13,7 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
-from ramsis.cli import simulate as simulate_command
+from ramsis.cli.simulation import simulate as simulate_command
 from ramsis.errors import OutputError
 from ramsis.report import simulations
 from ramsis.sim import ConstantLoad, JellyfishPlus, simulate_profile

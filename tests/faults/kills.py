@@ -128,7 +128,7 @@ def preloaded() -> None:
 
     import ramsis.cli
 
-    for module in pkgutil.iter_modules(ramsis.cli.__path__, "ramsis.cli."):
+    for module in pkgutil.walk_packages(ramsis.cli.__path__, "ramsis.cli."):
         importlib.import_module(module.name)
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "pandas", "highspy",
                  "ramsis.sim", "ramsis.synthesis", "ramsis.sweep", "ramsis.central.solve",

@@ -39,7 +39,7 @@ def spec_file(tiny_file: Path, tmp_path: Path) -> Path:
 STARTED = """
 import os, sys
 from ramsis.cli.main import main
-import ramsis.cli.sweep, ramsis.sweep.jobs, ramsis.worker.solve
+import ramsis.cli.simulation.sweep, ramsis.sweep.jobs, ramsis.worker.solve
 for line in sys.stdin:
     child = os.fork()
     if child == 0:

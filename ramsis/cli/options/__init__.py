@@ -1,0 +1,1 @@
+"""Words and options of the command line: what several commands take, as typed objects."""

@@ -1,0 +1,178 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from ramsis.arrivals import patterns
+from ramsis.arrivals.registry import OWN
+from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace_formats import TRACE_FORMATS
+from ramsis.cli.options.param_types import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED
+from ramsis.sim.fleet import SERVICES
+
+__all__ = [
+    "DEFAULT_SERVICE",
+    "MOST_SEEDS",
+    "cluster_options",
+    "engine_options",
+    "load_option",
+    "models_option",
+    "overhead_option",
+    "padding_option",
+    "seed_options",
+    "simulated_service_option",
+    "workload_options",
+]
+
+DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
+"""In help texts: what :func:`ramsis.cluster.default_service` says."""
+
+_Command = Callable[..., Any]
+
+
+def cluster_options(command: _Command, *, required: bool = True) -> _Command:
+    """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
+    for option in (
+        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
+                     help="Workers that share the load; of several types: gpu=4,cpu=40."),
+        click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
+                     help="Deadline after arrival, in ms; of several classes with their shares "
+                     "of the queries: 100:0.3,150:0.7."),
+        click.option("--profiles", "profile_names", type=PROFILES, required=required,
+                     metavar="FILE|NAME|TYPE=FILE,...",
+                     help="Profile file, or the name of a shipped profile set; of several worker "
+                     "types: gpu=a.json,cpu=b.json."),
+    ):
+        command = option(command)
+    return command
+
+
+def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """``--load``: the load levels."""
+    return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
+                        help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+
+
+def workload_options(command: _Command) -> _Command:
+    """``--load`` or ``--trace``, what reads a trace, ``--arrivals`` and ``--duration-s``.
+
+    The command gets them as one ``workload``.
+    """
+
+    @functools.wraps(command)
+    def gathered(*positional: Any, **given: Any) -> Any:
+        terms = {item.name: given.pop(item.name) for item in fields(WorkloadOptions)}
+        return command(*positional, workload=WorkloadOptions(**terms), **given)
+
+    made: _Command = gathered
+    for option in reversed((
+        load_option(required=False),
+        click.option("--trace", type=TRACE, metavar="FILE|NAME",
+                     help="Lines of seconds and QPS, recorded timestamps, or a public data set "
+                     "(docs: simulate); text, .gz or .zst; or a shipped one."),
+        click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
+                     default="auto", show_default=True,
+                     help="Format of the trace, where its first line does not tell it."),
+        click.option("--unit", type=click.Choice(list(UNITS)), default=None,
+                     help="Unit of the times in the trace.  [default: s for loads; timestamps "
+                     "need it, unless they are dates or their column's name ends in it]"),
+        click.option("--time-column", metavar="NAME",
+                     help="Column of the timestamps in a CSV trace, or key in JSON lines."),
+        click.option("--scale", type=float, default=1.0, show_default=True,
+                     help="Multiplies the loads of the trace; timestamps are played that much "
+                     "faster."),
+        click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
+                     metavar="PROCESS", help=f"{', '.join(patterns())}, or {OWN}."),
+        click.option("--duration-s", type=float, metavar="SECONDS",
+                     help="Until arrivals stop; the queues then drain.  [default: 30, or the "
+                     "trace]"),
+    )):
+        made = option(made)
+    return made
+
+
+MOST_SEEDS = 100_000
+"""Runs that a command makes at most."""
+
+
+def seed_options(seeds: int) -> Callable[[_Command], _Command]:
+    """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
+    def add(command: _Command) -> _Command:
+        command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
+                               show_default=True,
+                               help="Runs to average over, of seed, seed+1, ...")(command)
+        return click.option("--seed", type=click.IntRange(min=0), default=0,
+                            show_default=True)(command)
+
+    return add
+
+
+models_option = click.option(
+    "--models", type=MODELS, metavar="A,B,...",
+    help="Models of the profile to use; of several worker types each uses those that it has.  "
+         "[default: all]")
+
+def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:
+    """``--engine``, ``--address`` and ``--processes``; the command gets one ``engine``.
+
+    ``processes`` is their number by default; None for one for each core.
+    """
+    return functools.partial(_with_engine, default=processes)
+
+
+def _with_engine(command: _Command, default: int | None) -> _Command:
+    @functools.wraps(command)
+    def gathered(*positional: Any, engine: str, address: str | None, processes: int | None,
+                 **given: Any) -> Any:
+        from ramsis.sweep import Engine
+
+        if address is not None and processes is not None:
+            raise click.UsageError("--processes is for this machine; a cluster has its own.")
+        return command(*positional, **given, engine=Engine(
+            engine, processes or (default if default and engine == "processes" else _cores()),
+            address))
+
+    made: _Command = gathered
+    for option in (
+        click.option("--processes", type=click.IntRange(min=1), metavar="N",
+                     help="Processes to compute in.  [default: "
+                     f"{default or 'one for each core'}]"),
+        click.option("--address", metavar="HOST:PORT",
+                     help="Ray cluster to compute on.  [default: Ray on this machine]"),
+        click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",
+                     show_default=True, help="Where to compute: processes of this machine, or "
+                     "Ray (extra 'ray')."),
+    ):
+        made = option(made)
+    return made
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+overhead_option = click.option(
+    "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
+    help="What every batch takes besides the model, as to dispatch it; added to all service "
+         "times.")
+
+padding_option = click.option(
+    "--no-padding", "padding", flag_value=False, default=True, type=bool,
+    help="The servers cannot run a batch as a larger one that is faster: every size at its own "
+         "latency.")
+
+simulated_service_option = click.option(
+    "--service", type=click.Choice(SERVICES),
+    help="Statistic that batches take, or drawn from the distribution.  "
+         f"[default: {DEFAULT_SERVICE}]")

@@ -1,0 +1,1 @@
+"""What commands print: rows for people and programs, levels of policy sets, decision tables."""

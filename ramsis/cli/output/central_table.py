@@ -1,0 +1,87 @@
+"""The table of a central queue as text: idle workers by queued requests."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+import click
+import numpy as np
+
+from ramsis.cli.output.rows import budget_words
+from ramsis.policy import Policy
+
+__all__ = ["show_central_table"]
+
+_SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WIDEST = 100
+
+
+def show_central_table(policy: Policy, as_json: bool, width: int | None = None) -> None:
+    """Print the table, as JSON with a row for each stretch of slack with one action.
+
+    It is as wide as it needs to be, whatever ``width``.
+    """
+    if as_json:
+        click.echo(json.dumps(_document(policy), indent=2))
+        return
+    expected = policy.expectations
+    click.echo(f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}),"
+               f" central queue of {policy.workers} workers, service {policy.service}, "
+               f"violation price {policy.violation_price:g}")
+    click.echo(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
+               f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})")
+    click.echo("".join(f"{line}\n" for line in budget_words(policy)))
+    for m, model in enumerate(policy.models):
+        share = expected.model_share.get(model.name, 0.0)
+        click.echo(f"{_SYMBOLS[m % len(_SYMBOLS)]} {model.name} ({share:.1%} of the queries)")
+    click.echo(". wait   x drop\n\nidle by queued, the head with all its slack: model/batch")
+    for line in _lines(policy):
+        click.echo(line)
+
+
+def _lines(policy: Policy) -> list[str]:
+    answers = policy.codes[:, :, -1]
+    columns = np.flatnonzero(policy.queue_levels[1:] <= _WIDEST)
+    shown = [j for j in columns.tolist()
+             if j == 0 or (answers[:, j] != answers[:, j - 1]).any()]
+    lines = [f"{'':>9} " + "".join(f"{policy.queue_levels[j + 1]:>5}" for j in shown)]
+    rows = [(int(idle), tuple(_cell(policy, int(answers[i, j])) for j in shown))
+            for i, idle in enumerate(policy.idle_levels[1:])]
+    for cells, run in groupby(rows, key=lambda row: row[1]):
+        idle = [number for number, _ in run]
+        label = f"{idle[0]}" if len(idle) == 1 else f"{idle[0]}-{idle[-1]}"
+        lines.append(f"{label:>9} " + "".join(f"{cell:>5}" for cell in cells))
+    return lines
+
+
+def _cell(policy: Policy, answer: int) -> str:
+    if answer < 0:
+        return "." if answer == -1 else "x"
+    model, batch = policy.actions[answer].tolist()
+    return f"{_SYMBOLS[model % len(_SYMBOLS)]}/{batch}"
+
+
+def _document(policy: Policy) -> dict[str, Any]:
+    names = [model.name for model in policy.models]
+    rows = []
+    for i, idle in enumerate(policy.idle_levels[1:].tolist()):
+        for n, queued in enumerate(policy.queue_levels[1:].tolist()):
+            start = 0
+            for answer, run in groupby(policy.codes[i, n].tolist()):
+                end = start + len(list(run))
+                below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
+                row: dict[str, Any] = {
+                    "idle": idle, "queued": queued,
+                    "slack_from_ms": float(policy.slack_ms[start]), "slack_below_ms": below,
+                }
+                if answer < 0:
+                    row["do"] = "wait" if answer == -1 else "drop"
+                else:
+                    model, batch = policy.actions[answer].tolist()
+                    row |= {"do": "serve", "model": names[model], "batch": batch}
+                rows.append(row)
+                start = end
+    return {"dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
+            "slo_ms": policy.slo_ms, "violation_price": policy.violation_price, "rows": rows}

@@ -1,0 +1,121 @@
+"""Levels of a policy set as rows: what the policies promise, and each station's part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.cli.options.clusters import cluster_terms
+from ramsis.cli.output.rows import (
+    Column,
+    budget_row,
+    headroom_row,
+    policy_row,
+    print_json,
+    print_rows,
+    recovery_row,
+)
+from ramsis.cluster import Cluster
+from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
+from ramsis.tables import with_values
+
+__all__ = ["PROMISE_COLUMNS", "print_levels"]
+
+_RATES = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+)
+_HEADROOM = (
+    Column("headroom_factor", "planned with", "g"),
+    Column("headroom_loss", "given up", ".4f"),
+    Column("slower_violation_rate", "10 % slower", ".4%"),
+    Column("slower_violation_rate_without", "without", ".4%"),
+)
+_RECOVERY = Column("recovery", "recovery (ms)", ">")
+PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM, _RECOVERY,
+                   Column("state", "state"))
+_STATIONS = (
+    *_RATES,
+    Column("shared_effective_accuracy", "shared", ".4f"),
+    Column("apart_effective_accuracy", "apart", ".4f"),
+    Column("words", "parts"),
+)
+_PROMISES = ("expected_accuracy", "expected_violation_rate", "expected_effective_accuracy",
+             "upper_bound", "shared_effective_accuracy", "shared_violation_rate",
+             "apart_effective_accuracy", "apart_violation_rate")
+
+
+def print_levels(
+    cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
+) -> None:
+    """Print what was made for a cluster: a row for each level."""
+    chosen = PROMISE_COLUMNS if cluster.simple else _STATIONS
+    rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
+            for level in levels]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        row[_RECOVERY.key] = _recovery_words(row)
+    filled = with_values(chosen, rows)
+    columns = [column for column in chosen
+               if column not in (*_HEADROOM, _RECOVERY) or column in filled]
+    if cluster.simple:
+        print_rows(columns, rows)
+        count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
+        click.echo(f"\n{count} in {folder} ({MANIFEST_NAME} lists them)")
+        return
+    shown = [column for column in columns if column in filled or column.key == "words"]
+    print_rows(shown, [{**row, "words": _station_words(level)}
+                       for row, level in zip(rows, levels, strict=True)])
+    click.echo(f"\n{folder / MANIFEST_NAME} lists the policies of each station")
+
+
+def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
+    """The only station of a level by its policy."""
+    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
+    state = "OVERLOAD" if policy.expectations.overloaded else "ok"
+    if policy.randomised is not None:
+        state += ", one action by chance"
+    recovery = policy.expectations.recovery
+    if recovery is not None and recovery.metastable:
+        state += ", metastable"
+    return {**policy_row(policy), **headroom_row(policy), **recovery_row(policy),
+            **budget_row(policy),
+            "file": str(folder / name), "state": state}
+
+
+def _recovery_words(row: Mapping[str, Any]) -> str | None:
+    """Milliseconds that a policy takes to recover from a burst; None where it is not known."""
+    if row.get("metastable"):
+        return "never"
+    within_ms = row.get("recovery_ms")
+    return None if within_ms is None else f"{within_ms:.0f}"
+
+
+def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
+    """What the stations of a level promise together, and each of them under ``parts``."""
+    return {
+        "scheme": level.stations[0].policy.dispatch, **cluster_terms(cluster),
+        "load_qps": level.load_qps,
+        **{name: level.expected.get(name) for name in _PROMISES},
+        "parts": [{
+            "folder": one.name, "types": list(one.worker_types), "workers": one.workers,
+            "load_qps": one.policy.load_qps,
+            "share": [{"slo_ms": slo, "share": share}
+                      for slo, share in sorted(one.share.items())],
+            "expected_effective_accuracy": one.policy.expectations.effective_accuracy,
+            "expected_violation_rate": one.policy.expectations.violation_rate,
+            "upper_bound": one.policy.expectations.upper_bound} for one in level.stations],
+    }
+
+
+def _station_words(level: Level[Policy]) -> str:
+    return ", ".join(f"{one.name} ({one.policy.load_qps / level.load_qps:.1%})"
+                     for one in level.stations)

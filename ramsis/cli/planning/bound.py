@@ -1,0 +1,195 @@
+"""``ramsis bound``: what no scheme can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
+from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.policies import by_option
+from ramsis.cli.options.shared import (
+    DEFAULT_SERVICE,
+    cluster_options,
+    load_option,
+    models_option,
+    overhead_option,
+    padding_option,
+)
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cluster import Cluster, ServiceTimes, SloClass
+from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.policy import SERVICES
+from ramsis.worker.problem import MAX_QUEUE
+
+__all__ = ["bound"]
+
+_BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
+_POISSON = Column("poisson_upper_bound", "Poisson", ".4f")
+_OPTIMUM = (Column("served_fraction", "served", ".2%"),)
+_OPTIMUM_ON_TERMS = (
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+)
+_OF_ONE = (
+    Column("capacity_qps", "capacity (QPS)", ".0f"),
+    Column("worker_price", "one more worker", "+.5f"),
+    Column("mix", "best mix"),
+)
+_OF_SEVERAL = (
+    Column("types", "share of each type (one more worker)"),
+    Column("classes", "effective acc. of each class"),
+)
+
+
+@click.command("bound")
+@cluster_options
+@load_option()
+@models_option
+@click.option("--service", type=click.Choice(SERVICES),
+              help="Latency statistic that service times are taken to be, or drawn from the "
+                   f"distribution.  [default: {DEFAULT_SERVICE}]")
+@click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
+              help="Largest batch.")
+@click.option("--violation-price", type=float, default=0.0, show_default=True, metavar="P",
+              help="What a late or dropped query costs, in units of accuracy: bounds effective "
+                   "accuracy - P x violation rate.")
+@click.option("--max-violation", type=float, default=None, metavar="V",
+              help="Bound schemes with at most this share of violations, such as 0.001.")
+@overhead_option
+@padding_option
+@json_option
+def bound(
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
+    models: list[str] | None,
+    service: str | None,
+    max_batch: int,
+    violation_price: float,
+    max_violation: float | None,
+    overhead_ms: float,
+    padding: bool,
+    as_json: bool,
+) -> None:
+    """Bound the effective accuracy of every scheme with batches up to --max-batch.
+
+    Solves the fluid linear program; at fixed service times clairvoyant schemes cannot pass it
+    either. "Poisson" is a tighter bound for Poisson arrivals, whose batches take time to gather;
+    there is one where service times are fixed (--service p95). "served" is the share of the
+    queries that the best mix answers in time, "one more worker" what it would add to the bound,
+    "best mix" the models and batches (b) by their share of the queries. With several worker types
+    or SLO classes it says instead which share each type takes in the best mix, and what each
+    class gets.
+
+    With --violation-price or --max-violation the effective accuracy and the violation rate of the
+    best mix stand beside the bound. Where no scheme has as few violations as --max-violation, the
+    exit code is 4, and the message says how few there can be.
+
+    \b
+    Examples:
+      $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50
+      $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
+      $ ramsis bound --profiles digits-cpu --slo-ms 25 --workers 4 --load 9000 --violation-price 1
+      $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
+    """
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
+    chosen = service or cluster.default_service
+    times = [one.service_times(chosen, max_batch) for one in cluster.worker_types]
+    bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
+    try:
+        rows = [bounds.row(load_qps) for load_qps in loads]
+    except (InvalidValueError, InfeasibleError) as error:
+        raise type(error)(by_option(str(error), ("violation_price", "max_violation"))) from error
+    optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM
+    if as_json:
+        print_json(rows)
+    elif cluster.simple:
+        print_rows((*_BOUND, _POISSON, *optimum, *_OF_ONE),
+                   [{**row, "mix": _mix_words(row["mix"])} for row in rows])
+    else:
+        print_rows((*_BOUND, *optimum, *_OF_SEVERAL),
+                   [{**row, **_shares_in_words(row)} for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """What is bounded, and the rows that say so."""
+
+    cluster: Cluster
+    times: Sequence[ServiceTimes]
+    max_batch: int
+    violation_price: float
+    max_violation: float | None
+
+    def row(self, load_qps: float) -> dict[str, Any]:
+        """The bound for a load; of several types or classes with the share of each."""
+        found = self.solved(load_qps)
+        row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
+               "service": self.times[0].service, "violation_price": self.violation_price,
+               "max_violation_rate": self.max_violation, "upper_bound": found.upper_bound,
+               "effective_accuracy": found.effective_accuracy,
+               "violation_rate": found.violation_rate, "served_fraction": found.served_fraction}
+        return row | (self.of_one(found, load_qps) if self.cluster.simple
+                      else self.of_several(found))
+
+    def solved(self, load_qps: float, *, gathering: bool = False) -> FluidBound:
+        """The fluid linear program's optimum."""
+        return fluid_bound(self.times, slo_ms=self.cluster.classes, load_qps=load_qps,
+                           workers=[one.count or 0 for one in self.cluster.worker_types],
+                           max_batch=self.max_batch, violation_price=self.violation_price,
+                           max_violation=self.max_violation, gathering=gathering)
+
+    def poisson(self, load_qps: float, most: float) -> float | None:
+        """The tighter bound for Poisson arrivals, at most ``most``; None where there is none."""
+        if self.times[0].distributed:
+            return None
+        try:
+            return min(most, self.solved(load_qps, gathering=True).upper_bound)
+        except InfeasibleError as error:
+            click.echo(f"note: Poisson arrivals: {by_option(str(error), ('max_violation',))}",
+                       err=True)
+            return None
+
+    def of_one(self, found: FluidBound, load_qps: float) -> dict[str, Any]:
+        """What is said of like workers and one SLO."""
+        times, share = self.times[0], found.batch_share[0][0]
+        mix = [{"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
+               for m, b in zip(*share.nonzero(), strict=True)]
+        return {"poisson_upper_bound": self.poisson(load_qps, found.upper_bound),
+                "query_price": found.query_price, "capacity_qps": found.capacity_qps,
+                "worker_price": float(found.worker_price[0]), "mix": mix}
+
+    def of_several(self, found: FluidBound) -> dict[str, Any]:
+        """What is said of several types or classes."""
+        types, classes = self.cluster.worker_types, self.cluster.classes
+        return {
+            "types": [{"type": one.name, "share": float(taken), "worker_price": float(price)}
+                      for one, taken, price in zip(types, found.type_share.sum(axis=1),
+                                                   found.worker_price, strict=True)],
+            "classes": [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
+                         "served_fraction": float(served)}
+                        for one, accuracy, served in zip(classes, found.class_accuracy,
+                                                         found.class_served, strict=True)],
+        }
+
+
+def _shares_in_words(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "types": ", ".join(f"{one['type']} {one['share']:.1%} ({one['worker_price']:+.5f})"
+                           for one in row["types"]),
+        "classes": ", ".join(f"{one['slo_ms']:g} ms {one['effective_accuracy']:.4f}"
+                             for one in row["classes"]),
+    }
+
+
+def _mix_words(mix: list[dict[str, Any]]) -> str:
+    parts = sorted(mix, key=lambda part: -part["share"])
+    return ", ".join(
+        f"{part['model']} b={part['batch']} ({part['share']:.0%})" for part in parts
+    )

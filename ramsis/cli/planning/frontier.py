@@ -1,0 +1,133 @@
+"""``ramsis frontier``: accuracy against violations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.param_types import FIGURE, OUT_FILE, ByType
+from ramsis.cli.options.policies import policy_options
+from ramsis.cli.options.shared import cluster_options, load_option
+from ramsis.cli.output.rows import (
+    Column,
+    json_option,
+    policy_row,
+    print_json,
+    print_rows,
+    progress,
+)
+from ramsis.cluster import SloClass
+from ramsis.errors import InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.synthesis import SynthesisSettings
+from ramsis.tables import csv_text
+
+__all__ = ["frontier_command"]
+
+T = TypeVar("T")
+
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("violation_price", "price", ".4g"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("violation_rate", "in simulation", ".4%"),
+    Column("violation_half_width", "±", ".4%"),
+    Column("effective_accuracy", "in simulation", ".4f"),
+)
+_RUNS, _SEED = 8, 0
+_MOST = 4_000_000  # queries of one of the runs, which take memory for each
+_FEWEST = 1000  # queries of a simulation
+
+
+@click.command("frontier")
+@cluster_options
+@load_option()
+@policy_options("late", "service", "overhead_ms", "padding", "max_queue")
+@click.option("--points", type=click.IntRange(2), default=20, show_default=True,
+              help="Most corners of a frontier.")
+@click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
+              help="Queries that each corner is simulated with, from 1000; 0: none is.")
+@click.option("--out", type=OUT_FILE, metavar="FILE",
+              help="Write the rows as CSV.")
+@click.option("--plot", type=FIGURE, metavar="FILE",
+              help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
+@json_option
+def frontier_command(
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
+    settings: dict[str, Any],
+    points: int,
+    queries: int,
+    out: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Trace what accuracy costs in violations, from the fewest of them to none counted.
+
+    Each row is a policy that is optimal at a violation price: a corner of the upper concave hull
+    of all that policies of this model reach. What lies between two corners is reached by chance,
+    as `ramsis generate --max-violation` does. The model's figures stand first and those of a
+    simulation beside them: models count more violations than there are, most of all where these
+    are few.
+
+    \b
+    Examples:
+      $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 100000
+      $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 0 --json
+    """  # noqa: E501 - an example is one line
+    from ramsis.synthesis.frontier import trace_frontier
+
+    if 0 < queries < _FEWEST:
+        raise InvalidValueError(describe("too few to simulate with", where="--queries",
+                                         value=queries, allowed=f"0, or from {_FEWEST}"))
+    chosen = SynthesisSettings(
+        slo_ms=_only("--slo-ms", [one.slo_ms for one in slo_ms]),
+        workers=_only("--workers", list(workers.values.values())), **settings)
+    profile = _only("--profiles", list(profiles_of(profile_names, None).values()))
+    rows: list[dict[str, Any]] = []
+    with progress("frontiers", len(loads)) as advance:
+        for load_qps in loads:
+            corners = trace_frontier(profile, load_qps, chosen, points=points).corners
+            rows += [{**policy_row(corner.policy), "violation_price": corner.price,
+                      **_simulated(corner.policy, queries)} for corner in corners]
+            advance()
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, rows)
+    if out is not None:
+        write_atomic(out, csv_text(rows))
+        click.echo(f"rows in {out}", err=True)
+    if plot is not None:
+        from ramsis.report.frontier import plot_frontier
+
+        plot_frontier(rows, plot)
+        click.echo(f"figure in {plot}", err=True)
+
+
+def _only(option: str, given: Sequence[T]) -> T:
+    """The value for like workers and one SLO."""
+    if len(given) > 1:
+        raise InvalidValueError(describe(
+            "a frontier is of one station: how several divide the load changes with the price",
+            where=option, value=len(given), allowed="one worker type and one SLO; trace each by "
+            "itself"))
+    return given[0]
+
+
+def _simulated(policy: Any, queries: int) -> dict[str, Any]:
+    if not queries:
+        return {}
+    from ramsis.synthesis.simulated import simulated
+
+    runs = max(_RUNS, -(-queries // _MOST))
+    found = asdict(simulated(policy, queries=queries, runs=runs, seed=_SEED))
+    return {key: value for key, value in found.items() if key not in ("runs", "seed")}

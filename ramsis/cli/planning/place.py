@@ -1,0 +1,174 @@
+"""``ramsis place``: which models run on which workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+import placement_milp as milp
+from placement_milp.presets import PRESETS
+from placement_milp.result import Placement
+from ramsis.cli.options.param_types import FIGURE, OUT_FILE
+from ramsis.cli.output.rows import Column, print_json, print_rows
+from ramsis.report.placement import plot_placement
+
+__all__ = ["place"]
+
+_INTERRUPTED = 130
+_SHOWN = 1e-6
+"""Gaps above this are worth a word."""
+_GROUPS = (
+    Column("worker_type", "worker type"), Column("workers", "workers"),
+    Column("holds", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
+    Column("share_of_demand", "of its demand", ".1%"), Column("utilisation", "busy", ".1%"),
+    Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"),
+)
+_PROCESSES = Column("processes", "processes", "d")
+_GPUS = (
+    Column("worker_type", "GPU type"), Column("gpus", "GPUs", "d"),
+    Column("instances", "cut into"),
+)
+_FAMILIES = (
+    Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
+    Column("served_share", "served", ".2%"), Column("accuracy", "accuracy", ".4f"),
+    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
+    Column("worst_latency_ms", "longest (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+)
+_FRONT = (
+    Column("cost_per_hour", "cost per hour", ".4g"),
+    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
+)
+
+
+@click.command("place")
+@click.argument("problem_file", metavar="PROBLEM")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Placement file to write.")
+@click.option("--solver", type=click.Choice(milp.SOLVERS), default=milp.SOLVERS[0],
+              show_default=True, help="Solver of the mixed-integer program.")
+@click.option("--gap", type=float, default=1e-6, show_default=True,
+              help="Relative gap at which a placement counts as optimal.")
+@click.option("--time-limit", type=float, metavar="SECONDS",
+              help="Stop with the best placement found by then.")
+@click.option("--preset", type=click.Choice(tuple(PRESETS)),
+              help="A known scheme instead of the problem's objective.")
+@click.option("--plot", type=FIGURE, metavar="FILE",
+              help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
+@click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
+def place(
+    problem_file: str, out: Path, solver: str, gap: float, time_limit: float | None,
+    preset: str | None, plot: Path | None, as_json: bool,
+) -> None:
+    """Decide what runs where, and prove how good that is.
+
+    Reads a placement problem (families with demands and SLOs, worker types, model variants; a
+    file, or the name of a shipped problem), writes the placement to FILE, with every worker by
+    name, and prints a summary. Ctrl-C stops the search; the best placement so far is written and
+    the exit code is 130.
+
+    GPUs can be cut into instances (NVIDIA MIG): a worker type with "partitions" names a GPU
+    (A100-40GB, A100-80GB, H100-80GB, A30-24GB) or has a table of its own, and layouts and
+    instances are chosen, too. Objectives: effective-accuracy, cheapest, fewest-workers, max-min,
+    lexicographic, pareto. A moving_price counts models loaded, instances made and destroyed.
+
+    \b
+    Examples:
+      $ ramsis place digits --out placement.json
+      $ ramsis place digits --out placement.json --gap 1e-3 --json
+      $ ramsis place digits --out placement.json --preset proteus
+    """
+    limits = milp.Limits(gap, time_limit, solver)
+    solve = milp.place if preset is None else PRESETS[preset]
+    placement = solve(milp.read_problem(problem_file), limits)
+    milp.write_placement(placement, out)
+    if as_json:
+        _print_json(placement)
+    else:
+        _print_tables(placement)
+        click.echo(f"\nplacement in {out}")
+    if plot is not None:
+        plot_placement(placement, plot)
+    if placement.status == milp.Status.INTERRUPTED:
+        click.get_current_context().exit(_INTERRUPTED)
+
+
+def _print_json(placement: Placement) -> None:
+    document = placement.to_document()
+    for name in ("format", "groups", "problem"):
+        del document[name]
+    print_json(placement.rows(), **document)
+
+
+def _print_tables(placement: Placement) -> None:
+    rows = _group_rows(placement)
+    several = any(row["processes"] > 1 for row in rows)
+    print_rows((*_GROUPS[:4], _PROCESSES, *_GROUPS[4:]) if several else _GROUPS, rows)
+    click.echo()
+    if placement.gpus:
+        print_rows(_GPUS, _gpu_rows(placement))
+        click.echo()
+    print_rows(_FAMILIES, placement.to_document()["families"])
+    click.echo()
+    if placement.front:
+        print_rows(_FRONT, placement.to_document()["front"])
+        click.echo()
+    for line in _summary(placement):
+        click.echo(line)
+
+
+def _group_rows(placement: Placement) -> list[dict[str, Any]]:
+    """The rows of all groups; what shares a worker with the row above says so."""
+    rows = []
+    for row in placement.rows():
+        together = f" ({row['together']} together)" if row["together"] > 1 else ""
+        shares = f"{'+'.join(row['variants'])}{together}"
+        rows.append({**row, "holds": shares, "workers": str(row["workers"]),
+                     "memory": row["memory_mb"] / row["memory_limit_mb"]})
+    firsts = {sum(len(group.uses) for group in placement.groups[:i])
+              for i in range(len(placement.groups))}
+    for i, row in enumerate(rows):
+        if i not in firsts:
+            row |= {"worker_type": "  the same", "workers": "", "memory": None}
+    return rows
+
+
+def _gpu_rows(placement: Placement) -> list[dict[str, Any]]:
+    """A row for each layout, with the GPUs that have it."""
+    counts = Counter((gpu.worker_type, gpu.instances) for gpu in placement.gpus)
+    return [{"worker_type": kind, "gpus": count, "instances": "  ".join(instances)}
+            for (kind, instances), count in counts.items()]
+
+
+def _summary(placement: Placement) -> list[str]:
+    """What the placement is worth, how far it can be from the best, and what would help."""
+    name = placement.stages[0].metric if placement.stages else "effective-accuracy"
+    lines = [f"{placement.status}: {name} {placement.objective:.6g}{_proof(placement, name)}"]
+    if placement.cost_per_hour:
+        lines.append(f"cost per hour: {placement.cost_per_hour:.6g}")
+    loading = sum(move.load_ms for move in placement.moves) / 1000
+    lines.append(f"workers to change: {len(placement.moves)}"
+                 + (f", {loading:.3g} s of loading" if loading else ""))
+    made, destroyed = (sum(len(getattr(gpu, what)) for gpu in placement.gpus)
+                       for what in ("made", "destroyed"))
+    if made or destroyed:
+        lines.append(f"instances to make: {made}, to destroy: {destroyed}")
+    for family in placement.families:
+        short_qps = family.demand_qps - family.served_qps
+        if short_qps > _SHOWN * family.demand_qps:
+            lines.append(f"not served in time: {short_qps:.4g} QPS of family {family.name}")
+    worth = [f"{name} {price:.3g}" for name, price in placement.prices.items() if price > 0]
+    if worth:
+        lines.append(f"one more worker is worth: {', '.join(worth)}")
+    return [*lines, *placement.notes]
+
+
+def _proof(placement: Placement, name: str) -> str:
+    """What no placement passes, and the gap where it shows."""
+    if placement.gap is None:
+        return ""
+    side = "least" if name in ("cost", "workers", "moving") else "most"
+    gap = f", gap {placement.gap:.1e}" if placement.gap > _SHOWN else ""
+    return f" (at {side} {placement.dual_bound:.6g}{gap})"

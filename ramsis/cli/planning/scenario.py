@@ -1,0 +1,105 @@
+"""``ramsis scenario``: what can be made of a scenario file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ramsis.cli.options.param_types import OUT_FILE, complete_files
+from ramsis.cli.output.rows import progress
+from ramsis.files import canonical_json, write_atomic
+
+__all__ = ["scenario_group"]
+
+
+@click.group("scenario")
+def scenario_group() -> None:
+    """Scenarios of clusters on which models come and go."""
+
+
+@scenario_group.command("placement")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Placement problem to write.")
+@click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="Demand is the largest load of a window of this length.  [default: the mean "
+              "of the scenario]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def placement_command(
+    scenario_file: str, out: Path, window_s: float | None, seed: int
+) -> None:
+    """Write the placement problem of a scenario, which `ramsis place` solves.
+
+    Each model that gets requests is a variant, each family of models a family, with the load of
+    its streams and the tightest of their SLOs.
+
+    \b
+    Examples:
+      $ ramsis scenario placement scenario.json --window-s 1 --out problem.json
+    """
+    from ramsis.planning.placement import placement_problem  # here: it takes long to load
+    from ramsis.scenario import read_scenario
+
+    problem = placement_problem(read_scenario(scenario_file), window_s=window_s, seed=seed)
+    write_atomic(out, canonical_json(problem.to_document()))
+    workers = sum(one.count for one in problem.worker_types)
+    click.echo(f"{out}: {len(problem.variants)} models for {len(problem.families)} families, "
+               f"{sum(one.demand_qps for one in problem.families):.1f} QPS, {workers} workers")
+
+
+@scenario_group.command("train")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Agent to write.")
+@click.option("--reward", default="work", show_default=True, metavar="NAME:factor=value,...",
+              help="What the agent gets: sparse, early or work, the three of the thesis.")
+@click.option("--steps", type=click.IntRange(min=1), default=800_000, show_default=True,
+              help="Decisions to learn from.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--imitate", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Decisions of a simple rule that are imitated first, which saves most of the "
+              "time.")
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.001,
+              show_default=True, help="Of PPO.")
+@click.option("--checkpoint", type=OUT_FILE, metavar="FILE",
+              help="Written at each evaluation; a training that was stopped goes on from it.")
+def train_command(
+    scenario_file: str, out: Path, reward: str, steps: int, seed: int, imitate: int,
+    learning_rate: float, checkpoint: Path | None,
+) -> None:
+    """Train an agent that schedules a scenario (extra rl).
+
+    Writes the agent that did best on runs beside the training. `ramsis cluster SCENARIO
+    --scheduler rl:agent=FILE` plays it, on this scenario or another.
+
+    \b
+    Examples:
+      $ ramsis scenario train scenario.json --steps 20000 --out agent.json
+    """
+    from ramsis.learning import needing_extra, reward_named
+    from ramsis.scenario import read_scenario
+    from ramsis.sim.cluster.agent import write_agent
+
+    chosen = reward_named(reward)
+    scenario = read_scenario(scenario_file)
+    training = needing_extra("training")
+    settings = training.TrainingSettings(steps=steps, seed=seed, reward=chosen, imitate=imitate,
+                                         learning_rate=learning_rate)
+    with progress("steps", steps) as advance:
+        done = 0
+
+        def on_steps(now: int) -> None:
+            nonlocal done
+            advance(now - done)
+            done = now
+
+        agent, found = training.train(
+            scenario, settings, checkpoint=checkpoint, on_steps=on_steps,
+            on_evaluation=lambda one: click.echo(
+                f"{one.steps} steps: in time {one.in_time:.4f}"
+                + ("" if one.training is None else f" (training {one.training:.4f})")
+                + f", mean batch {one.mean_batch:.2f}", err=True))
+    write_agent(agent, out)
+    best = max(one.in_time for one in found)
+    click.echo(f"{out}: {best:.4f} in time after {agent.training['after_steps']} of "
+               f"{found[-1].steps} steps")

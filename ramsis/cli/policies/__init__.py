@@ -1,0 +1,1 @@
+"""Commands about policy files: make, look at, analyse, verify and export them."""

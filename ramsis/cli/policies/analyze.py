@@ -1,0 +1,137 @@
+"""``ramsis analyze``: what policies promise, a row for each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.analysis.server_run import Held, hold_against
+from ramsis.cli.options.param_types import FIGURE, complete_files
+from ramsis.cli.output.rows import Column, json_option, policy_row, print_json, print_rows
+from ramsis.errors import VerificationError
+from ramsis.policy import Policy, read, read_set
+from ramsis.profiles.importers.mlperf import read_server
+from ramsis.synthesis.certified import gap_of_promise
+
+__all__ = ["analyze"]
+
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("certified_gap", "certified gap", ".2%"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("batch", "batch p50/p99"),
+    Column("queue", "queue p50/p99"),
+    Column("slack", "slack ms p50"),
+    Column("response", "response ms p50/p99"),
+    Column("main_model", "most used model"),
+    Column("solved", "certificate"),
+    Column("state", "state"),
+)
+
+
+@click.command("analyze")
+@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
+                shell_complete=complete_files)
+@json_option
+@click.option("--plot", type=FIGURE, metavar="FILE",
+              help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
+                   "needs the extra 'plot').")
+@click.option("--loadgen", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Hold the promise against a measurement: the summary of MLPerf's loadgen, "
+                   "Server scenario.")
+def analyze(
+    sources: tuple[str, ...], as_json: bool, plot: Path | None, loadgen: str | None
+) -> None:
+    """Show what policies promise: expectations, quantiles and certificate.
+
+    Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
+    requests are served in; queue and slack are those found at a decision; response times are
+    those from arrival to answer. The certified gap is the share that the promise is short of
+    what no scheme can beat, at the policy's own price of violations. The certificate gives how
+    far the gain can be from the optimum of its model.
+
+    With --loadgen the policy of the lowest load that meets that of the run is held against it:
+    exit code 6 when more queries were late than its promise lets expect, at a level of 1 %.
+
+    \b
+    Examples:
+      $ ramsis analyze policies_out/example
+      $ ramsis analyze policies_out/example --json
+    """
+    policies = [policy for source in sources for policy in _policies(source)]
+    rows = [_row(policy) for policy in policies]
+    held = None if loadgen is None else hold_against(policies, read_server(loadgen))
+    if as_json:
+        print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
+    else:
+        print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
+    if plot is not None:
+        from ramsis.report.promises import plot_promises
+
+        plot_promises(policies, plot)
+        click.echo(f"figure in {plot}", err=True)
+    if held is not None:
+        if not as_json:
+            click.echo(f"\n{_in_words(held)}")
+        if not held.kept:
+            raise VerificationError("the promise was not kept in this run")
+
+
+def _policies(source: str) -> tuple[Policy, ...]:
+    if not Path(source).is_dir():
+        return (read(source),)
+    return tuple(station.policy for level in read_set(source).levels
+                 for station in level.stations)
+
+
+def _in_words(held: Held) -> str:
+    run = held.run
+    late = (f"{run.late_low:.2%}" if run.late_low == run.late_high
+            else f"{run.late_low:.2%} to {run.late_high:.2%}")
+    return (f"loadgen, Server: {run.queries} queries at {run.load_qps:g} QPS, {late} later than "
+            f"{run.slo_ms:g} ms (result {run.result}); the policy for {held.policy_qps:g} QPS "
+            f"promises {held.promised:.4%}: {'kept' if held.kept else 'NOT KEPT'}")
+
+
+def _row(policy: Policy) -> dict[str, Any]:
+    expected = policy.expectations
+    return {
+        **policy_row(policy),
+        "objective": policy.objective,
+        "per_decision": asdict(expected.per_decision),
+        "batch_size": asdict(expected.batch_size),
+        "queue_length": asdict(expected.queue_length),
+        "slack_ms": asdict(expected.slack_ms),
+        "model_share": dict(expected.model_share),
+        "full_queue_rate": expected.full_queue_rate,
+        "certificate": asdict(policy.certificate),
+        **gap_of_promise(policy),
+    }
+
+
+def _response(policy: Policy) -> str:
+    p50, p99 = policy.expectations.response_p50_ms, policy.expectations.response_p99_ms
+    return "–" if p50 is None or p99 is None else f"{p50:.1f}/{p99:.1f}"
+
+
+def _words(policy: Policy) -> dict[str, str]:
+    """Columns that are short texts."""
+    expected, proof = policy.expectations, policy.certificate
+    used = max(expected.model_share.items(), key=lambda item: item[1], default=None)
+    gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"
+    return {
+        "batch": f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}",
+        "queue": f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}",
+        "slack": f"{expected.slack_ms.p50:.1f}",
+        "response": _response(policy),
+        "main_model": "–" if used is None else f"{used[0]} ({used[1]:.0%})",
+        "solved": f"{proof.solver}, {gap}",
+        "state": "OVERLOAD" if expected.overloaded else "ok",
+    }

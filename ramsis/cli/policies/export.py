@@ -1,0 +1,191 @@
+"""``ramsis export``: what other serving systems take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placement_milp import read_placement
+from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
+from ramsis import profiles
+from ramsis.cli.options.param_types import OUT_FILE
+from ramsis.cli.output.rows import progress
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.policy import Policy, PolicySet
+from ramsis.serving.export.codegen.c import c_header
+from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.ray_configuration import configuration, yaml_text
+from ramsis.serving.policies import check_served, read_policies, selectors_of
+from ramsis.serving.variants import read_variants
+from ramsis.sim import ConstantLoad
+from ramsis.synthesis.capacity import Targets, fewest_workers
+
+__all__ = ["export"]
+
+_SECONDS = 10.0
+
+
+@click.group("export")
+def export() -> None:
+    """Write what other serving systems take."""
+
+
+@export.command("ray-serve")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--variants", required=True, metavar="FILE",
+              help="TOML file of the models to run, by the names in the policies.")
+@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+              help="Function that the variants file names; no other is imported; repeat for "
+                   "several.")
+@click.option("--out", type=OUT_FILE, required=True,
+              metavar="FILE", help="YAML file to write.")
+@click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
+              help="Taken from every slack: what service times do not contain.")
+@click.option("--autoscale", "profile_name", metavar="FILE|NAME",
+              help="Scale the workers by capacity answers for this profile, up to those of the "
+              "policies.  [default: a fixed number]")
+@click.option("--min-accuracy", type=float, metavar="X",
+              help="With --autoscale: least mean accuracy of the queries answered in time.")
+@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
+              help="With --autoscale: largest share of the queries that are late or dropped.")
+@click.option("--startup-s", type=click.FloatRange(min=0), default=30.0, show_default=True,
+              help="With --autoscale: how long a replica takes until it serves.")
+def export_ray_serve(
+    policies: Path,
+    variants: str,
+    out: Path,
+    overhead_ms: float,
+    profile_name: str | None,
+    min_accuracy: float | None,
+    max_violation: float,
+    startup_s: float,
+) -> None:
+    """Write the configuration with which `serve run` of Ray serves by policies.
+
+    A deployment of workers runs batches; a dispatcher forms them by table and deadline, and
+    answers the Open Inference Protocol. On each node paths must be the same and `ramsis[ray]`
+    installed. With --autoscale the number of workers follows the load that is anticipated when a
+    new one would be ready: the fewest that `capacity` finds for it.
+
+    \b
+    Examples:
+      $ ramsis export ray-serve policies_out/example --variants variants.toml --out app.yaml
+    """
+    found, models = read_policies(policies), read_variants(variants)
+    check_served(found, [one.name for one in models.variants], None, variants)
+    levels: list[tuple[float, int]] = []
+    if profile_name is not None:
+        levels = _levels(found, profile_name, Targets(max_violation, min_accuracy, None))
+    write_atomic(out, yaml_text(configuration(
+        found, policies, models, levels=levels, startup_s=startup_s, overhead_ms=overhead_ms)))
+    for load_qps, workers in levels:
+        click.echo(f"up to {load_qps:g} QPS: {workers} workers")
+    click.echo(f"{out}: serve run {out}")
+
+
+@export.command("c")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Header to write.")
+@click.option("--prefix", default="ramsis", show_default=True, metavar="NAME",
+              help="What the names in the header begin with; one for each header of a program.")
+def export_c(policies: Path, out: Path, prefix: str) -> None:
+    """Write policies as a C header, for servers without Python.
+
+    POLICIES is a folder or a file. The header holds tables, lookup, choice of level and station,
+    routing and load monitor. It is C99 and C++11, needs no library and allocates nothing.
+
+    \b
+    Examples:
+      $ ramsis export c policies_out/example --out policies.h
+    """
+    found = read_policies(policies)
+    _write_code(found, c_header(selectors_of(found), prefix), out)
+
+
+@export.command("go")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Go file to write.")
+@click.option("--package", default="ramsis", show_default=True, metavar="NAME",
+              help="Name of the package, which has this file alone.")
+def export_go(policies: Path, out: Path, package: str) -> None:
+    """Write policies as a Go file, for servers without Python.
+
+    POLICIES is a folder or a file. The file holds tables, lookup, choice of level and station,
+    routing and load monitor. It needs Go 1.21 and the standard library only.
+
+    \b
+    Examples:
+      $ ramsis export go policies_out/example --out policies.go
+    """
+    found = read_policies(policies)
+    _write_code(found, go_file(selectors_of(found), package), out)
+
+
+def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
+    """Write source code, and say what it holds."""
+    write_atomic(out, code)
+    held = [station.policy for level in policies.levels for station in level.stations]
+    models = {model.name for policy in held for model in policy.models}
+    click.echo(f"{out}: {len(policies.levels)} levels, {len(held)} policies, "
+               f"{len(models)} models")
+
+
+def _levels(
+    policies: PolicySet[Policy], profile_name: str, targets: Targets
+) -> list[tuple[float, int]]:
+    """The fewest workers for each load of the policies, as far as they are enough."""
+    most = sum(policies.worker_types.values())
+    if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:
+        raise InvalidValueError(describe("capacity is searched for one worker type and one SLO",
+                                         where="--autoscale", allowed="policies of these"))
+    profile, (slo_ms,) = profiles.load(profile_name), policies.slo_classes
+    first = policies.levels[0].stations[0].policy
+    loads = sorted({level.load_qps for level in policies.levels})
+    levels: list[tuple[float, int]] = []
+    with progress("loads", len(loads)) as advance:
+        for load_qps in loads:
+            try:
+                workers = fewest_workers(
+                    profile, ConstantLoad(load_qps, 1000.0 * _SECONDS), targets,
+                    slo_ms=slo_ms, scheme=first.dispatch, service=first.service,
+                    seeds=(0, 1)).workers
+            except InfeasibleError:
+                workers = most
+            levels.append((load_qps, min(max(workers, levels[-1][1] if levels else 1), most)))
+            advance()
+    return levels
+
+
+@export.command("mig")
+@click.argument("placement", type=click.Path(path_type=Path), metavar="PLACEMENT")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="YAML file of nvidia-mig-parted to write.")
+@click.option("--kubernetes", type=OUT_FILE, metavar="FILE",
+              help="Also write the resources of nodes and replicas, by Kubernetes' names.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True,
+              help="Of GPUs whose names are not NODE:INDEX.")
+def export_mig(
+    placement: Path, out: Path, kubernetes: Path | None, gpus_per_node: int
+) -> None:
+    """Write the instances of a placement's GPUs as NVIDIA's tools take them.
+
+    PLACEMENT is what `ramsis place` wrote for GPUs with "partitions". The YAML has a
+    configuration for each node; prints the command that applies it, and the node's resources.
+
+    \b
+    Examples:
+      $ ramsis export mig gpus.json --out mig.yaml
+      $ ramsis export mig gpus.json --out mig.yaml --kubernetes resources.yaml
+    """
+    placed = read_placement(placement)
+    nodes = mig_nodes(placed, gpus_per_node)
+    write_atomic(out, yaml_text(mig_parted(nodes)))
+    for node in nodes:
+        click.echo(f"{node.name}: nvidia-mig-parted apply -f {out} -c {node.name}")
+        for resource, count in node.resources().items():
+            click.echo(f"  {resource}: {count}")
+    if kubernetes is not None:
+        write_atomic(kubernetes, yaml_text(kubernetes_resources(placed, nodes)))
+        click.echo(f"resources in {kubernetes}")

@@ -1,0 +1,100 @@
+"""``ramsis generate``: policy files for load levels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.cli.options.clusters import cluster_of
+from ramsis.cli.options.param_types import OUT_FOLDER, ByType
+from ramsis.cli.options.policies import policy_options
+from ramsis.cli.options.shared import cluster_options, engine_options, load_option, models_option
+from ramsis.cli.output.levels import print_levels
+from ramsis.cli.output.rows import json_option, progress
+from ramsis.cluster.slo_class import SloClass
+from ramsis.sweep import Engine
+from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
+from ramsis.synthesis.options import BURST
+
+__all__ = ["generate"]
+
+
+@click.command("generate")
+@cluster_options
+@load_option()
+@models_option
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
+              help="Folder for the policy files and their manifest.")
+@policy_options()
+@click.option("--max-accuracy-step", type=float, default=None, metavar="X",
+              help="Choose the fewest levels between the lowest and the highest --load whose "
+                   "expected accuracies differ by at most X, such as 0.01.")
+@click.option("--burst", type=int, default=BURST, show_default=True, metavar="N",
+              help="Requests of the burst that policies state their recovery from.")
+@click.option("--overwrite", is_flag=True,
+              help="Replace the set that DIR holds, whatever it was made from, once the new one "
+                   "is whole.")
+@engine_options(processes=1)
+@json_option
+def generate(
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
+    models: list[str] | None,
+    out: Path,
+    settings: dict[str, Any],
+    max_accuracy_step: float | None,
+    burst: int,
+    overwrite: bool,
+    engine: Engine,
+    as_json: bool,
+) -> None:
+    """Make a model-selection policy for each load level.
+
+    With --dispatch central-queue the policy decides about one queue for all workers. Which values
+    of the other options go with which dispatch, and why: docs/options.md.
+
+    Writes one policy file per level and a manifest into DIR, and prints what each policy will
+    deliver: accuracy of the queries answered in time, share of SLO violations, effective
+    accuracy (late queries count 0), and the upper bound that no scheme with batches up to
+    --max-queue can beat. "planned with" is the factor on service times that the policy was planned
+    with so that it keeps its promise when service takes longer, "given up" the accuracy that this
+    costs (--headroom at most), "10 % slower" and "without" the violations when service takes 10 %
+    longer, with and without it. "recovery" is how long after a burst of --burst requests effective
+    accuracy is back within 0.01, or never. State OVERLOAD: the load passes the capacity, or more
+    than a tenth of the queries will be late; state metastable: the policy does not recover from
+    such a burst. A set in DIR made from the same inputs is extended, also by policies for another
+    arrival process. `ramsis arrivals fit` finds the process of a trace.
+
+    With several worker types or SLO classes DIR gets a folder of policies for each station, and
+    the manifest says which share of each class goes to which station;
+    "shared" and "apart" are what classes get from common workers and from workers of their own,
+    of which the better is made.
+
+    \b
+    Examples:
+      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
+      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --dispatch central-queue --out out3
+      $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --dispatch central-queue --out out4
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --dispatch shortest-queue --out out5
+    """  # noqa: E501 - an example is one line
+    if None not in (settings["max_violation"], settings["violation_price"]):
+        raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
+    cluster = cluster_of(profile_names, slo_ms, workers, models)
+    chosen = SynthesisSettings(slo_ms=cluster.slo_ms, workers=cluster.workers, **settings)
+    if max_accuracy_step is not None:
+        with progress("choosing load levels", 1):
+            loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
+    make = None
+    if engine.elsewhere and len(loads) > 1:
+        from ramsis.cli.parallel_jobs import level_maker  # which takes long to load
+
+        make = level_maker(cluster, chosen, burst, engine)
+    with progress("loads", len(loads)) as advance:
+        made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
+                            on_level=lambda _: advance(), burst=burst, make=make)
+    print_levels(cluster, made.levels, out, as_json=as_json)

@@ -1,0 +1,287 @@
+"""``ramsis policy show``: a policy's table as a readable grid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ramsis.cli.options.param_types import complete_files
+from ramsis.cli.output.central_table import show_central_table
+from ramsis.cli.output.rows import budget_words, json_option
+from ramsis.policy import Policy, read
+from ramsis.runtime.table import AS_LAST_CODE
+
+__all__ = ["policy_group"]
+
+_SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WHOLE = -1  # in place of a batch that is the whole queue
+_DROP = -1  # in place of a model where the table says to drop the earliest request
+_COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
+            "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
+
+
+@click.group("policy")
+def policy_group() -> None:
+    """Look into policy files."""
+
+
+@policy_group.command("show")
+@click.argument("file", shell_complete=complete_files)
+@json_option
+@click.option("--width", type=click.IntRange(min=20), default=None,
+              help="Columns of text to fit into; the terminal's by default.")
+def show(file: str, as_json: bool, width: int | None) -> None:
+    """Show the table of a policy FILE: queued requests by slack, which model answers.
+
+    With variable batching a second grid shows how many of the queued requests it takes.
+
+    Of a policy for a central queue: for each number of idle workers and queued requests, the
+    answer while the head has all its slack.
+
+    Every model in use has a symbol and, on a terminal, a colour. Rows and columns that equal
+    their neighbour are merged; where the columns still do not fit, evenly spaced ones are
+    shown and the last line says so.
+
+    \b
+    Examples:
+      $ ramsis policy show policies_out/example/round-robin-00400qps.json
+      $ ramsis policy show policies_out/example/round-robin-00400qps.json --json
+    """
+    policy = read(file)
+    _VIEWS.get(policy.dispatch, _show_grid)(policy, as_json, width)
+
+
+def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
+    """Print the table of a worker."""
+    if as_json:
+        click.echo(json.dumps(_document(policy), indent=2))
+        return
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    columns = _columns(_answers(policy), max(console.width - _label_width(policy) - 1, 1))
+    console.print(_header(policy))
+    console.print(_legend(policy), "")
+    lines = _grid(policy, columns)
+    if policy.batching != "maximal":
+        lines += _batch_grid(policy, columns)
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    console.print(_footnote(columns))
+
+
+_VIEWS = {"central-queue": show_central_table}
+"""Commands that show tables of other axes than a worker's, by dispatch rule."""
+
+
+def _document(policy: Policy) -> dict[str, Any]:
+    """What ``--json`` prints: a row for each stretch of slack with one answer."""
+    names = [model.name for model in policy.models]
+    rows = []
+    for n, (models, batches) in enumerate(
+        zip(*(one[0].tolist() for one in policy.model_and_batch()), strict=True), start=1
+    ):
+        start = 0
+        for (model, batch), run in groupby(zip(models, batches, strict=True)):
+            end = start + len(list(run))
+            below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
+            rows.append({"queued": n, "slack_from_ms": float(policy.slack_ms[start]),
+                         "slack_below_ms": below, "model": names[model] if batch else None,
+                         "batch": batch})
+            start = end
+    expected = policy.expectations
+    last_model, last_batch = _longer(policy) or (0, None)
+    return {
+        "dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
+        "slo_ms": policy.slo_ms, "arrivals": dict(policy.arrivals),
+        "expected_accuracy": expected.accuracy,
+        "expected_violation_rate": expected.violation_rate,
+        "expected_effective_accuracy": expected.effective_accuracy,
+        "upper_bound": expected.upper_bound,
+        "overflow": {"queued_above": policy.max_queue,
+                     "model": names[last_model] if last_batch else None, "batch": last_batch},
+        "rows": rows,
+    }
+
+
+def _header(policy: Policy) -> Text:
+    expected = policy.expectations
+    late = "" if policy.late == "serve" else f", late: {policy.late}"
+    lines = [
+        f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}), "
+        f"{policy.workers} workers, service {policy.service}, {policy.dispatch}, "
+        f"{policy.batching} batching{late}",
+        f"expected accuracy {_percent(expected.accuracy)}, "
+        f"violations {_percent(expected.violation_rate)}, "
+        f"effective accuracy {_percent(expected.effective_accuracy)} "
+        f"(upper bound {_percent(expected.upper_bound)})",
+    ]
+    if expected.overloaded:
+        lines.append("overloaded: the load passes what these workers can serve")
+    recovery = expected.recovery
+    if recovery is not None and recovery.metastable:
+        lines.append(f"metastable: does not recover from a burst of {recovery.burst} requests")
+    return Text("\n".join([*lines, *budget_words(policy), ""]))
+
+
+def _percent(rate: float | None) -> str:
+    return "n/a" if rate is None else f"{100 * rate:.2f} %"
+
+
+def _shown(policy: Policy) -> NDArray[np.int64]:
+    """The model of each cell, or that it drops."""
+    model, batch = policy.model_and_batch()
+    return np.where(batch[0] == 0, _DROP, model[0])
+
+
+def _longer(policy: Policy) -> tuple[int, int] | None:
+    """Model and batch for a queue longer than the table's, a batch of 0 to drop.
+
+    None where it is treated as one of the last row.
+    """
+    code = policy.longer_queue
+    if code == AS_LAST_CODE:
+        return None
+    model, batch = policy.actions[code].tolist() if code >= 0 else (0, 0)
+    return model, batch
+
+
+def _symbols(policy: Policy) -> dict[int, tuple[str, str]]:
+    """Symbol and colour of every model that the table or the overflow names, and of drops."""
+    model, batch = _longer(policy) or (0, 0)
+    last = model if batch else _DROP
+    used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
+    return {
+        _DROP: (".", "white"),
+        **{model: (_SYMBOLS[i] if i < len(_SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
+           for i, model in enumerate(used)},
+    }
+
+
+def _legend(policy: Policy) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("")
+    table.add_column("model", overflow="fold")
+    for title in ("accuracy", "of the table", "of the queries"):
+        table.add_column(title, justify="right")
+    shown = _shown(policy)
+    for model, (symbol, colour) in _symbols(policy).items():
+        if model == _DROP:
+            continue
+        share = policy.expectations.model_share.get(policy.models[model].name, 0.0)
+        cells = float((shown == model).mean())
+        table.add_row(Text(symbol, colour), Text(policy.models[model].name),
+                      *map(_percent, (policy.models[model].accuracy, cells, share)))
+    if (shown == _DROP).any():
+        table.add_row(".", "(drop the earliest)", "", _percent(float((shown == _DROP).mean())), "")
+    return table
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The slack bins to print, ``distinct`` being the number of columns that differ at all."""
+
+    shown: NDArray[np.int64]
+    distinct: int
+    bins: int
+
+
+def _columns(table: NDArray[np.int64], room: int) -> _Columns:
+    """All columns when they fit; else the first of each equal run; else evenly spaced ones."""
+    bins = table.shape[1]
+    shown = np.arange(bins)
+    if bins > room:
+        changes = (np.diff(table, axis=1) != 0).any(axis=0)
+        shown = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    distinct = len(shown)
+    if distinct > room:
+        shown = shown[np.linspace(0, distinct - 1, room).round().astype(np.int64)]
+    return _Columns(shown, distinct, bins)
+
+
+def _answers(policy: Policy) -> NDArray[np.int64]:
+    """One number for each answer of the table: its model, and what the batch leaves."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    model, batch = policy.model_and_batch()
+    answers: NDArray[np.int64] = model[0] * (policy.max_queue + 1) + queued - batch[0]
+    return answers
+
+
+def _label_width(policy: Policy) -> int:
+    return max(len("slack ms"), 2 * len(str(policy.max_queue)) + 1)
+
+
+def _grid(policy: Policy, columns: _Columns) -> list[Text]:
+    """The slack axis, one line for each run of equal rows, and the overflow."""
+    label, symbols = _label_width(policy), _symbols(policy)
+    slack_ms = policy.slack_ms[columns.shown]
+    lines = [Text(f"{name:>{label}} {marks}")
+             for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
+    lines += _rows(_shown(policy)[:, columns.shown], symbols, label)
+    overflow = Text(f"{f'>{policy.max_queue}':>{label}} ")
+    longer = _longer(policy)
+    if longer is None:
+        return [*lines, overflow.append(f"as {policy.max_queue}"), Text()]
+    model, batch = longer
+    if not batch:
+        return [*lines, overflow.append(*symbols[_DROP]), Text()]
+    overflow.append(*symbols[model])
+    return [*lines, overflow.append(f" in batches of {batch}"), Text()]
+
+
+def _batch_grid(policy: Policy, columns: _Columns) -> list[Text]:
+    """The batches in the same columns, the whole queue as a dot and a drop as a blank."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    batch = policy.model_and_batch()[1][0]
+    part = np.where(batch == queued, _WHOLE, batch)
+    symbols = {batch: (_SYMBOLS[batch - 1] if batch <= len(_SYMBOLS) else "*", "")
+               for batch in np.unique(part).tolist()} | {0: (" ", ""), _WHOLE: (".", "")}
+    label = _label_width(policy)
+    title = Text(f"{'batch':>{label}} of each queue; {_SYMBOLS[9]} is 10, a dot the whole queue")
+    return [title, *_rows(part[:, columns.shown], symbols, label), Text()]
+
+
+def _rows(
+    table: NDArray[np.int64], symbols: dict[int, tuple[str, str]], label: int
+) -> list[Text]:
+    """A line for each run of equal rows."""
+    lines = []
+    rows = enumerate(table.tolist(), start=1)
+    for row, run in groupby(rows, key=lambda numbered: numbered[1]):
+        queued = [str(n) for n, _ in run]
+        name = queued[0] if len(queued) == 1 else f"{queued[0]}-{queued[-1]}"
+        line = Text(f"{name:>{label}} ")
+        for value, same in groupby(row):
+            symbol, colour = symbols[value]
+            line.append(symbol * len(list(same)), colour)
+        lines.append(line)
+    return lines
+
+
+def _axis(slack_ms: NDArray[np.float64]) -> tuple[str, str]:
+    """The slack of every tenth printed column, and the marks under which these columns stand."""
+    values = ""
+    for column, value in enumerate(slack_ms.tolist()):
+        text = f"{value:.4g}"
+        if column % 10 == 0 and (column == 0 or column + len(text) <= len(slack_ms)):
+            values = f"{values:<{column}}{text}"
+    return values, ("|" + " " * 9) * ((len(slack_ms) - 1) // 10) + "|"
+
+
+def _footnote(columns: _Columns) -> str:
+    note = "A column holds from its slack up to the next one's; slack is rounded down."
+    if len(columns.shown) == columns.bins:
+        return note
+    note += f" {columns.bins} slack bins"
+    if columns.distinct < columns.bins:
+        note += f", equal neighbours merged into {columns.distinct}"
+    if len(columns.shown) < columns.distinct:
+        note += f", of which {len(columns.shown)} are shown (--json has all)"
+    return note + "."

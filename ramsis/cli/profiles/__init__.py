@@ -1,0 +1,1 @@
+"""``ramsis profile``: look at profile files, import, measure and draw them."""

@@ -1,0 +1,63 @@
+"""``ramsis profile kernels``: what a model takes of a GPU, from a trace of its kernels."""
+
+from __future__ import annotations
+
+import click
+
+from ramsis.cli.options.param_types import complete_files
+from ramsis.cli.output.rows import Column, print_json, print_rows
+from ramsis.profiles.importers.nsight import read_kernel_trace
+from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
+
+__all__ = ["kernels_command"]
+
+_COLUMNS = (
+    Column("metric", "metric"), Column("largest", "largest", ".2%"),
+    Column("weighted", "over time", ".2%"),
+)
+_AT_LEAST_1 = click.IntRange(min=1)
+
+
+@click.command("kernels")
+@click.argument("trace", metavar="TRACE", shell_complete=complete_files)
+@click.argument("metrics", metavar="METRICS", shell_complete=complete_files)
+@click.option("--sms", type=_AT_LEAST_1, default=V100.sms, show_default=True,
+              help="Multiprocessors of the GPU; this and the next four are those of a V100.")
+@click.option("--threads", type=_AT_LEAST_1, default=V100.threads, show_default=True,
+              help="Threads of a multiprocessor.")
+@click.option("--blocks", type=_AT_LEAST_1, default=V100.blocks, show_default=True,
+              help="Blocks of a multiprocessor.")
+@click.option("--registers", type=_AT_LEAST_1, default=V100.registers, show_default=True,
+              help="Registers of a multiprocessor.")
+@click.option("--shared-memory", type=_AT_LEAST_1, default=V100.shared_memory_bytes,
+              show_default=True, help="Shared memory of a multiprocessor, in bytes.")
+@click.option("--device", metavar="NAME",
+              help="GPU of the trace, as its column Device says; needed where there are several.")
+@click.option("--idle", is_flag=True, help="Count time in which no kernel runs, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+def kernels_command(
+    trace: str, metrics: str, sms: int, threads: int, blocks: int, registers: int,
+    shared_memory: int, device: str | None, idle: bool, as_json: bool,
+) -> None:
+    """Achieved occupancy and multiprocessors in use of a model's kernels.
+
+    TRACE is the CSV of `nsys stats --report cuda_gpu_trace`, METRICS that of `ncu --csv --metrics
+    sm__warps_active.avg.pct_of_peak_sustained_active` (or `--section Occupancy`), of the same run
+    of the model made again.
+
+    \b
+    Examples:
+      $ ramsis profile kernels nsys.csv ncu.csv
+      $ ramsis profile kernels nsys.csv ncu.csv --sms 108 --shared-memory 167936 --json
+    """
+    gpu = GpuLimits(sms, threads, blocks, registers, shared_memory)
+    kernels = read_kernel_trace(trace, metrics, device=device)
+    found = kernel_metrics(kernels, gpu, idle=idle)
+    rows = [{"metric": name, "largest": heights.largest, "weighted": heights.weighted}
+            for name, heights in (("occupancy", found.occupancy),
+                                  ("utilisation", found.utilisation))]
+    if as_json:
+        print_json(rows, kernels=len(kernels), duration_ms=found.duration_ms)
+        return
+    print_rows(_COLUMNS, rows)
+    click.echo(f"\n{len(kernels)} kernels in {found.duration_ms:.3f} ms")

@@ -1,0 +1,166 @@
+"""``ramsis profile measure``: run models, and write a profile file of their latencies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.cli.options.param_types import BATCH_SIZES, DEVICE, DIMENSION
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress
+from ramsis.profiles.measure import (
+    BACKENDS,
+    BATCHES,
+    ORDERS,
+    PERCENTILES,
+    MeasureSettings,
+    Observer,
+    Options,
+    StopRule,
+    measure_profile,
+)
+from ramsis.profiles.model import ProfileSet
+
+__all__ = ["measure_command"]
+
+_RULE = StopRule()
+
+
+@click.command("measure")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
+@click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
+              show_default=True, help="What runs the models.")
+@click.option("--batches", type=BATCH_SIZES, default=",".join(map(str, BATCHES)),
+              show_default=True, metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
+@click.option("--accuracy", metavar="FILE",
+              help="Accuracies by model, as for import. Needed, except for torchvision, which "
+                   "publishes them.")
+@click.option("--accuracy-source", metavar="TEXT", help="Where they come from, for the record.")
+@click.option("--name", help="Name of the profile set; that of FILE by default.")
+@click.option("--device", type=DEVICE, default="cpu", show_default=True,
+              help="Where to measure; MIG-UUID is an instance of a GPU (`nvidia-smi -L`).")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Threads of one run.")
+@click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True,
+              help="All models interleaved in a random order, in one warm process; or one model "
+                   "after the other.")
+@click.option("--percentile", type=click.Choice(tuple(PERCENTILES)), default=_RULE.percentile,
+              show_default=True, help="Percentile that is to be stable.")
+@click.option("--relative-error", type=float, default=_RULE.relative_error, show_default=True,
+              help="It is stable when its stated error is at most this fraction.")
+@click.option("--min-samples", type=click.IntRange(min=1), default=_RULE.min_samples,
+              show_default=True, help="Samples that every batch size gets.")
+@click.option("--max-samples", type=click.IntRange(min=1), default=_RULE.max_samples,
+              show_default=True, help="Samples at which a batch size ends.")
+@click.option("--max-violation", type=float, default=None, metavar="V",
+              help="Take as many samples of each batch size as a budget of violations of V needs: "
+                   "0.01 is 1 %, and needs 1005.")
+@click.option("--seconds-per-batch", type=float, default=_RULE.seconds_per_batch,
+              show_default=True,
+              help="Running time after which a batch size that has its least samples ends.")
+@click.option("--max-latency-ms", type=float, default=None,
+              help="A model's batch sizes end with the first that takes longer.")
+@click.option("--quantiles", type=click.IntRange(2, 100_000), default=128, show_default=True,
+              help="Size of the quantile sketches.")
+@click.option("--dim", "dimensions", type=DIMENSION, multiple=True, metavar="NAME=SIZE",
+              help="Size of an ONNX model's named dimension; repeatable.")
+@click.option("--tokens", type=click.IntRange(min=1), default=128, show_default=True,
+              help="Length of the texts for transformers.")
+@click.option("--inputs", metavar="MODULE:FUNCTION",
+              help="Makes a function's input of the batch size.")
+@click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
+    """Run models and record their warm latencies per batch size.
+
+    MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
+    (bert-tiny, -mini, -small, -medium, -base) or the folder of a configuration (--backend
+    transformers); or a function as module:function, called with the batch size (--backend
+    callable). Weights of named models are random, and nothing is downloaded. A model's name, also
+    in --accuracy, is that of its file without the ending, or that of the function: mine:small is
+    small.
+
+    Each batch size is run until its percentile is stable or its time is up; the error that remains
+    is stated. What is finished is kept in FILE.partial, so that the same command goes on after an
+    interruption.
+
+    \b
+    Examples:
+      $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
+    """
+    settings = _settings(given)
+    with progress("measuring", len(models) * len(settings.batches)) as advance:
+        found = measure_profile(
+            models, settings, name=given["name"] or Path(out).stem, accuracy=given["accuracy"],
+            accuracy_source=given["accuracy_source"], out=out, restart=given["restart"],
+            observer=_Progress(advance, len(settings.batches)),
+        )
+    percentile = settings.stop.percentile
+    rows = _rows(found, percentile)
+    if given["as_json"]:
+        print_json(rows, name=found.name, file=out, percentile=percentile,
+                   notes=found.measurement["notes"])
+        return
+    print_rows(_columns(percentile), rows)
+    click.echo(f"{out}: written; models: {len(found.models)}, batch profiles: {len(rows)}")
+
+
+def _settings(given: dict[str, Any]) -> MeasureSettings:
+    stop = {name: given[name] for name in ("percentile", "relative_error", "min_samples",
+                                           "max_samples", "seconds_per_batch")}
+    if given["max_latency_ms"] is not None:
+        stop["max_latency_ms"] = given["max_latency_ms"]
+    rule = StopRule(**stop)
+    if given["max_violation"] is not None:
+        rule = rule.supporting(given["max_violation"])
+    options = Options(given["threads"], given["device"], dict(given["dimensions"]),
+                      given["tokens"], given["inputs"])
+    return MeasureSettings(given["backend"], given["batches"], rule,
+                           given["quantiles"], options, given["order"])
+
+
+class _Progress(Observer):
+    """A bar over all batch sizes; lines where there is no terminal, and for what is missing."""
+
+    def __init__(self, advance: Callable[[], object], batches: int) -> None:
+        self._advance, self._batches, self._warned = advance, batches, False
+        self._finished: dict[str, int] = {}
+
+    def batch_finished(self, model: str, batch: int) -> None:
+        self._finished[model] = self._finished.get(model, 0) + 1
+        self._advance()
+
+    def model_finished(self, model: str, note: str | None) -> None:
+        for _ in range(self._batches - self._finished.get(model, 0)):
+            self._advance()
+        if note:
+            click.echo(f"note: {model}: {note}", err=True)
+        elif not sys.stderr.isatty():
+            click.echo(f"{model}: measured", err=True)
+
+
+    def foreign_load(self, processors: float) -> None:
+        if not self._warned:
+            self._warned = True
+            click.echo(f"note: others keep {processors:.1f} processors of this machine busy; "
+                       "latencies measured beside them are not the models' own", err=True)
+
+
+def _columns(percentile: str) -> list[Column]:
+    return [Column("model", "model"), Column("batch", "batch", "d"), Column("n", "samples", "d"),
+            Column("mean_ms", "mean ms", "#.4g"),
+            Column(f"{percentile}_ms", f"{percentile} ms", "#.4g"),
+            Column("relative_error", "± error", ".1%")]
+
+
+def _rows(found: ProfileSet, percentile: str) -> list[dict[str, Any]]:
+    return [
+        {"model": model.name, "batch": batch.batch, "n": batch.n, "mean_ms": batch.mean_ms,
+         f"{percentile}_ms": batch.statistic_ms(percentile),
+         "relative_error": batch.relative_error}
+        for model in found.models for batch in model.batches
+    ]

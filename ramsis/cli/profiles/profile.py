@@ -1,0 +1,254 @@
+"""``ramsis profile``: look into profile files, and import other programs' measurements."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ramsis.cli.options.param_types import MODELS, OUT_FILE, complete_profiles
+from ramsis.cli.profiles.kernels import kernels_command
+from ramsis.cli.profiles.measure import measure_command
+from ramsis.cli.profiles.plot import plot_command
+from ramsis.errors import InvalidValueError, OutputError, describe, printable
+from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
+from ramsis.profiles.check import Finding, check
+from ramsis.profiles.importers import FORMATS, Given, import_profile
+
+__all__ = ["profile"]
+
+_MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
+          Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
+_STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
+           Origin.EXTRAPOLATED: "magenta", Origin.SMOOTHED: "green"}
+_LEGEND = ("* a larger measured batch is faster, so requests are padded up to it",
+           "~ on the line between two measured batches",
+           "+ beyond the largest measured batch",
+           "= pooled with neighbours from which it differs within the error of measurement")
+
+
+@click.group("profile")
+def profile() -> None:
+    """Measure models, look into latency profiles, and import them."""
+
+
+profile.add_command(measure_command)
+profile.add_command(plot_command)
+profile.add_command(kernels_command)
+
+
+@profile.command("check")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON document.")
+def check_command(source: str, as_json: bool) -> None:
+    """Check a profile file, or a shipped profile set by its NAME.
+
+    A file that breaks the format is an error. What is merely odd (latency that falls with
+    the batch size, outliers, few samples, gaps, dominated models) is listed, one line each;
+    policies cope with all of it.
+
+    \b
+    Examples:
+      $ ramsis profile check digits-cpu
+      $ ramsis profile check digits-cpu --json
+    """
+    profile_set = load(source)
+    findings = check(profile_set)
+    if as_json:
+        rows = [{"kind": item.kind, "model": item.model, "batch": item.batch,
+                 "message": item.message} for item in findings]
+        click.echo(json.dumps({"name": profile_set.name, "rows": rows}, indent=2))
+        return
+    for item in findings:
+        click.echo(str(item))
+    click.echo(f"{profile_set.name}: valid; {_counts(profile_set, findings)}")
+
+
+@profile.command("show")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
+@click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
+              show_default=True, help="Latency statistic.")
+@click.option("--max-batch", type=click.IntRange(1, 10_000), default=32, show_default=True,
+              help="Largest batch size.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+def show_command(source: str, statistic: Statistic, max_batch: int, as_json: bool) -> None:
+    """Show the latency in ms of every model at every batch size, as policies see it.
+
+    FILE|NAME is a profile file or a shipped profile set. Entries that were not measured at
+    their own batch size are marked.
+
+    \b
+    Examples:
+      $ ramsis profile show digits-cpu
+      $ ramsis profile show digits-cpu --statistic mean --max-batch 8
+      $ ramsis profile show digits-cpu --json
+    """
+    profile_set = load(source)
+    table = profile_set.latency_table(statistic, max_batch)
+    if as_json:
+        click.echo(json.dumps(_document(profile_set, table), indent=2))
+        return
+    console = Console(highlight=False, emoji=False, markup=False)
+    console.print(f"{profile_set.name}: {statistic} latency in ms by batch size",
+                  soft_wrap=True)
+    if console.is_terminal:
+        for first, last in _blocks(table, console.width):
+            console.print(_rich_table(table, first, last))
+    else:
+        for line in _plain_lines(table):
+            click.echo(line)
+    marks = {_MARKS[Origin(int(value))] for value in table.origin.flat}
+    for line in _LEGEND:
+        if line[0] in marks:
+            console.print(line, soft_wrap=True)
+
+
+@profile.command("import")
+@click.argument("source", shell_complete=complete_profiles)
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Profile file to write.")
+@click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
+              show_default=True, help="Layout of SOURCE.")
+@click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
+@click.option("--accuracy", metavar="FILE",
+              help="Accuracies by model: JSON, or CSV with the columns model and "
+                   "accuracy_percent or accuracy_fraction, or timm's results.")
+@click.option("--name", help="Name of the profile set; that of SOURCE by default.")
+@click.option("--batch", "batches", multiple=True, metavar="N|PATTERN=N",
+              help="Batch size, where files do not state it: of all files, or of those whose "
+                   "path in SOURCE fits the pattern, as 'b4/*=4'. Can be repeated.")
+@click.option("--model-name", "model_names", multiple=True, metavar="NAME|PATTERN=NAME",
+              help="Name of the model, likewise.  [default: what the file says, or its name]")
+@click.option("--metric", metavar="NAME",
+              help="Histogram of service times, where a Prometheus file has several.")
+def import_command(
+    source: str, out: Path, format_name: str, models: list[str] | None, accuracy: str | None,
+    name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
+) -> None:
+    """Make a profile file of another program's measurements.
+
+    SOURCE is a file, or a folder of files of one run each; what they hold tells the format. CSV
+    of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
+    statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
+    timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
+    Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
+    onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
+    MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
+    zoo (clockwork). Accuracies are in stats-csv, can be in long-csv, and come from --accuracy
+    for the others.
+
+    \b
+    Examples:
+      $ ramsis profile import statistics.csv --out statistics.json
+      $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
+      $ ramsis profile import latencies.csv --format long-csv --out latencies.json
+      $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
+      $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' --model-name small --accuracy accuracy.json --out runs.json
+    """  # noqa: E501 - an example is one line
+    given = Given(
+        {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
+        _patterns("--model-name", model_names), metric)
+    found = import_profile(source, format_name, models, accuracy, name, given)
+    if os.path.exists(out) and os.path.samefile(source, out):
+        raise OutputError(describe("is the file that is imported", where="--out", value=str(out),
+                                   allowed="another file"))
+    save(found, out)
+    for line in found.measurement.get("notes", ()):
+        click.echo(printable(f"note: {line}"), err=True)
+    findings = check(found)
+    for item in findings:
+        click.echo(f"warning: {item}", err=True)
+    click.echo(f"{out}: written; {_counts(found, findings)}")
+
+
+def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    """``PATTERN=VALUE`` or ``VALUE`` of an option that can be repeated, by pattern."""
+    found: dict[str, str] = {}
+    for text in values:
+        pattern, _, value = text.rpartition("=")
+        pattern = pattern or "*"
+        if not value or pattern in found:
+            raise InvalidValueError(
+                describe("not a value for files, each once", where=option, value=text,
+                         allowed="VALUE, or PATTERN=VALUE")
+            )
+        found[pattern] = value
+    return found
+
+
+def _batch_size(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 6 and int(text) > 0):
+        raise InvalidValueError(
+            describe("not a batch size", where="--batch", value=text,
+                     allowed="a whole number >= 1")
+        )
+    return int(text)
+
+
+def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
+    measured = sum(len(model.batches) for model in profile_set.models)
+    return (f"models: {len(profile_set.models)}, batch profiles: {measured}, "
+            f"warnings: {len(findings)}")
+
+
+def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
+    """What ``show --json`` prints: a row for each model and batch size."""
+    rows = [
+        {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
+         "latency_ms": float(table.latency_ms[i, batch]),
+         "origin": Origin(int(table.origin[i, batch])).name.lower(),
+         "run_as": int(table.run_as[i, batch])}
+        for i, name in enumerate(table.models)
+        for batch in range(table.max_batch)
+    ]
+    return {"name": profile_set.name, "statistic": table.statistic, "rows": rows}
+
+
+def _cell(table: LatencyTable, row: int, batch: int) -> str:
+    """A latency to four digits, with the mark of its origin or a blank in that place."""
+    value = table.latency_ms[row, batch - 1]
+    digits = f"{value:.0f}" if value >= 1000 else f"{value:#.4g}".rstrip(".")
+    return digits + (_MARKS[Origin(int(table.origin[row, batch - 1]))] or " ")
+
+
+def _blocks(table: LatencyTable, width: int) -> Iterator[tuple[int, int]]:
+    """First and last batch size of each stretch of columns that fits the width."""
+    widest = max(len(_cell(table, row, batch)) for row in range(len(table.models))
+                 for batch in range(1, table.max_batch + 1))
+    room = width - max(len(name) for name in ("model", *table.models)) - len("accuracy") - 7
+    step = max(1, room // (widest + 3))
+    for first in range(1, table.max_batch + 1, step):
+        yield first, min(first + step - 1, table.max_batch)
+
+
+def _rich_table(table: LatencyTable, first: int, last: int) -> Table:
+    printed = Table()
+    printed.add_column("model", no_wrap=True)
+    printed.add_column("accuracy", justify="right", no_wrap=True)
+    for batch in range(first, last + 1):
+        printed.add_column(f"{batch} ", justify="right", no_wrap=True)
+    for row, name in enumerate(table.models):
+        cells = [Text(_cell(table, row, batch), _STYLES[Origin(int(table.origin[row, batch - 1]))])
+                 for batch in range(first, last + 1)]
+        printed.add_row(Text(name), Text(f"{table.accuracy[row]:.4f}"), *cells)
+    return printed
+
+
+def _plain_lines(table: LatencyTable) -> Iterator[str]:
+    """The whole table as aligned text, one line per model."""
+    batches = range(1, table.max_batch + 1)
+    lines = [["model", "accuracy", *(f"{batch} " for batch in batches)]]
+    lines += [[name, f"{table.accuracy[row]:.4f}",
+               *(_cell(table, row, batch) for batch in batches)]
+              for row, name in enumerate(table.models)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for name, *cells in lines:
+        padded = (cell.rjust(size) for cell, size in zip(cells, widths[1:], strict=True))
+        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()

@@ -1,0 +1,1 @@
+"""Commands about running servers and their logs: serve, load, audit."""

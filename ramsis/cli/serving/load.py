@@ -1,0 +1,135 @@
+"""``ramsis load``: send a workload to a server of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ramsis.cli.options.param_types import OUT_FILE, SLOS
+from ramsis.cli.options.shared import workload_options
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cluster import SloClass, merged_classes
+from ramsis.errors import InputFileError, describe
+from ramsis.serving.load.settings import LoadSettings, libraries, model_url
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ramsis.serving.load.client import RemoteModel, Samples
+
+__all__ = ["load_command"]
+
+_COLUMNS = (
+    Column("requests", "requests", "d"),
+    Column("offered_qps", "load (QPS)", ".6g"),
+    Column("accuracy", "right", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("response_p50_ms", "p50 (ms)", ".2f"),
+    Column("response_p99_ms", "p99 (ms)", ".2f"),
+    Column("late", "late", "d"),
+    Column("dropped", "dropped", "d"),
+    Column("failed", "failed", "d"),
+    Column("lag_p99_ms", "sent late by p99 (ms)", ".2f"),
+    Column("models", "models"),
+)
+
+
+@click.command("load")
+@click.argument("url", metavar="URL")
+@click.option("--model", metavar="NAME",
+              help="Model at the server, where the URL does not end in /v2/models/NAME.")
+@click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
+              help="Deadline after arrival, in ms; of several classes with their shares of the "
+              "requests: 100:0.3,150:0.7.")
+@workload_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="The arrivals are those of `simulate` with this seed.")
+@click.option("--data", type=click.Path(), metavar="FILE",
+              help="What to send: an .npz with an array for each input, and the right answers "
+              "under the name of an output.  [default: random numbers]")
+@click.option("--deadline/--no-deadline", "send_deadline", default=True,
+              help="Tell the server each request's deadline, which is the default.")
+@click.option("--timeout-s", type=float, default=30.0, show_default=True,
+              help="A request without an answer for so long has failed.")
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
+              help="Write what became of each request, as `audit` reads it.")
+@json_option
+def load_command(
+    url: str,
+    model: str | None,
+    classes: tuple[SloClass, ...],
+    workload: WorkloadOptions,
+    seed: int,
+    data: str | None,
+    send_deadline: bool,
+    timeout_s: float,
+    request_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Send requests to a server, at times that do not depend on its answers.
+
+    URL is any server of the Open Inference Protocol: `ramsis serve`, Triton, KServe. The workload
+    is that of `simulate`: loads, traces or recorded timestamps. Latencies count from when a
+    request was to be sent, so no delay of the generator is left out ("coordinated
+    omission"). 503 and 429 count as dropped, other errors as failed.
+
+    \b
+    Examples:
+      $ ramsis load http://localhost:8000 --model digits --slo-ms 25 --load 400 --duration-s 10
+      $ ramsis load http://localhost:8000/v2/models/digits --slo-ms 25 --trace day --data digits.npz --request-log requests.csv
+    """  # noqa: E501 - an example is one line
+    workload.check()
+    if workload.loads is not None and len(workload.loads) > 1:
+        raise click.UsageError("A server takes one --load at a time.")
+    target, classes = model_url(url, model), merged_classes(classes)
+    (arrivals,) = workload.workloads(None)
+    arrays = None if data is None else _arrays(data)
+    libraries()
+    from ramsis.serving.load.run import generate_load, planned, summary
+
+    sent = planned(arrivals, classes, seed)
+    settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s)
+    samples = partial(_samples, arrays, data or "", sent.rng)
+    with progress("answers", len(sent.arrival_s)) as advance:
+        result = generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,
+                               on_done=advance)
+    if request_log is not None:
+        from ramsis.audit.request_log import write_request_log
+
+        write_request_log(request_log, result.requests)
+    row = summary(result, arrivals.duration_ms)
+    if result.first_failure:
+        click.echo(f"note: the first of {row['failed']} failures: {result.first_failure}",
+                   err=True)
+    if as_json:
+        print_json([{"url": target, **row}])
+    else:
+        shares = ", ".join(f"{name} ({share:.0%})" for name, share
+                           in list(row["model_share"].items())[:4])
+        print_rows(_COLUMNS, [{**row, "models": shares}])
+
+
+def _arrays(path: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file; nothing in it is run."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, AttributeError, KeyError, EOFError, NotImplementedError,
+            RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputFileError(describe(f"cannot read an .npz file ({error})",
+                                      where=path)) from None
+
+
+def _samples(
+    arrays: dict[str, NDArray[Any]] | None, where: str, rng: Any, model: RemoteModel
+) -> Samples:
+    return model.random_samples(256, rng) if arrays is None else model.samples(arrays, where)

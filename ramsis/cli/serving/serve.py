@@ -1,0 +1,222 @@
+"""``ramsis serve``: a model server that follows policies."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ramsis.cli.options.param_types import OUT_FILE, complete_files
+from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
+
+if TYPE_CHECKING:
+    from ramsis.profiles import ProfileSet
+    from ramsis.serving.server import Server
+
+__all__ = ["serve_command"]
+
+_PROBES = 500
+_LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
+
+
+@click.command("serve")
+@click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
+@click.option("--variants", required=True, metavar="FILE",
+              help="TOML file of the models to run, by the names in the policies.")
+@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+              help="Function that the variants file names; no other is imported; repeat for "
+                   "several.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+              help="0 takes any that is free.")
+@click.option("--process", metavar="LABEL",
+              help="Arrival process whose policies serve, where there are several.")
+@click.option("--load", "load_qps", type=float, metavar="QPS",
+              help="Load in queries per second, where it is known; anticipated by default.")
+@click.option("--overhead-ms", type=float, default=0.0, show_default=True,
+              help="Taken from every slack: what service times do not contain.")
+@click.option("--retry", is_flag=True,
+              help="Run the batch of a worker that is lost once more, instead of an error.")
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
+              help="CSV file for what becomes of each query; one that is there is kept under "
+                   "another name.")
+@click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
+              help="Queries that wait or run at once; for more there is room only where others "
+                   "that wait are due later.")
+@click.option("--max-wait-s", type=float, default=600.0, show_default=True,
+              help="Longest deadline, and longest time after it for a late answer, that a request "
+                   "may state.")
+@click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
+              help="A batch that takes longer is given up, and its worker started anew.")
+@click.option("--max-body-mb", type=float, default=16.0, show_default=True,
+              help="Largest body of a request.")
+@click.option("--max-json-mb", type=float, default=4.0, show_default=True,
+              help="Largest part of it that is JSON; tensors can follow as bytes.")
+@click.option("--max-header-kb", type=float, default=32.0, show_default=True,
+              help="Largest head of a request: its first line and headers.")
+@click.option("--header-timeout-s", type=float, default=10.0, show_default=True,
+              help="Time for the head of a request.")
+@click.option("--request-timeout-s", type=float, default=30.0, show_default=True,
+              help="Time for a whole request, and for a client to read its answer.")
+@click.option("--max-connections", type=click.IntRange(min=1), default=2048, show_default=True,
+              help="Connections at once, or fewer where the system allows fewer files. Of more, "
+                   "those that have owed a request longest are closed.")
+@click.option("--max-pending-mb", type=float, default=64.0, show_default=True,
+              help="Requests that are not whole, all together. Of more, those that take longest "
+                   "are closed.")
+@click.option("--drain-s", type=float, default=10.0, show_default=True,
+              help="How long stopping waits for what is under way.")
+@click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
+@click.option("--no-pin", is_flag=True,
+              help="Leave workers and front end to the system, though there are cores enough for "
+                   "one each.")
+@click.option("--replan", metavar="OPTIONS",
+              help="Make policies anew on drift; what ramsis generate made them with, without "
+                   "--load and --out.")
+@click.option("--calibrate", type=OUT_FILE, metavar="FILE",
+              help="Measure service times and overhead through the server, write a profile, end.")
+@click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
+              help="Time for the measurement of service times.")
+@click.option("--check", is_flag=True,
+              help="Load and run each variant, say whether all fits, and end.")
+def serve_command(policies: str, variants: str, **given: Any) -> None:
+    """Serve models over HTTP, by the policies of a folder or file.
+
+    The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
+    There is one process for each worker that the policies are made for. Stop it with Ctrl-C or
+    SIGTERM: what is under way is answered first.
+
+    \b
+    Examples:
+      $ ramsis serve policies_out/example --variants variants.toml --check
+    """
+    for library in _LIBRARIES:
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise InvalidValueError(describe(
+                f"serving needs {library}, which is not installed", where="serve",
+                allowed="pip install 'ramsis[serve]'")) from error
+    _serve(policies, variants, given)
+
+
+def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
+    from ramsis.profiles import load
+    from ramsis.runtime.dispatcher import DispatchSettings
+    from ramsis.serving.connections import ConnectionLimits
+    from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
+    from ramsis.serving.policies import check_served, largest_batch, read_policies
+    from ramsis.serving.pool import checked
+    from ramsis.serving.replanning.on_drift import Replanning, profile_option
+    from ramsis.serving.replanning.watch import watch_policies
+    from ramsis.serving.server import Server, ServerSettings
+    from ramsis.serving.variants import read_variants
+
+    sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
+             "max_pending_mb": 2**20}
+    check_positive(calibrate_seconds=given["calibrate_seconds"],
+                   **{name: given[name] for name in sizes})
+    body, json, head, pending = (int(given[name] * unit) or 1 for name, unit in sizes.items())
+    http = HttpSettings(given["host"], given["port"], body, json, ConnectionLimits(
+        given["max_connections"], head, given["header_timeout_s"], given["request_timeout_s"],
+        max(pending, body + head)))
+    settings = ServerSettings(
+        dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
+                                  load_qps=given["load_qps"], process=given["process"]),
+        slots=given["slots"], max_wait_s=given["max_wait_s"],
+        timeout_s=given["batch_timeout_s"], retry=given["retry"],
+        pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
+        request_log=given["request_log"])
+    found, models = read_policies(policies), read_variants(variants)
+    if given["check"]:
+        check_served(found, [one.name for one in models.variants], None, variants)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            inputs, outputs = runner.run(checked(models, largest_batch(found)))
+        for what, specs in (("takes", inputs), ("gives", outputs)):
+            for spec in specs:
+                click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
+                           f"{['n', *spec.shape]}")
+        return
+    if given["calibrate"]:
+        _calibrate(Server(found, models, settings), given)
+        return
+    options = _words(given["replan"] or "")
+    if options:
+        load(options[profile_option(options)])
+        if not Path(policies).is_dir():
+            raise InvalidValueError(describe("not a folder, where policies can be added",
+                                             where="--replan", value=policies,
+                                             allowed="a folder with a manifest.json"))
+    listening = bound_socket(http)
+
+    async def run() -> None:
+        server = Server(found, models, settings)
+
+        async def replan() -> None:
+            replanning = Replanning(server, policies, options)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                replanning.close()
+
+        await serve(server, listening, http,
+                    lambda url: click.echo(f"serving {models.name} at {url}"),
+                    [replan if options else lambda: watch_policies(server, policies)])
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
+
+
+def _words(text: str) -> list[str]:
+    """The options of ``--replan``."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidValueError(describe(f"not options ({error})", where="--replan", value=text,
+                                         allowed="words as in a shell")) from None
+
+
+def _calibrate(server: Server, given: dict[str, Any]) -> None:
+    """Measure the server and its models, and write the profile."""
+    from ramsis.profiles import save
+    from ramsis.profiles.measure import BATCHES
+    from ramsis.serving.http_server import new_event_loop
+    from ramsis.serving.policies import largest_batch
+    from ramsis.serving.replanning.calibration import (
+        CalibrationSettings,
+        measure_overhead,
+        measure_service,
+        profile_of,
+    )
+
+    largest = largest_batch(server.policies)
+    settings = CalibrationSettings(
+        tuple(sorted({b for b in BATCHES if b < largest} | {1, largest})),
+        seconds=given["calibrate_seconds"], workers=server.workers)
+    accuracy = {model.name: model.accuracy for level in server.policies.levels
+                for station in level.stations for model in station.policy.models}
+    accuracy |= {one.name: one.accuracy for one in server.variants.variants
+                 if one.accuracy is not None}
+
+    async def measured() -> ProfileSet:
+        samples = await measure_service(server.variants, settings, pin=not given["no_pin"])
+        overhead_ms = await measure_overhead(server, _PROBES)
+        return profile_of(server.variants, samples, accuracy, overhead_ms, settings)
+
+    missing = [one.name for one in server.variants.variants if one.name not in accuracy]
+    if missing:
+        raise InputFileError(describe("no accuracy is known", value=missing,
+                                      where=str(server.variants.path),
+                                      allowed="accuracy in the variants file"))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        profile = runner.run(measured())
+    save(profile, given["calibrate"])
+    overhead = profile.measurement["overhead_ms"]
+    click.echo(f"{given['calibrate']}: written; overhead besides: "
+               + ", ".join(f"{name} {value:.3f} ms" for name, value in overhead.items()))
+    click.echo(f"make policies with: ramsis generate --profiles {given['calibrate']} "
+               f"--overhead-ms {overhead['p50']:.3f}")

@@ -1,0 +1,1 @@
+"""Commands that simulate: one load, a placement, a cluster, a grid."""

@@ -1,0 +1,156 @@
+"""``ramsis cluster``: what schedulers do on a cluster on which models come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
+from ramsis.cli.options.shared import seed_options
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.files import write_atomic
+from ramsis.tables import csv_text, with_values
+
+__all__ = ["cluster_command"]
+
+_DEFAULT = ("clockwork",)
+_COLUMNS = (
+    Column("scheduler", "scheduler"),
+    Column("in_time", "in time", ".4f"),
+    Column("in_time_half_width", "±", ".4f"),
+    Column("bound", "bound", ".4f"),
+    Column("share_of_bound", "of bound", ".2%"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("violation_rate", "violations", ".3%"),
+    Column("response_p50_ms", "p50 (ms)", ".1f"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"),
+    Column("response_longest_ms", "longest (ms)", ".1f"),
+    Column("loads", "loads", "d"),
+    Column("loading_s", "loading (s)", ".2f"),
+    Column("cold_starts", "cold starts", "d"),
+    Column("utilisation", "busy", ".1%"),
+    Column("placement_gap", "placement gap", ".2%"),
+)
+
+
+_PLAYED = (
+    Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
+    Column("achieved_rps", "sent (rps)", ".1f"), Column("goodput_rps", "goodput (rps)", ".1f"),
+    Column("in_time", "in time", ".2%"), Column("throughput_rps", "throughput (rps)", ".1f"),
+    Column("router_to_node_p95_ms", "router to node (ms)", ".1f"),
+    Column("node_to_worker_p95_ms", "node to worker (ms)", ".1f"),
+    Column("processing_p95_ms", "processing (ms)", ".1f"),
+    Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+)
+_SHARED_S = 8.0
+_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timeline")
+_OF_PLACEMENTS = ("interference", "duration_s")
+
+
+@click.command("cluster")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
+@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
+              help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
+              "MODULE:CLASS; repeat to compare.  [default: clockwork]")
+@seed_options(1)
+@click.option("--arrivals", metavar="MODULE:NAME",
+              help="Arrival process of your own that SCENARIO names; no other is imported.")
+@click.option("--bound", is_flag=True,
+              help="Also what no scheduler can beat, and each row's share of it; not for closed "
+              "loops, streams after others, and continuous batches.")
+@json_option
+@click.option("--csv", "csv_file", type=OUT_FILE, metavar="FILE", help="Write the rows as CSV.")
+@click.option("--plot", type=FIGURE, metavar="FILE",
+              help="Draw machine usage, violations, response times and arrivals of the first "
+              "seed (.png, .pdf, .svg).")
+@click.option("--timeline", type=OUT_FILE, metavar="FILE",
+              help="Write batches and loads of the first seed as a trace for ui.perfetto.dev.")
+@click.option("--placement", is_flag=True,
+              help="SCENARIO is a placement of models that share GPUs, as `ramsis place` "
+              "writes it.")
+@click.option("--interference", type=click.Choice(("thesis", "none")), default="thesis",
+              show_default=True, help="How models of a placement disturb each other.")
+@click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
+              show_default=True, help="Of the arrivals, where a placement is played.")
+@click.pass_context
+def cluster_command(
+    context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
+    seeds: int, arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None,
+    plot: Path | None, timeline: Path | None, placement: bool, interference: str,
+    duration_s: float,
+) -> None:
+    """Simulate schedulers on a cluster on which models are loaded and unloaded.
+
+    SCENARIO is a file of the format ramsis.scenario/1 (JSON or TOML): worker types, models,
+    streams of requests. Prints a row for each scheduler: what is in time, response times, loads,
+    cold starts, and how busy the workers are. With --placement a row for each family: goodput,
+    and what the segments of a request's way take.
+
+    \b
+    Examples:
+      $ ramsis cluster scenario.json --scheduler clockwork --scheduler lru --seeds 5 --bound
+      $ ramsis cluster scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
+      $ ramsis cluster shared.json --placement --seeds 2
+    """
+    _refuse_others(context, placement)
+    if placement:
+        _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
+        return
+    from ramsis.planning import compare, scheduler_named  # here, as they take long to load
+    from ramsis.scenario import read_scenario
+
+    named = [scheduler_named(text) for text in schedulers or _DEFAULT]
+    scenario = read_scenario(scenario_file)
+    numbers = range(seed, seed + seeds)
+    with progress("runs", len(named) * len(numbers)) as advance:
+        found = compare(scenario, named, numbers, bound=bound, on_run=advance)
+    rows = [one.row() for one in found]
+    first = {one.scheduler: one.first for one in found}
+    if as_json:
+        print_json(rows, scenario=scenario_file, name=scenario.name,
+                   duration_s=scenario.duration_s)
+    else:
+        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
+        print_rows([one for one in with_values(_COLUMNS, rows)
+                    if not (exact and one.key == "accuracy")], rows)
+    if csv_file is not None:
+        write_atomic(csv_file, csv_text(rows))
+    if plot is not None:
+        from ramsis.report.cluster import plot_cluster
+
+        plot_cluster(first, plot)
+    if timeline is not None:
+        from ramsis.sim.cluster.timeline import write_cluster_timeline
+
+        write_cluster_timeline(first, timeline)
+
+
+def _refuse_others(context: click.Context, placement: bool) -> None:
+    """Refuse options that say nothing of what is simulated."""
+    what = "a scenario" if placement else "a placement"
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "")
+        if option.name in (_OF_SCENARIOS if placement else _OF_PLACEMENTS) and (
+                given is not click.core.ParameterSource.DEFAULT):
+            raise click.UsageError(f"{option.opts[0]} is for {what}.")
+
+
+def _play(
+    path: str, seeds: range, interference: str, duration_s: float, as_json: bool
+) -> None:
+    """Play a placement, and print a row for each family."""
+    from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
+    from ramsis.planning.sharing import play_placement  # here, as it takes long to load
+
+    chosen = {"thesis": THESIS, "none": NO_INTERFERENCE}[interference]
+    with progress("runs", len(seeds)) as advance:
+        rows, total = play_placement(path, seeds, interference=chosen, duration_s=duration_s,
+                                     on_run=advance)
+    if as_json:
+        print_json(rows, placement=path, interference=interference, duration_s=duration_s,
+                   **total)
+        return
+    print_rows(_PLAYED, rows)
+    click.echo(f"\ngoodput {total['goodput_rps']:.1f} rps (at most {total['bound_rps']:.1f}), "
+               f"fairness {total['fairness']:.3f}, least in time {total['smallest_share']:.1%}")

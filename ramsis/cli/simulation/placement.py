@@ -1,0 +1,176 @@
+"""``ramsis simulate --placement``: a placement by its file alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress
+from ramsis.files import write_atomic
+from ramsis.tables import csv_text
+
+if TYPE_CHECKING:  # at run time where they are used: placements load what other commands do not
+    from ramsis.sim.streams import Figures
+    from ramsis.synthesis.placement import FamilyOutcome, PlacementOutcome, StationOutcome
+
+__all__ = ["require_fleet", "simulate_placement_file"]
+
+_ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
+            "timeline")
+_NEARLY = 0.9  # of the time: workers that are busy for longer answer many late
+_COLUMNS = (
+    Column("label", "family"),
+    Column("dispatch", "served by"),
+    Column("load_qps", "load (QPS)", ".1f"),
+    Column("utilisation", "busy", ".1%"),
+    Column("placement_effective_accuracy", "placement", ".4f"),
+    Column("expected_effective_accuracy", "policies", ".4f"),
+    Column("effective_accuracy", "simulated", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("violation_rate", "violations", ".3%"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"),
+)
+_RATES = ("accuracy", "violation_rate", "effective_accuracy", "response_p99_ms")
+_WITH_INTERVAL = ("violation_rate", "effective_accuracy")
+
+
+def require_fleet(context: click.Context) -> None:
+    """Refuse a command without a placement that does not say what serves."""
+    for option in context.command.params:
+        if option.name in ("profile_names", "slo_ms", "workers") and not context.params.get(
+                option.name):
+            raise click.MissingParameter(ctx=context, param=option)
+    if context.params["fixed"]:
+        raise click.UsageError("--fixed is for a placement: give --placement.")
+
+
+def simulate_placement_file(
+    path: str, *, fixed: bool, duration_s: float, seeds: range, as_json: bool,
+    csv_file: Path | None, plot: Path | None, timeline: Path | None,
+) -> None:
+    """Simulate a placement, and print and write what was asked for."""
+    import placement_milp
+    from ramsis.synthesis.placement import placed_stations, simulate_placement
+
+    _refuse_others(click.get_current_context())
+    found = placement_milp.read_placement(path)
+    steps = len(placed_stations(found.problem, found.groups)) + len(seeds)
+    with progress("policies and runs", steps) as advance:
+        outcome = simulate_placement(found.problem, found.groups, duration_ms=1000.0 * duration_s,
+                                     seeds=seeds, fixed=fixed, on_step=advance)
+    terms = {"duration_s": duration_s, "seeds": len(seeds)}
+    rows = [_family_row(family, outcome, terms) for family in outcome.families]
+    if as_json:
+        print_json(rows, placement=path, name=found.problem.name, fixed=fixed)
+    else:
+        _print(rows)
+    if csv_file is not None:
+        write_atomic(csv_file, _csv_text(rows))
+    if plot is not None:
+        from ramsis.report.placement import plot_simulated
+
+        plot_simulated(rows, plot)
+    if timeline is not None:
+        from ramsis.sim.timeline import write_timeline
+
+        write_timeline({found.problem.name: outcome.first}, timeline)
+
+
+def _refuse_others(context: click.Context) -> None:
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "")
+        if option.name not in _ALLOWED and given is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[0]} is not for a placement: "
+                                   "the file says what serves whom, and how much.")
+
+
+def _family_row(
+    family: FamilyOutcome, outcome: PlacementOutcome, terms: Mapping[str, Any]
+) -> dict[str, Any]:
+    name = family.family.name
+    return {
+        "family": name, "load_qps": family.family.demand_qps, "slo_ms": family.family.slo_ms,
+        "sent_share": family.sent_share, "utilisation": family.utilisation,
+        "placement_effective_accuracy": family.placement_accuracy,
+        "expected_effective_accuracy": family.policies_accuracy,
+        "upper_bound": family.upper_bound, **_simulated(family.simulated), **terms,
+        "stations": [_station_row(one, name, i) for one in outcome.stations
+                     for i, use in enumerate(one.uses) if use.use.family.name == name],
+    }
+
+
+def _station_row(one: StationOutcome, family: str, use: int) -> dict[str, Any]:
+    station, outcome = one.station, one.uses[use]
+    promise = None if one.policy is None else one.policy.expectations
+    return {
+        "family": family, "station": station.name, "worker_type": station.worker_type,
+        "workers": list(station.workers), "variants": list(outcome.use.variants),
+        "batch": outcome.use.batch, "dispatch": _dispatch(one), "load_qps": outcome.use.load_qps,
+        "slo_ms": outcome.use.family.slo_ms, "utilisation": station.utilisation,
+        "simulated_utilisation": sum(one.busy) / len(one.busy),
+        "placement_effective_accuracy": outcome.use.accuracy * outcome.use.in_time,
+        "expected_effective_accuracy": promise and promise.effective_accuracy,
+        "expected_violation_rate": promise and promise.violation_rate,
+        "upper_bound": promise and promise.upper_bound, **_simulated(outcome.simulated),
+    }
+
+
+def _dispatch(one: StationOutcome) -> str:
+    if one.policy is not None:
+        return one.policy.dispatch
+    return "duty-cycle" if len(one.uses) > 1 else "fixed"
+
+
+def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
+    """Sums of counts, and means of rates over the seeds."""
+    from ramsis.synthesis.placement import estimate
+
+    row: dict[str, Any] = {
+        item.name: sum(getattr(one, item.name) for one in seeds) for item in fields(seeds[0])
+        if item.name not in _RATES}
+    for name in _RATES:
+        known = any(getattr(one, name) is not None for one in seeds)
+        row[name] = estimate(seeds, name).mean if known else None
+    for name in _WITH_INTERVAL:
+        row[f"{name}_half_width"] = estimate(seeds, name).half_width
+    return row
+
+
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    lines: list[dict[str, Any]] = []
+    for row in rows:
+        lines.append({**row, "label": row["family"]})
+        lines += [{**station, "label": f"  {station['station']}"} for station in row["stations"]]
+    print_rows(_COLUMNS, lines)
+    click.echo()
+    for row in rows:
+        if row["sent_share"] < 1 - 1e-6:
+            click.echo(f"not sent to any worker: {(1 - row['sent_share']) * row['load_qps']:.4g} "
+                       f"QPS of family {row['family']}; they count as not answered")
+    click.echo(_difference(rows))
+
+
+def _difference(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Why the simulation is not what the placement promises."""
+    busy = [f"{row['family']} {row['utilisation']:.1%}" for row in
+            sorted(rows, key=lambda row: -row["utilisation"]) if row["utilisation"] > _NEARLY]
+    late = f": here {', '.join(busy)}" if busy else ""
+    return ("the placement counts batch / latency as a rate: full batches, and no queueing; "
+            f"workers that are busy nearly all the time answer many late{late}")
+
+
+def _csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each family, and below it one for each of its stations."""
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        flat.append({**row, "station": None})
+        flat += [{**station, "workers": ";".join(station["workers"]),
+                  "variants": ";".join(station["variants"])} for station in row["stations"]]
+    names = dict.fromkeys(["family", "station", *(name for row in flat for name in row)])
+    del names["stations"]
+    return csv_text(flat, names)

@@ -1,0 +1,362 @@
+"""``ramsis simulate``: what schemes do on a workload, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product, zip_longest
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.audit.request_log import write_request_log
+from ramsis.audit.simulated_log import requests_of_run
+from ramsis.bounds import realised_bound
+from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
+from ramsis.cli.options.param_types import (
+    FIGURE,
+    OUT_FILE,
+    SCHEME,
+    SLOW_SPELLS,
+    ByType,
+    NamedScheme,
+)
+from ramsis.cli.options.shared import (
+    DEFAULT_SERVICE,
+    cluster_options,
+    models_option,
+    overhead_option,
+    padding_option,
+    seed_options,
+    workload_options,
+)
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
+from ramsis.cluster import Cluster, SloClass
+from ramsis.files import write_atomic
+from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.sim import (
+    ClusterPlan,
+    Fleets,
+    Policies,
+    Run,
+    SimulationResult,
+    SimulationSettings,
+    SlowSpells,
+    Workload,
+    check_load,
+    over_time,
+    simulate,
+)
+from ramsis.sim.experiment import largest_batch
+from ramsis.sim.fleet import SERVICES
+from ramsis.sim.timeline import write_timeline
+from ramsis.synthesis.certified import gap_in_simulation
+from ramsis.synthesis.schemes import ComparedScheme, Ready
+from ramsis.tables import csv_text, with_values
+
+__all__ = ["simulate_command"]
+
+_GAP = Column("certified_gap", "certified gap", ".2%")
+_COLUMNS = (
+    Column("label", "scheme"),
+    Column("load_qps", "load (QPS)", ".6g"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    _GAP,
+    Column("response_p99_ms", "p99 (ms)", ".1f"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("models", "models"),
+)
+_PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One scheme of the comparison."""
+
+    label: str
+    plan: ClusterPlan
+    policies: Policies | None
+    path: str | None
+
+
+@click.command("simulate")
+@partial(cluster_options, required=False)  # a placement says what serves
+@models_option
+@click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
+              "--workers and all that is compared.")
+@click.option("--fixed", is_flag=True,
+              help="With --placement: its batches, without policies.")
+@click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
+              help="Policies to replay; repeat to compare.")
+@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
+              help="jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony "
+              "or fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
+              "the loads, by their dispatch: round-robin, shortest-queue or central-queue, with "
+              "settings as "
+              "central-queue:violation_price=0; repeat to compare.")
+@workload_options
+@seed_options(1)
+@click.option("--service", type=click.Choice(SERVICES),
+              help="Statistic that batches take, or drawn from the distribution.  [default: that "
+              f"of the policies replayed, where they agree; else {DEFAULT_SERVICE}]")
+@click.option("--network-ms", type=float, default=0.0, show_default=True,
+              help="Delay of each batch on its way.")
+@overhead_option
+@click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
+              help="Each worker takes F times as long for a share S of the time, in spells of L "
+              "ms on average; or the spells that the profile recorded.")
+@padding_option
+@click.option("--monitor", type=click.Choice(["on", "off"]),
+              help="Anticipate the load by the load monitor, or be told the mean load.  "
+              "[default: on for a trace]")
+@click.option("--monitor-ms", type=float, default=WINDOW_MS, show_default=True,
+              help="The load monitor's window: a longer one notices changes later.")
+@click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
+              help="Schemes without the monitor are told the load times this: 0.8 is a fifth "
+              "too little.")
+@json_option
+@click.option("--csv", "csv_file", type=OUT_FILE,
+              metavar="FILE", help="Also write the rows there.")
+@click.option("--plot", type=FIGURE, metavar="FILE",
+              help="Draw the comparison: .png, .pdf or .svg.")
+@click.option("--timeline", type=OUT_FILE, metavar="FILE",
+              help="Write the batches of the first seed at the first load for Perfetto.")
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
+              help="Write what became of each request of the first seed at the first load, of "
+              "the only scheme, as `audit` reads it.")
+def simulate_command(
+    profile_names: ByType[str],
+    models: list[str] | None,
+    placement: str | None,
+    fixed: bool,
+    policies: tuple[str, ...],
+    schemes: tuple[NamedScheme, ...],
+    workers: ByType[int],
+    slo_ms: tuple[SloClass, ...],
+    workload: WorkloadOptions,
+    seed: int,
+    seeds: int,
+    service: str | None,
+    network_ms: float,
+    overhead_ms: float,
+    slow_spells: SlowSpells | str | None,
+    padding: bool,
+    monitor: str | None,
+    monitor_ms: float,
+    told: float,
+    as_json: bool,
+    csv_file: Path | None,
+    plot: Path | None,
+    timeline: Path | None,
+    request_log: Path | None,
+) -> None:
+    """Replay policy files and other schemes on the same arrivals, side by side.
+
+    One row per scheme and load, averaged over the seeds: accuracy of the queries answered in
+    time, share of the queries that were not, effective accuracy (those count 0) with the
+    half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
+    arrivals. The certified gap of policies is the share that they are short of the bound at their
+    own price of violations. At a constant load schemes are told the load; on a trace the load monitor
+    anticipates it. On several worker types requests are routed at random: to the stations
+    of a DIR by its shares, to those of another scheme, one of each type, by their capacity.
+
+    With --placement the file alone says what serves whom: all families at once, each with its
+    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
+
+    \b
+    Examples:
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheme greedy
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheme model-switching
+      $ ramsis simulate --placement placement.json --duration-s 5
+    """  # noqa: E501 - an example is one line
+    if placement is not None:
+        simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
+                                seeds=range(seed, seed + seeds), as_json=as_json,
+                                csv_file=csv_file, plot=plot, timeline=timeline)
+        return
+    require_fleet(click.get_current_context())
+    if not (policies or schemes):
+        raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
+    if request_log is not None and len(policies) + len(schemes) > 1:
+        raise click.UsageError("--request-log is for a single --policy or --scheme.")
+    workload.check()
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
+    sets = [Policies.load(path) for path in policies]
+    service = service or _service_of(sets, cluster)
+    settings = SimulationSettings(
+        service=service, monitor=None if monitor is None else monitor == "on",
+        monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
+        slow_spells=_spells(slow_spells, cluster),
+        seeds=range(seed, seed + seeds))
+    largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schemes)])
+    fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
+    workloads = workload.workloads(fleets)
+    for one in workloads:
+        check_load(fleets, one)
+    compared = [*(Ready(spec, spec) for spec in sets),
+                *_ready(schemes, cluster, workloads, service, told)]
+    labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
+              *(one.text for one in schemes)]
+    entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
+               for label, one, path in zip_longest(labels, compared, policies)]
+    results, first = _simulated(cluster, entries, workloads, settings,
+                                keep_first=any((plot, timeline, request_log)))
+    bound = _bounds(fleets)
+    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster),
+             **gap_in_simulation(result, entry.policies, fleets, one)}
+            for (one, entry), (_, result) in zip(product(workloads, entries), results,
+                                                 strict=True)]
+    _warn_above_highest(results)
+    _warn_of_service(entries, service)
+    if as_json:
+        print_json([{k: v for k, v in row.items() if k != "models"} for row in rows],
+                   fingerprints={one.profile.name: one.profile.fingerprint
+                                 for one in cluster.worker_types})
+    else:
+        print_rows([one for one in _COLUMNS if one is not _GAP or with_values([one], rows)], rows)
+    _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
+    if request_log is not None:
+        write_request_log(request_log, requests_of_run(next(iter(first.values()))))
+
+
+def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
+    """The service times that all policies were made for; else the default of the cluster."""
+    made_for = {policy.service for one in sets for policy in one.policies}
+    return made_for.pop() if len(made_for) == 1 else cluster.default_service
+
+
+def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:
+    """The slow spells that were asked for; those of a profile are of its first worker type."""
+    if isinstance(given, str):
+        return SlowSpells.recorded(cluster.worker_types[0].profile.measurement, "--slow-spells")
+    return given
+
+
+def _ready(
+    schemes: Sequence[NamedScheme], cluster: Cluster, workloads: Sequence[Workload], service: str,
+    stated_load: float,
+) -> list[Ready]:
+    """The schemes, policies made for the loads that arrive and for those that are stated."""
+    def levels(spec: ComparedScheme) -> list[float]:
+        return sorted({load * factor for workload in workloads
+                       for load in spec.loads_for(workload)
+                       for factor in ({1.0} if workload.varies else {1.0, stated_load})})
+
+    with progress("policies", sum(len(levels(one.spec)) for one in schemes)) as advance:
+        return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
+                               on_level=advance) for one in schemes]
+
+
+_Results = list[tuple[_Entry, SimulationResult]]
+
+
+def _simulated(
+    cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
+    settings: SimulationSettings, *, keep_first: bool,
+) -> tuple[_Results, dict[str, Run]]:
+    """Every scheme on every workload; and by label the runs of the first workload and seed."""
+    results: _Results = []
+    first: dict[str, Run] = {}
+    with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
+        for workload, entry in product(workloads, entries):
+
+            def note(run: Run, label: str = entry.label) -> None:
+                if keep_first:
+                    first.setdefault(label, run)
+                advance()
+
+            result = simulate(cluster, entry.plan, workload, settings, on_run=note)
+            results.append((entry, result))
+    return results, first
+
+
+_Bound = Callable[[SimulationResult], float | None]
+
+
+def _bounds(fleets: Fleets) -> _Bound:
+    """What no scheme can beat on the arrivals of a result.
+
+    Where service times are drawn it bounds the expectation.
+    """
+    times = [fleet.service_times for fleet in fleets.fleets]
+    workers = [fleet.workers for fleet in fleets.fleets]
+
+    @cache  # the schemes of a comparison have the same arrivals
+    def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:
+        return realised_bound(times, slo_ms=fleets.classes, workers=workers,
+                              max_batch=fleets.fleets[0].max_batch, duration_ms=duration_ms,
+                              counts=counts)
+
+    return lambda result: of(result.duration_ms, tuple(one.queries for one in result.metrics))
+
+
+def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, Any]:
+    """A result under the names that every command uses, with what was promised for this load."""
+    row = result.row()
+    promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
+    if entry.policies is not None and result.told_qps is not None:
+        used = entry.policies.at(result.told_qps)
+        if used.load_qps == result.load_qps:
+            promise = {name: used.expected.get(name) for name in promise}
+    models = ", ".join(f"{name} ({share:.0%})" for name, share
+                       in list(row["model_share"].items())[:3])
+    return {**row, "label": entry.label, "policy": entry.path, "upper_bound": bound(result),
+            **promise, "models": models}
+
+
+def _warn_above_highest(results: _Results) -> None:
+    told: set[str] = set()
+    for entry, result in results:
+        load_qps = result.load_qps if result.told_qps is None else result.told_qps
+        if entry.policies is None or load_qps is None or entry.label in told:
+            continue
+        if load_qps > entry.policies.highest_qps:
+            told.add(entry.label)
+            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
+                       f"highest level, {entry.policies.highest_qps:g}, which is used", err=True)
+
+
+def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:
+    for entry in entries:
+        made_for = {policy.service for policy in entry.policies.policies
+                    } if entry.policies else {service}
+        if made_for != {service}:
+            click.echo(f"note: {entry.label}: made for --service {', '.join(sorted(made_for))}, "
+                       f"simulated with {service}: its promise is for other service times",
+                       err=True)
+
+
+def _write_files(
+    rows: list[dict[str, Any]], first: Mapping[str, Run], traced: bool, csv_file: Path | None,
+    plot: Path | None, timeline: Path | None,
+) -> None:
+    """What was asked for beside the table; ``first`` are the runs of the first load and seed."""
+    if csv_file is not None:
+        write_atomic(csv_file, _csv_text(rows))
+    if plot is not None:
+        from ramsis.report import simulations
+
+        if traced:
+            simulations.plot_over_time(
+                {label: over_time(run) for label, run in first.items()}, plot)
+        else:
+            simulations.plot_loads(rows, plot)
+    if timeline is not None:
+        write_timeline(first, timeline)
+
+
+def _csv_text(rows: list[dict[str, Any]]) -> str:
+    """The rows as CSV; of each row's models the shares, as in ``small=0.7;large=0.3``."""
+    names = [name for name in rows[0] if name != "models"]
+    return csv_text([{**row, "model_share": ";".join(
+        f"{name}={value:.6g}" for name, value in row["model_share"].items())} for row in rows],
+                    names)

@@ -1,0 +1,73 @@
+"""``ramsis sweep``: grids of simulations and policies, computed once and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ramsis.cli.options.param_types import OUT_PLACE
+from ramsis.cli.options.shared import engine_options
+from ramsis.cli.output.rows import json_option, print_json, progress
+from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
+
+__all__ = ["sweep_command"]
+
+_SHOWN = 10
+
+
+@click.command("sweep")
+@click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="DIR|URL", type=OUT_PLACE,
+              help="Folder for results and tables, or a URL that fsspec opens; results that are "
+              "there are reused.")
+@engine_options()
+@click.option("--arrivals", metavar="MODULE:NAME", expose_value=False,
+              help="Arrival process of your own that SPEC names; no other is imported.")
+@click.option("--scheduler", multiple=True, metavar="FILE.py:CLASS", expose_value=False,
+              help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "
+              "imported; repeat for several.")
+@json_option
+def sweep_command(
+    spec: Path, out: Path | str, engine: Engine, as_json: bool,
+) -> int:
+    """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
+
+    SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis cluster`. Each
+    cell's result is kept in DIR under the fingerprint of all that it depends on: a run that is
+    interrupted goes on where it stopped, and a changed SPEC computes only what changed. Worker
+    policies are generated once for all cells that use them. Writes results.csv, seeds.csv,
+    models.csv and failures.csv, and value-table.json with what the policies promise; of scenarios
+    scenarios.csv and scenario-seeds.csv. A cell that fails does not stop the others; the exit
+    code is then that of the first one.
+
+    With --engine ray the cells run on a Ray cluster, or on processes that Ray starts here; lost
+    processes and nodes are made up for. docs/scaling.md says what that takes.
+
+    \b
+    Examples:
+      $ ramsis sweep sweep.toml --out sweep_out --processes 1
+      $ ramsis sweep sweep.toml --out sweep_out --processes 1 --json
+    """
+    sweep = Sweep(SweepSpec.load(spec), out)
+    with progress("sweep", sweep.todo) as advance:
+        result = sweep.run(engine, advance)
+    counts = {"computed": result.computed, "reused": result.reused,
+              "failed": len(result.failures)}
+    if as_json:
+        print_json(result.rows, **counts)
+    else:
+        click.echo(", ".join(f"{name} {count}" for name, count in counts.items()))
+        for path in result.files:
+            click.echo(f"  {path}")
+    _tell(result.failures)
+    return result.failures[0].exit_code if result.failures else 0
+
+
+def _tell(failures: tuple[Failure, ...]) -> None:
+    """A line for each of the first failures."""
+    for failure in failures[:_SHOWN]:
+        click.echo(f"failed: {failure.cell.label}: {failure.error}", err=True)
+    if len(failures) > _SHOWN:
+        click.echo(f"failed: {len(failures) - _SHOWN} more; failures.csv has all", err=True)
+
