@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placement_milp.problem import Problem
+from ramsis.figures import figure_of
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.records import names, texts
-from ramsis.showing import figure_of
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:

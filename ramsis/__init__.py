@@ -38,7 +38,7 @@ _PUBLIC = {
     "simulate": "ramsis.sim",
     "solve_worker": "ramsis.worker.solve",
     "trace_frontier": "ramsis.synthesis.frontier",
-    "trust": "ramsis.own",
+    "trust": "ramsis.plugins",
     "verify_policy": "ramsis.verify",
 }
 

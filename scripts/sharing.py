@@ -23,7 +23,7 @@ from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
 from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings
 from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import canonical_json, write_atomic
-from ramsis.own import trust
+from ramsis.plugins import trust
 from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
 from ramsis.sim.cluster.sharing import SharedCluster, SharingFigures, measure_sharing, play
 

@@ -1,5 +1,6 @@
-"""Counts that must not rise: branches on kinds, functions of many parameters, nouns defined twice.
+"""Counts that must not rise.
 
+They are branches on kinds, functions of many parameters, full folders and nouns defined twice.
 What kind of policy, settings, table or cluster there is, is asked where files are read and where
 the command line takes words; everywhere else the object itself knows what to do. ``python -m
 tests.test_architecture`` prints what is found, with the places that may ask.
@@ -17,6 +18,10 @@ from pathlib import Path
 from tests.test_imports import ROOT, SOURCES
 
 MOST_PARAMETERS = 8
+MOST_MODULES = 20
+"""Side by side in a folder, besides ``__init__``."""
+KNOWN_FOLDERS = {"ramsis/synthesis": 22, "ramsis/sim/cluster/schedulers": 24}
+"""Folders with more modules. Shorten this list; do not add to it."""
 
 KINDS = {
     "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
@@ -126,6 +131,13 @@ def test_no_function_has_more_than_eight_parameters() -> None:
     found = {f"{path.relative_to(ROOT)}: {name}": count for path in SOURCES
              for name, count in functions(path) if count > MOST_PARAMETERS}
     assert found == {}
+
+
+def test_no_folder_has_more_than_twenty_modules() -> None:
+    beside = Counter(path.parent.relative_to(ROOT).as_posix() for path in SOURCES
+                     if path.name != "__init__.py")
+    assert {folder: count for folder, count in beside.items()
+            if count > KNOWN_FOLDERS.get(folder, MOST_MODULES)} == {}
 
 
 def test_a_noun_is_defined_once() -> None:

@@ -25,7 +25,7 @@ from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
-from ramsis.own import blamed, own
+from ramsis.plugins import blamed, own
 
 __all__ = ["plan", "policy_names", "register", "sharing_policy"]
 

@@ -10,7 +10,7 @@
 
 A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
 its name in :data:`SHIPPED`. A module of the user's own is imported only where the user names it
-(:mod:`ramsis.own`).
+(:mod:`ramsis.plugins`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 from ramsis.arrivals.fixed_rate import FixedRate
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.own import made_by, maker_of
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
 from ramsis.arrivals.renewal import Renewal
+from ramsis.arrivals.user_defined import made_by, maker_of
 from ramsis.errors import InvalidValueError, describe
-from ramsis.own import untrusted
+from ramsis.plugins import untrusted
 
 __all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
            "format_process", "patterns"]

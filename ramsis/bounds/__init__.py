@@ -15,7 +15,7 @@ from ramsis.bounds.workers import (
     fewest_workers_bound_over_time,
 )
 from ramsis.checks import check_arguments
-from ramsis.later import names_from
+from ramsis.lazy_names import names_from
 
 if TYPE_CHECKING:
     from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound

@@ -14,8 +14,9 @@ type t:
 
 and, on request, the gathering windows below. The objective is effective accuracy − π·violation
 rate. It is a linear program, solved at sight where there are but two limits
-(:mod:`ramsis.bounds.mix`), else by HiGHS; the columns are those of :mod:`ramsis.bounds.columns`.
-The same program for given targets and unknown K_t is in :mod:`ramsis.bounds.workers`.
+(:mod:`ramsis.bounds.single_type`), else by HiGHS; the columns are those of
+:mod:`ramsis.bounds.columns`. The same program for given targets and unknown K_t is in
+:mod:`ramsis.bounds.workers`.
 
 *A bound whatever the solver does.* HiGHS stops within a tolerance, so its optimum may be below the
 true one. The bound is therefore taken from the dual prices d >= 0 of the rows A·y <= r: the price
@@ -71,7 +72,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds.columns import Columns, GatheringWindows
-from ramsis.bounds.mix import best_mix
+from ramsis.bounds.single_type import best_mix
 from ramsis.bounds.targets import outward
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes

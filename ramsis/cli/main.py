@@ -21,8 +21,8 @@ from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
 from ramsis.errors import RamsisError, printable  # noqa: E402
-from ramsis.garbage import without_collection  # noqa: E402
-from ramsis.own import trusting  # noqa: E402
+from ramsis.garbage_collection import without_collection  # noqa: E402
+from ramsis.plugins import trusting  # noqa: E402
 
 __all__ = ["cli", "main"]
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
+from ramsis.figures import figure_of
 from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
     RESPONSES,
@@ -32,7 +33,6 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
 from ramsis.runtime.table_reader import decision_table
-from ramsis.showing import figure_of
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:

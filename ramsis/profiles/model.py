@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import MAX_BATCH, ProfileError, number, positive, text
-from ramsis.showing import figure_of
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.figures import figure_of
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
-from ramsis.showing import figure_of
 from ramsis.tables import Column, html_table
 
 __all__ = ["ALL_WORKERS", "Choice", "Level", "PolicySet", "Station", "set_of_selectors"]

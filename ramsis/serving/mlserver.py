@@ -30,7 +30,7 @@ from mlserver.types import (
 from mlserver.utils import get_model_uri, to_absolute_path
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.own import trust
+from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.calls import FailedError, OverloadedError
 from ramsis.serving.policies import read_policies

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, RamsisError, describe
-from ramsis.own import trusted
+from ramsis.plugins import trusted
 from ramsis.serving.memory import Block, Slots, arrays_in, size_of
 from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json

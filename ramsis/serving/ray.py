@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ramsis.own import trust
+from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.app import application as http_application
 from ramsis.serving.memory import Slots

@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402 - the threads are set first
 from numpy.typing import NDArray  # noqa: E402
 
 from ramsis.errors import InputFileError, describe  # noqa: E402
-from ramsis.own import trust  # noqa: E402
+from ramsis.plugins import trust  # noqa: E402
 from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
 from ramsis.serving.memory import Block, arrays_in, size_of  # noqa: E402
 from ramsis.serving.messages import (  # noqa: E402

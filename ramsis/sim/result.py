@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.showing import figure_of
+from ramsis.figures import figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
 from ramsis.tables import Column, html_table

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ramsis.checks import check_arguments
-from ramsis.later import names_from
+from ramsis.lazy_names import names_from
 from ramsis.sweep.engines import Engine
 
 if TYPE_CHECKING:

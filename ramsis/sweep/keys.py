@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
-from ramsis.cluster.words import ByType, read_profiles, read_slos, read_workers
+from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ramsis.errors import OutputError, RamsisError, describe
 from ramsis.memory import share_memory
-from ramsis.own import trust, trusted
+from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, RamsisError, describe
-from ramsis.own import trust, trusted
+from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 from ramsis.sweep.pool import Outcome, Runner, outcome_of, safe_path
 

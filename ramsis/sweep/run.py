@@ -13,9 +13,9 @@ from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, OutputError, describe
+from ramsis.figures import figure_of
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
-from ramsis.showing import figure_of
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner

@@ -18,8 +18,8 @@ from ramsis import __version__
 from ramsis.bounds import scenario_bound
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.own import source_of
 from ramsis.planning import compare, scheduler_named
+from ramsis.plugins import source_of
 from ramsis.scenario import Scenario, draw_requests, read_scenario
 from ramsis.sim.cluster import ClusterMetrics
 from ramsis.sweep.jobs import file_of

@@ -17,7 +17,7 @@ from typing import Any
 from ramsis.arrivals import Arrivals
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
-from ramsis.cluster.words import (
+from ramsis.cluster.parsing import (
     check_named,
     named_cluster,
     read_profiles,

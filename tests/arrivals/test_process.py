@@ -18,7 +18,7 @@ from ramsis.arrivals import (
     describe_process,
 )
 from ramsis.errors import InvalidValueError
-from ramsis.own import trust
+from ramsis.plugins import trust
 from tests.arrivals.processes import Described, Outer, Wrapped
 from tests.reference.poisson import log_factorial, log_poisson
 

@@ -23,7 +23,7 @@ from ramsis.arrivals import (
 )
 from ramsis.arrivals.registry import arrivals_of, format_process
 from ramsis.errors import InvalidValueError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.runtime.table import arrivals_label
 from tests.arrivals.processes import Wrapped
 

@@ -16,7 +16,7 @@ from placement_milp import place, problem_from_document, write_placement
 from placement_milp.presets import usher
 from ramsis import profiles
 from ramsis.cli.main import cli
-from ramsis.own import trust
+from ramsis.plugins import trust
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS

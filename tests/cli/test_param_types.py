@@ -14,7 +14,7 @@ from ramsis.cli.options import param_types as params
 from ramsis.cli.options.param_types import ByType, NamedScheme, TraceName, Word
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.sim import JellyfishPlus
 from ramsis.synthesis.schemes import GivenScheme, PolicyScheme
 

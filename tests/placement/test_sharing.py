@@ -29,7 +29,7 @@ from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
 from ramsis.cluster.interference import THESIS
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
 from tests.placement.samples import problem, shared_problem
 

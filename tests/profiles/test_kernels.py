@@ -10,11 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles.importers.nsight import (
-    OCCUPANCY_METRIC,
-    _round_number,
-    read_kernel_trace,
-)
 from ramsis.profiles.kernels import (
     V100,
     GpuLimits,
@@ -24,6 +19,11 @@ from ramsis.profiles.kernels import (
     kernel_metrics,
     sms_needed,
     utilisation,
+)
+from ramsis.profiles.nsight import (
+    OCCUPANCY_METRIC,
+    _round_number,
+    read_kernel_trace,
 )
 
 TRACE = """\

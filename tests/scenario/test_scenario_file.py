@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.scenario import (
     draw_requests,
     read_scenario,

@@ -18,7 +18,7 @@ import pytest
 
 from ramsis.audit.request_log import read_request_log
 from ramsis.errors import InputFileError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.variants import read_variants
 from ramsis.serving.worker import Runner

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.own import trusting
 from ramsis.planning import compare, scheduler_named
+from ramsis.plugins import trusting
 from ramsis.scenario import read_scenario
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
 from tests.cli.command import Run

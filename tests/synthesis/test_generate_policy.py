@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document

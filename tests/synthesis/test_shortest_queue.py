@@ -11,7 +11,7 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.own import trusting
+from ramsis.plugins import trusting
 from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import analyse_policy, generate_policy

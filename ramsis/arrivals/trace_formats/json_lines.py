@@ -17,7 +17,7 @@ from ramsis.arrivals.trace_formats.columns import joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, describe
-from ramsis.garbage import without_collection
+from ramsis.garbage_collection import without_collection
 
 __all__ = ["read_json_lines"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ramsis import profiles
 from ramsis.cluster import Cluster, SloClass
-from ramsis.cluster.words import ByType, named_cluster
+from ramsis.cluster.parsing import ByType, named_cluster
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import ProfileSet
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ramsis.cluster.words import (
+from ramsis.cluster.parsing import (
     ByType,
     by_type,
     not_by_type,

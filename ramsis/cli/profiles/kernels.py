@@ -6,8 +6,8 @@ import click
 
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.rows import Column, print_json, print_rows
-from ramsis.profiles.importers.nsight import read_kernel_trace
 from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
+from ramsis.profiles.nsight import read_kernel_trace
 
 __all__ = ["kernels_command"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.own import trust
+from ramsis.plugins import trust
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.measure.backends import (

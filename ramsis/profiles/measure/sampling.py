@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.garbage import without_collection
+from ramsis.garbage_collection import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramsis.own import is_trusted
+from ramsis.plugins import is_trusted
 from ramsis.policy import Policy, PolicySet
 from ramsis.serving.variants import VariantsFile
 

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from ramsis.cluster.quantiles import quantile
 from ramsis.errors import InvalidValueError, describe
-from ramsis.garbage import without_collection
+from ramsis.garbage_collection import without_collection
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.cluster.events import Listener
 from ramsis.sim.cluster.progress import Running, Slowdown, WorkInProgress

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
-from ramsis.own import blamed, own
+from ramsis.plugins import blamed, own
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.scheduler import Scheduler

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.own import own
+from ramsis.plugins import own
 from ramsis.profiles.measure.backends.backend import LoadedModel, Options, Published
 
 __all__ = ["Callables"]

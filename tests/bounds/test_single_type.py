@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ramsis.bounds.mix import best_mix
+from ramsis.bounds.single_type import best_mix
 
 POINTS = st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(0.0, 1.0)), min_size=1, max_size=12)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler
 from ramsis.errors import InvalidValueError, describe
-from ramsis.own import blamed, own
+from ramsis.plugins import blamed, own
 
 __all__ = ["made_by", "maker_of"]
 
