@@ -2,9 +2,9 @@
 
     scripts/counts.py [ROOT]
 
-ROOT is a checkout; by default the one that the script is in. Printed are lines of each part, folders
-with more modules than can be looked over, public classes whose name another class has, and how many
-lines say why rather than what.
+ROOT is a checkout; by default the one that the script is in. Printed are lines of each part,
+folders with more modules than can be looked over, public classes whose name another class has, and
+how many lines say why rather than what.
 """
 
 from __future__ import annotations
