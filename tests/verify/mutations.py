@@ -235,7 +235,7 @@ _COSTLY = (
     ("ramsis.verify.central", "dual_bound"),
     ("ramsis.verify.budget", "simulated"),
     ("ramsis.verify.replay", "measured"),
-    ("ramsis.verify.replay", "_played"),
+    ("ramsis.verify.replay", "played"),
     ("ramsis.verify.replay", "replayed"),
     ("ramsis.verify.sets", "_simulated"),
 )
