@@ -290,31 +290,30 @@ def _opened(file: Path | int, binary: bool) -> IO[Any]:
 @contextmanager
 def _replacing(target: Path, binary: bool, permissions: int | None) -> Iterator[IO[Any]]:
     """A stream to a new file that is put in the place of a regular one by a single rename."""
-    temporary, handle, lock = _new_file(target)
-    try:
-        with _opened(handle, binary) as stream:
-            yield stream
-        if permissions is not None:
-            os.chmod(temporary, permissions)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(lock)
-
-
-def _new_file(target: Path) -> tuple[Path, int, int]:
-    """A new file beside another: its name, a handle to write with, and one that holds its lock."""
     short = target.name[:100]  # names have a largest length
     while True:
+        # The name is known before there is a file, so an interrupt at any step leaves none.
         temporary = target.with_name(f".{short}.{os.urandom(6).hex()}{_TEMPORARY}")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE)
-        _try_lock(handle)
-        if temporary.exists():  # else it was taken for one that was left
-            return temporary, handle, os.dup(handle)
-        os.close(handle)
+        lock: int | None = None
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE)
+            _try_lock(handle)
+            lock = os.dup(handle)
+            with _opened(handle, binary) as stream:
+                if not temporary.exists():  # another process took it for one that was left
+                    continue
+                yield stream
+            if permissions is not None:
+                os.chmod(temporary, permissions)
+            os.replace(temporary, target)
+            return
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            if lock is not None:
+                os.close(lock)
 
 
 def _try_lock(handle: int) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -180,6 +184,41 @@ def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
         assert str(failure.value) == f"{path}: cannot write file (No space left on device)"
     assert os.listdir(tmp_path) == ["file.json"]
     assert path.read_text() == "old"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_else(tmp_path: Path) -> None:
+    """At every step of the interpreter's in the writing code, each in a run of its own.
+
+    A handle that an interrupt leaves open ends with the process, so warnings of it are no matter.
+    """
+    path = tmp_path / "file.json"
+    write_atomic(path, "old")
+    before = sys.gettrace()
+    for moment in count():
+        left = iter(range(moment))
+
+        def trace(frame: FrameType, event: str, _: object, left: Iterator[int] = left) -> Any:
+            if frame.f_code.co_filename not in (files.__file__, contextlib.__file__):
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(left, None) is None:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            write_atomic(path, "new")
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert os.listdir(tmp_path) == ["file.json"], moment
+        assert path.read_text() in ("old", "new")
+        path.write_text("old")
+    assert moment > 100
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
