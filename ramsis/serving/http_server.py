@@ -164,13 +164,3 @@ async def serve(
             await server.stop()
     finally:
         listening.close()
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The fastest loop there is."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

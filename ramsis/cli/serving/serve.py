@@ -108,7 +108,8 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.serving.connections import ConnectionLimits
-    from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
+    from ramsis.serving.event_loop import event_loop
+    from ramsis.serving.http_server import HttpSettings, bound_socket, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
     from ramsis.serving.replanning.on_drift import Replanning, profile_option
@@ -134,7 +135,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     found, models = read_policies(policies), read_variants(variants)
     if given["check"]:
         check_served(found, [one.name for one in models.variants], None, variants)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with event_loop() as runner:
             inputs, outputs = runner.run(checked(models, largest_batch(found)))
         for what, specs in (("takes", inputs), ("gives", outputs)):
             for spec in specs:
@@ -167,7 +168,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
                     lambda url: click.echo(f"serving {models.name} at {url}"),
                     [replan if options else lambda: watch_policies(server, policies)])
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with event_loop() as runner:
         runner.run(run())
 
 
@@ -184,7 +185,7 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
     """Measure the server and its models, and write the profile."""
     from ramsis.profiles import save
     from ramsis.profiles.measure import BATCHES
-    from ramsis.serving.http_server import new_event_loop
+    from ramsis.serving.event_loop import event_loop
     from ramsis.serving.policies import largest_batch
     from ramsis.serving.replanning.calibration import (
         CalibrationSettings,
@@ -212,7 +213,7 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
         raise InputFileError(describe("no accuracy is known", value=missing,
                                       where=str(server.variants.path),
                                       allowed="accuracy in the variants file"))
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with event_loop() as runner:
         profile = runner.run(measured())
     save(profile, given["calibrate"])
     overhead = profile.measurement["overhead_ms"]

@@ -28,6 +28,7 @@ from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.serving.event_loop import event_loop
 from ramsis.serving.load.client import Body, RemoteModel, Samples, heard
 from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
@@ -152,15 +153,8 @@ def generate_load(
     InputFileError
         The server does not answer, or not as the protocol says, or has no such model.
     """
-    return _event_loop().run(_Run(url, arrival_s, settings, on_done).run(samples, rng))
-
-
-def _event_loop() -> asyncio.Runner:
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        return asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    return asyncio.Runner()
+    with event_loop() as runner:
+        return runner.run(_Run(url, arrival_s, settings, on_done).run(samples, rng))
 
 
 class _Run:

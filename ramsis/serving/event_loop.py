@@ -1,0 +1,49 @@
+"""The event loop of servers and load generators."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+__all__ = ["event_loop"]
+
+
+@contextlib.contextmanager
+def event_loop() -> Iterator[asyncio.Runner]:
+    """A runner with the fastest event loop there is, which is closed at the end.
+
+    An interrupt that comes while the loop is made is put off until the loop is there. Else the
+    loop would stay open, which uvloop reports on stderr.
+    """
+    with contextlib.ExitStack() as stack:
+        with _interrupts_put_off():
+            runner = stack.enter_context(asyncio.Runner(loop_factory=_new_loop))
+        yield runner
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = list[int]()
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
