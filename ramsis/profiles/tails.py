@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,8 @@ _STEPS = 4  # shares while the probability above halves
 _DIGITS = 9
 
 
-class Deviations(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Deviations:
     """Times of a batch over their median.
 
     Attributes
@@ -65,9 +67,46 @@ class Deviations(NamedTuple):
 
     def above(self, deviation: FloatArray) -> FloatArray:
         """Probability of what is larger, for each of some deviations."""
-        upto = np.append(0.0, np.cumsum(self.weights))
-        return np.maximum(
-            1.0 - upto[np.searchsorted(self.values, deviation, side="right")], 0.0)
+        return self._beyond[self.values.searchsorted(deviation, side="right")]
+
+    @cached_property
+    def _beyond(self) -> FloatArray:
+        """Probability of what is beyond none, one, ... of the values."""
+        return np.maximum(1.0 - np.append(0.0, np.cumsum(self.weights)), 0.0)
+
+
+class _Sorted(NamedTuple):
+    """The values of several batches, the largest first.
+
+    Attributes
+    ----------
+    values, counts : ndarray, shape (n,)
+        And how many samples each value stands for.
+    batch : ndarray of int, shape (n,)
+        Index of the batch that it is of.
+    samples : int
+        Of all batches.
+    """
+
+    values: FloatArray
+    counts: FloatArray
+    batch: NDArray[np.int64]
+    samples: int
+
+    @classmethod
+    def of(cls, batches: Sequence[Deviations]) -> _Sorted:
+        values = np.concatenate([one.values for one in batches])
+        counts = np.concatenate([one.weights * one.samples for one in batches])
+        batch = np.repeat(np.arange(len(batches)), [len(one.values) for one in batches])
+        order = np.argsort(-values, kind="stable")
+        return cls(values[order], counts[order], batch[order],
+                   sum(one.samples for one in batches))
+
+    def only(self, batches: Sequence[Deviations], kept: NDArray[np.bool_]) -> _Sorted:
+        """Some of the batches, which need not be sorted again."""
+        of_kept = kept[self.batch]
+        return _Sorted(self.values[of_kept], self.counts[of_kept], self.batch[of_kept],
+                       sum(one.samples for one, stays in zip(batches, kept, strict=True) if stays))
 
 
 @dataclass(frozen=True)
@@ -90,14 +129,12 @@ class Tail:
     share: tuple[float, ...]
 
     @classmethod
-    def of(cls, pooled: Sequence[Deviations], top: float) -> Tail:
+    def of(cls, pooled: _Sorted, top: float) -> Tail:
         """The share ``top`` of the samples of some batches."""
-        samples = sum(one.samples for one in pooled)
-        values = np.concatenate([one.values for one in pooled])
-        weights = np.concatenate([one.weights * one.samples for one in pooled]) / samples
-        order = np.argsort(-values, kind="stable")
-        values, above = values[order], np.append(0.0, np.cumsum(weights[order]))
-        moment = np.append(0.0, np.cumsum(values * weights[order]))
+        values, samples = pooled.values, pooled.samples
+        weights = pooled.counts / samples
+        above = np.append(0.0, np.cumsum(weights))
+        moment = np.append(0.0, np.cumsum(values * weights))
         halvings = max(math.log2(top * samples), 0.0)
         edges = top * 2.0 ** (-np.arange(int(_STEPS * halvings) + 1) / _STEPS)
         edges = np.append(edges, 0.0)
@@ -109,15 +146,21 @@ class Tail:
         return cls(samples, float(rounded[0]), tuple(rounded[1:].tolist()),
                    tuple(np.round(share, 2 * _DIGITS).tolist()))
 
-    def improbable(self, other: Deviations | Tail) -> float:
-        """Least probability, over all d, of as many samples above d as another has, or more."""
-        at = np.append(self.start, self.deviation[:-1])
-        count = other.samples * other.above(at)
-        expected = self.samples_above * other.samples
-        found = np.where(count > 0.5, gammainc(np.maximum(count, 0.5), expected), 1.0)
-        return float(found.min())
+    def improbable(self, others: Sequence[Deviations | Tail]) -> FloatArray:
+        """Least probability, over all d, of as many samples above d as another has, or more.
 
-    @property
+        For each of the others.
+        """
+        at = np.append(self.start, self.deviation[:-1])
+        samples = np.array([[one.samples] for one in others])
+        count = samples * np.array([one.above(at) for one in others])
+        expected = self.samples_above * samples
+        found = np.ones_like(count)
+        some = count > 0.5
+        found[some] = gammainc(count[some], expected[some])
+        return np.asarray(found.min(axis=1))
+
+    @cached_property
     def samples_above(self) -> FloatArray:
         """Share of the samples above ``start`` and above each deviation but the last."""
         return np.cumsum(np.array(self.share)[::-1])[::-1]
@@ -129,7 +172,7 @@ class Tail:
 
     def is_like(self, other: Deviations | Tail) -> bool:
         """Whether another's samples may be of this tail."""
-        return self.improbable(other) >= _UNLIKE
+        return bool(self.improbable([other])[0] >= _UNLIKE)
 
 
 @dataclass(frozen=True)
@@ -150,32 +193,53 @@ class Tails:
 def tails_of(batches: Mapping[str, Sequence[Deviations]]) -> Tails | None:
     """The tails of models from the deviations of their batches; None where there are none."""
     known = {name: found for name, found in batches.items() if found}
-    samples = [one.samples for found in known.values() for one in found]
-    if not samples:
+    every = [one for found in known.values() for one in found]
+    if not every:
         return None
-    narrowest = min(len(samples) / sum(samples), 1.0)
+    pooled = _Sorted.of(every)
+    of_model = np.repeat(np.arange(len(known)), [len(found) for found in known.values()])
+    models = {name: of_model == m for m, name in enumerate(known)}
+    narrowest = min(len(every) / pooled.samples, 1.0)
     top = max(_WIDEST, narrowest)
-    tails = _with_top(known, top)
-    while tails.common.samples < _MOST_ALIKE * sum(samples) and top > narrowest:
+    while top > narrowest:
+        tails = _with_top(every, pooled, models, top, _MOST_ALIKE * pooled.samples)
+        if tails is not None:
+            return tails
         top = max(top / 2.0, narrowest)
-        tails = _with_top(known, top)
-    return tails
+    return _with_top(every, pooled, models, top, 0.0)
 
 
-def _with_top(batches: Mapping[str, Sequence[Deviations]], top: float) -> Tails:
-    """The tails above the share ``top`` of the samples."""
-    left = {name: list(found) for name, found in batches.items()}
+def _with_top(
+    batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, NDArray[np.bool_]],
+    top: float, alike: float,
+) -> Tails | None:
+    """The tails above the share ``top`` of the samples; None where fewer samples are alike.
+
+    ``pooled`` has the values of all batches, and ``models`` says which batches are a model's.
+    """
+    left = np.ones(len(batches), dtype=bool)
+    tails = {name: Tail.of(pooled.only(batches, own), top) for name, own in models.items()}
     while True:
-        common = Tail.of([one for found in left.values() for one in found], top)
-        groups: list[tuple[float, str, int | None]] = [
-            (common.improbable(one), name, i)
-            for name, found in left.items() for i, one in enumerate(found)]
-        groups += [(common.improbable(Tail.of(found, top)), name, None)
-                   for name, found in left.items() if len(left) > 1]
-        least, name, i = min(groups, key=lambda group: group[0])
-        if least >= _UNLIKE or sum(map(len, left.values())) == 1:
-            return Tails(common, {name: Tail.of(left.get(name, found), top)
-                                  for name, found in batches.items()})
-        rest = [] if i is None else left[name][:i] + left[name][i + 1:]
-        left = {**left, name: rest} if rest else {
-            other: found for other, found in left.items() if other != name}
+        kept = pooled.only(batches, left)
+        if kept.samples < alike:
+            return None
+        common = Tail.of(kept, top)
+        indices = np.flatnonzero(left).tolist()
+        names = [name for name, own in models.items() if left[own].any()]
+        if len(names) == 1:
+            names = []
+        found = common.improbable(
+            [*(batches[i] for i in indices), *(tails[name] for name in names)])
+        least = int(found.argmin())
+        if found[least] >= _UNLIKE or len(indices) == 1:
+            return Tails(common, tails)
+        if least < len(indices):
+            left[indices[least]] = False
+            name = next(one for one, own in models.items() if own[indices[least]])
+        else:
+            name = names[least - len(indices)]
+            left[models[name]] = False
+        rest = left & models[name]
+        if not rest.any():  # a model that is left out has its own tail, of all its batches
+            rest = models[name]
+        tails[name] = Tail.of(pooled.only(batches, rest), top)

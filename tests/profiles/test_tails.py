@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+from scipy.special import gammainc
 
 from ramsis.profiles.tails import Deviations, Tails, tails_of
 from tests.sim.raw_samples import LAWS, Law
@@ -58,6 +63,90 @@ def test_a_tail_starts_higher_where_batches_differ_below() -> None:
     tails = shared({"m": found})
     assert 1.0 / 200 <= sum(tails.common.share) < 0.1
     assert tails.common.above(np.array([3.0]))[0] == pytest.approx(0.005, rel=0.4)
+
+
+class Pool(NamedTuple):
+    """Some batches taken together, by the text of the module alone."""
+
+    samples: int
+    start: float
+    deviation: list[float]
+    share: list[float]
+
+    @classmethod
+    def of(cls, pooled: list[Deviations], top: float) -> Pool:
+        samples = sum(one.samples for one in pooled)
+        points = sorted(((value, weight * one.samples / samples) for one in pooled
+                         for value, weight in zip(one.values, one.weights, strict=True)),
+                        key=lambda point: -point[0])
+        above = np.cumsum([0.0, *(weight for _, weight in points)])
+        moment = np.cumsum([0.0, *(value * weight for value, weight in points)])
+        halvings = max(math.log2(top * samples), 0.0)
+        edges = [*(top * 2.0 ** (-k / 4) for k in range(int(4 * halvings) + 1)), 0.0]
+        share = [high - low for high, low in pairwise(edges)]
+        mean = [(np.interp(high, above, moment) - np.interp(low, above, moment)) / (high - low)
+                for high, low in pairwise(edges)]
+        first = min(int(np.searchsorted(above, top)), len(points)) - 1
+        return cls(samples, points[first][0], list(np.maximum.accumulate(mean)), share)
+
+    def least(self, other: Deviations | Pool) -> float:
+        """Least probability of as many samples above any point of the tail."""
+        found = [1.0]
+        for k, at in enumerate([self.start, *self.deviation[:-1]]):
+            if isinstance(other, Pool):
+                beyond = sum(share for value, share in zip(other.deviation, other.share,
+                                                           strict=True) if value > at)
+            else:
+                beyond = float(other.weights[other.values > at].sum())
+            if other.samples * beyond > 0.5:
+                found.append(float(gammainc(other.samples * beyond,
+                                            other.samples * sum(self.share[k:]))))
+        return min(found)
+
+
+def pooled_slowly(
+    batches: dict[str, list[Deviations]], top: float
+) -> tuple[Pool, dict[str, Pool]]:
+    """What is left after the least probable batch or model is left out, again and again."""
+    left = {name: list(found) for name, found in batches.items()}
+    while True:
+        common = Pool.of([one for found in left.values() for one in found], top)
+        tried = [(common.least(one), name, i) for name, found in left.items()
+                 for i, one in enumerate(found)]
+        tried += [(common.least(Pool.of(found, top)), name, -1) for name, found in left.items()
+                  if len(left) > 1]
+        least, name, i = min(tried, key=lambda one: one[0])
+        if least >= 1e-3 or sum(map(len, left.values())) == 1:
+            return common, {name: Pool.of(left.get(name, found), top)
+                            for name, found in batches.items()}
+        rest = [] if i < 0 else [*left[name][:i], *left[name][i + 1:]]
+        left = {**left, name: rest} if rest else {
+            one: found for one, found in left.items() if one != name}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tails_are_as_worked_out_step_by_step(seed: int) -> None:
+    """Batches and whole models are left out in the same order, and the same tails are left."""
+    rng = np.random.default_rng(seed)
+    slow = np.zeros((4, 6))
+    slow[0, :2] = 0.3
+    slow[3, : seed + 1] = 0.15
+    batches = dict[str, list[Deviations]]()
+    for m in range(4):
+        for share in slow[m]:
+            count = int(rng.integers(20, 120))
+            times = rng.normal(1.0, 0.02, count) + 2.0 * (rng.random(count) < share)
+            batches.setdefault(f"m{m}", []).append(
+                Deviations.of(np.sort(times), np.full(count, 1.0 / count), count))
+    tails = shared(batches)
+    common, models = pooled_slowly(batches, sum(tails.common.share))
+    for found, wanted in [(tails.common, common),
+                          *((tails.models[name], models[name]) for name in models)]:
+        assert found.samples == wanted.samples
+        assert found.start == pytest.approx(wanted.start, rel=1e-8)
+        assert found.deviation == pytest.approx(wanted.deviation, rel=1e-7)
+        assert found.share == pytest.approx(wanted.share, rel=1e-9)
+    assert tails.common.samples < sum(one.samples for own in batches.values() for one in own)
 
 
 def test_no_tail_of_no_samples() -> None:
