@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,15 @@ def test_pandas_is_imported_inside_functions_only() -> None:
         top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = {alias.name for node in top for alias in node.names}
         assert "pandas" not in names, path
+
+
+def test_policies_are_read_without_what_makes_them() -> None:
+    """The import of scipy alone would take as long as ``ramsis validate``."""
+    code = ("import sys, ramsis.policy\n"
+            "print({'scipy', 'numba', 'pandas', 'matplotlib'} & set(sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          check=True)
+    assert done.stdout == "set()\n"
 
 
 def module_name(path: Path) -> str:

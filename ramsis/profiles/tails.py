@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
 
 __all__ = ["Deviations", "Tail", "Tails", "tails_of"]
 
@@ -151,6 +150,8 @@ class Tail:
 
         For each of the others.
         """
+        from scipy.special import gammainc  # here, so that policies are read quickly
+
         at = np.append(self.start, self.deviation[:-1])
         samples = np.array([[one.samples] for one in others])
         count = samples * np.array([one.above(at) for one in others])
