@@ -259,16 +259,25 @@ def service_quantiles(
     levels : ndarray, shape (Q,)
     quantiles_ms : ndarray, shape (M, B, Q)
     """
-    levels = _shared_levels(profile)
+    levels, measured = _measured_quantiles(profile)
     result = np.empty((*table.latency_ms.shape, len(levels)))
-    for m, model in enumerate(profile.models):
-        own = np.array([_at_levels(item, levels) for item in model.batches])
+    for m, (model, own) in enumerate(zip(profile.models, measured, strict=True)):
         sizes = np.array([item.batch for item in model.batches])
         last_ms = model.statistic_by_batch("p95")[1][-1]
         for column in range(table.max_batch):
             result[m, column] = _row(int(table.run_as[m, column]), sizes, own,
                                      float(table.latency_ms[m, column] / last_ms))
     return levels, result
+
+
+def _measured_quantiles(profile: ProfileSet) -> tuple[FloatArray, list[FloatArray]]:
+    """Levels, and for each model the quantiles of its measured batches at these, (B, Q)."""
+    def work_out() -> tuple[FloatArray, list[FloatArray]]:
+        levels = _shared_levels(profile)
+        return levels, [np.array([_at_levels(item, levels) for item in model.batches])
+                        for model in profile.models]
+
+    return profile.once(("measured quantiles",), work_out)
 
 
 def _shared_levels(profile: ProfileSet) -> FloatArray:
@@ -336,12 +345,11 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
 
 def _tails(profile: ProfileSet) -> Tails | None:
     """What the measured batches share, as far as the number of their samples is known."""
-    levels = _shared_levels(profile)
+    levels, measured = _measured_quantiles(profile)
     weights = hat_weights(levels)
     found = dict[str, list[Deviations]]()
-    for model in profile.models:
-        for item in model.batches:
-            own = _at_levels(item, levels)
+    for model, quantiles_ms in zip(profile.models, measured, strict=True):
+        for item, own in zip(model.batches, quantiles_ms, strict=True):
             if item.n:
                 found.setdefault(model.name, []).append(
                     Deviations.of(own, weights, item.n))
