@@ -40,10 +40,10 @@ import numpy as np
 
 from ramsis.bounds import scenario_bound
 from ramsis.files import write_atomic
-from ramsis.learning import needing_extra, reward_named
 from ramsis.planning import SCHEDULERS, compare, scheduler_named
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster.agent import write_agent
+from ramsis.studies.clockwork_rl import needing_extra, reward_named
+from ramsis.studies.clockwork_rl.agent import write_agent
 
 BATCH_MS = {1: 3.322, 2: 5.271, 4: 7.495, 8: 12.439, 16: 21.729}
 """ResNet50 on a V100, as published with Clockwork."""

@@ -121,7 +121,7 @@ def _scenario(path: Path) -> str:
 
 
 def _agent(path: Path) -> str:
-    from ramsis.sim.cluster.agent import read_agent
+    from ramsis.studies.clockwork_rl.agent import read_agent
 
     checked = read_agent(path)
     return (f"agent, {_count(checked.slots, 'slot')}, "

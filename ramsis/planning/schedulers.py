@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ramsis.planning.planned import PlannedByFile
 from ramsis.sim.cluster import SCHEDULERS as SIMULATED
-from ramsis.sim.cluster import Scheduler, SchedulerSpec, scheduler
+from ramsis.sim.cluster import SchedulerSpec, scheduler
 
 __all__ = ["SCHEDULERS", "scheduler_named"]
 
-SCHEDULERS: Mapping[str, type[Scheduler]] = {**SIMULATED, "planned": PlannedByFile}
+SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
 """What ``ramsis cluster --scheduler`` names."""
 
 

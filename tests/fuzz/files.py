@@ -15,7 +15,7 @@ from tests.profiles.test_kernels import LONG, TRACE
 from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
-from tests.sim.cluster.agents import urgent_first
+from tests.studies.agents import urgent_first
 
 __all__ = ["IMPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 

@@ -76,9 +76,9 @@ def train_command(
     Examples:
       $ ramsis scenario train scenario.json --steps 20000 --out agent.json
     """
-    from ramsis.learning import needing_extra, reward_named
     from ramsis.scenario import read_scenario
-    from ramsis.sim.cluster.agent import write_agent
+    from ramsis.studies.clockwork_rl import needing_extra, reward_named
+    from ramsis.studies.clockwork_rl.agent import write_agent
 
     chosen = reward_named(reward)
     scenario = read_scenario(scenario_file)

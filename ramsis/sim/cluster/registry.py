@@ -11,9 +11,11 @@ A module or file of the user's own is imported only when the user names it here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
@@ -21,48 +23,78 @@ from ramsis.plugins import blamed, own
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.scheduler import Scheduler
-from ramsis.sim.cluster.schedulers.autoscale import Autoscale
-from ramsis.sim.cluster.schedulers.baseline import Baseline
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
-from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
-from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
-from ramsis.sim.cluster.schedulers.rl import RLScheduler
-from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
-from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
-from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
-    SigmaOSColocation,
-    SigmaOSColocationQueue,
-)
-from ramsis.sim.cluster.schedulers.sigmaos_dynamic import SigmaOSDynamic
-from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 
-__all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
+__all__ = ["GROUP", "SCHEDULERS", "SchedulerSpec", "Schedulers", "scheduler"]
 
-SCHEDULERS: Mapping[str, type[Scheduler]] = {
-    "autoscale": Autoscale,
-    "baseline": Baseline,
+GROUP = "ramsis.schedulers"
+"""Entry points by which installed packages offer schedulers; the project's studies do so, too."""
+
+
+class Schedulers(Mapping[str, type[Scheduler]]):
+    """Schedulers by name: some that are at hand, and those that installed packages offer.
+
+    What a package offers is imported when it is asked for. Parameters of a scheduler are those of
+    its constructor.
+    """
+
+    def __init__(self, own: Mapping[str, type[Scheduler]]) -> None:
+        self._own = dict(own)
+
+    def also(self, own: Mapping[str, type[Scheduler]]) -> Schedulers:
+        """The same with others at hand, which take the place of those of their name."""
+        return Schedulers({**self._own, **own})
+
+    def __getitem__(self, name: str) -> type[Scheduler]:
+        """A scheduler by its name.
+
+        Raises
+        ------
+        KeyError
+            There is none.
+        InputFileError
+            What a package offers cannot be imported, or is none.
+        """
+        if name in self._own:
+            return self._own[name]
+        offered = _offered()[name]
+        try:
+            found = offered.load()
+        except Exception as error:  # of a package of others
+            raise InputFileError(describe(f"cannot be imported ({error})",
+                                          where=f"scheduler {name}",
+                                          value=offered.value)) from error
+        return _is_scheduler(found, offered.value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in _offered()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._own, *_offered()}))
+
+    def __len__(self) -> int:
+        return len({*self._own, *_offered()})
+
+
+@cache
+def _offered() -> Mapping[str, EntryPoint]:
+    return {one.name: one for one in entry_points(group=GROUP)}
+
+
+SCHEDULERS = Schedulers({
     "clockwork": Clockwork,
-    "clockwork-adjusted": ClockworkAdjusted,
     "lru": LeastRecentlyUsed,
-    "modified-baseline": ModifiedBaseline,
     "planned": Planned,
     "planned-loading": PlannedLoading,
     "random": RandomScheduler,
-    "rl": RLScheduler,
-    "round-robin": RoundRobin,
     "scheme": SchemeScheduler,
-    "sigmaos": SigmaOS,
-    "sigmaos-colocation": SigmaOSColocation,
-    "sigmaos-colocation-queue": SigmaOSColocationQueue,
-    "sigmaos-dynamic": SigmaOSDynamic,
-    "sigmaos-registry": SigmaOSRegistry,
-}
-"""What ``--scheduler`` names; parameters are those of the constructor."""
+})
+"""What ``--scheduler`` names."""
 
 _NEAR = 3
 
@@ -155,7 +187,11 @@ def scheduler(
 
 def _own(text: str) -> type[Scheduler]:
     """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
-    found = own(text, "scheduler", option="--scheduler")
+    return _is_scheduler(own(text, "scheduler", option="--scheduler"), text)
+
+
+def _is_scheduler(found: object, text: str) -> type[Scheduler]:
+    """What a text names, which has to be a scheduler."""
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
                                       allowed="a subclass of ramsis.sim.cluster.Scheduler"))

@@ -1,6 +1,6 @@
 """Agents that learn to schedule: environment, rewards, training. Needs the extra ``rl``.
 
-Playing a trained agent needs no extra (:mod:`ramsis.sim.cluster.schedulers.rl`).
+Playing a trained agent needs no extra (:mod:`ramsis.studies.clockwork_rl.scheduler`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.learning.rewards import REWARDS, Reward, reward_named
+from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward, reward_named
 
 __all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
 

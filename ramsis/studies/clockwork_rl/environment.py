@@ -1,6 +1,6 @@
 """The cluster engine as an environment of gymnasium, for agents that schedule.
 
-A step is one decision of :mod:`ramsis.sim.cluster.schedulers.rl`: an agent is asked for one
+A step is one decision of :mod:`ramsis.studies.clockwork_rl.scheduler`: an agent is asked for one
 worker at a time, one worker after the other every millisecond. Workers for which nothing waits are
 passed over, as there is nothing to decide. An episode is a run of a scenario, with requests of its
 own; it is cut after so many steps, ``first_steps`` at first and twice as many every other episode,
@@ -21,11 +21,11 @@ from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.learning.rewards import REWARDS, Reward
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, ClusterRun
-from ramsis.sim.cluster.agent import Mask, Vector
-from ramsis.sim.cluster.schedulers.rl import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, Observed
+from ramsis.studies.clockwork_rl.agent import Mask, Vector
+from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
+from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, Observed
 
 __all__ = ["BATCH_SIZES", "EVERY_MS", "SLOTS", "ClusterEnv"]
 

@@ -18,7 +18,7 @@ machine that has no free cores now waits; the choice is made anew at each event.
 of colocation is at least that which the requests before it take; that is a time of theirs, not of
 the request, and is left out.
 
-Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 6.5.
+Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 6.5.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from heapq import heapify, heapreplace
 from math import inf
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
 from ramsis.sim.cluster.workers import ACTIVE
+from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 __all__ = ["SigmaOSDynamic"]
 

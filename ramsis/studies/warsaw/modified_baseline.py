@@ -1,6 +1,6 @@
 """Modified Baseline: several models on a worker, and no load before the last one has been used.
 
-As :mod:`~ramsis.sim.cluster.schedulers.baseline`, but a worker takes a new model only when it has
+As :mod:`~ramsis.studies.warsaw.baseline`, but a worker takes a new model only when it has
 run something since its last load, or has been idle for ``idle_ms``; and it gives up no more than
 it must, what it has not run for longest first.
 
@@ -8,7 +8,7 @@ When a model is loaded is open. The thesis says, when it is loaded nowhere (``lo
 the loading time that it prints is that of loads whenever requests wait, so that no idle worker
 holds the model (``load_when=no-idle``).
 
-Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.2, which
+Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.2, which
 leaves open for how long is "idle for long enough".
 """
 
@@ -18,7 +18,7 @@ from math import inf
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.schedulers.baseline import Baseline
+from ramsis.studies.warsaw.baseline import Baseline
 
 __all__ = ["ModifiedBaseline"]
 

@@ -13,7 +13,8 @@ and on 6 GPUs it is asked 6 times a millisecond. Requests lapse when not even a 
 started now would be in time, as in Clockwork. The thesis leaves loading to another module; here
 models that no worker holds are loaded as :mod:`~ramsis.sim.cluster.schedulers.invoked` says.
 
-Agents come from a file (:mod:`ramsis.sim.cluster.agent`), made by ``ramsis scenario train``.
+Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`), which
+``ramsis scenario train`` makes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.agent import Agent, Mask, Vector, read_agent, shipped_agent
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.invoked import Invoked
+from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
 __all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "Observed",
            "RLScheduler"]

@@ -38,13 +38,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_bytes, write_atomic
-from ramsis.learning.environment import BATCH_SIZES, EVERY_MS, SLOTS, ClusterEnv
-from ramsis.learning.policy import Scaled, SlotPolicy
-from ramsis.learning.rewards import REWARDS, Reward
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, measure_cluster
-from ramsis.sim.cluster.agent import Agent, Layer, Scaling, agent_from_document
-from ramsis.sim.cluster.schedulers.rl import AgentScheduler
+from ramsis.studies.clockwork_rl.agent import Agent, Layer, Scaling, agent_from_document
+from ramsis.studies.clockwork_rl.environment import BATCH_SIZES, EVERY_MS, SLOTS, ClusterEnv
+from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
+from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
+from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
 __all__ = ["Evaluation", "TrainingSettings", "agent_of", "evaluate", "imitate", "train",
            "trainer"]

@@ -1,7 +1,7 @@
 """Trained agents: a small network that gives a worker its batches, and its file.
 
 The network maps what is observed of a worker and its most urgent models to an action
-(:class:`~ramsis.sim.cluster.schedulers.rl.Observed` says what both are):
+(:class:`~ramsis.studies.clockwork_rl.scheduler.Observed` says what both are):
 
     x₀ = clip(observation, low, high) / unit
     xₖ = tanh(xₖ₋₁ Wₖ + bₖ)      but for the last layer, which has no tanh

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.learning import REWARDS, needing_extra
 from ramsis.scenario import Scenario
+from ramsis.studies.clockwork_rl import REWARDS, needing_extra
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 
@@ -60,7 +60,7 @@ def test_the_distribution_is_sb3s_where_it_matters(training: Any) -> None:
         MaskableMultiCategoricalDistribution,
     )
 
-    from ramsis.learning.policy import SlotDistribution
+    from ramsis.studies.clockwork_rl.policy import SlotDistribution
 
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(50, 84, generator=generator)
@@ -143,7 +143,7 @@ def test_without_the_extra_a_line_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     for name in ("training", "policy", "environment"):
-        monkeypatch.delitem(sys.modules, f"ramsis.learning.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"ramsis.studies.clockwork_rl.{name}", raising=False)
     (tmp_path / "s.json").write_text(json.dumps(document()))
     done = run("scenario", "train", str(tmp_path / "s.json"), "--out", str(tmp_path / "a.json"))
     assert (done.code, done.err.count("\n")) == (2, 1)

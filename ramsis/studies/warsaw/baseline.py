@@ -1,11 +1,11 @@
 """Baseline: a model that is loaded nowhere takes the place of what an idle worker holds.
 
-Inference is in phases (:mod:`ramsis.sim.cluster.schedulers.phases`). For the requests that wait,
+Inference is in phases (:mod:`ramsis.studies.warsaw.phases`). For the requests that wait,
 in order: if no worker holds the model or loads it, the next idle worker in turn gives up all that
 it holds and loads it. So each model has one copy, however many ask for it; and where models are
 more than workers, workers may load one after the other without running any.
 
-Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.1.
+Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+from ramsis.studies.warsaw.phases import PhasedScheduler
 
 __all__ = ["Baseline"]
 

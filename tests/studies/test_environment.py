@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.learning import REWARDS, needing_extra, reward_named
 from ramsis.scenario import Scenario
+from ramsis.studies.clockwork_rl import REWARDS, needing_extra, reward_named
 from tests.scenario.samples import model, scenario, stream
 
 checker = pytest.importorskip("gymnasium.utils.env_checker")

@@ -12,7 +12,7 @@ with the fewest models first. So a request that runs, or waits, is never lost.
 Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
 no idle worker holds the model), ``round-robin`` (with earliest deadlines) or ``planned``.
 
-The Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`) has actions to scale, but no
+The Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`) has actions to scale, but no
 rule, and one machine type: clusters of several are the gap that it names. The rule is that of
 Kubernetes' horizontal autoscaler, by type: workers in proportion to use over target.
 """
@@ -26,12 +26,12 @@ from math import ceil, inf
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
-from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
-from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.replanning import Demand
-from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 from ramsis.sim.cluster.workers import OFF
+from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
+from ramsis.studies.warsaw.phases import PhasedScheduler
+from ramsis.studies.warsaw.round_robin import RoundRobin
 
 __all__ = ["Autoscale"]
 

@@ -3,7 +3,7 @@
 The models form a circle. Whenever an idle worker has room, or holds a model whose *quantum* has
 passed, the next model of the circle that it does not hold is loaded there, in the place of the one
 whose quantum passed first. Without such a worker, the next model waits for one. Inference is in
-phases (:mod:`ramsis.sim.cluster.schedulers.phases`). Four changes are stacked on one another:
+phases (:mod:`ramsis.studies.warsaw.phases`). Four changes are stacked on one another:
 
 ``a``
     the quantum begins anew after each inference;
@@ -17,7 +17,7 @@ phases (:mod:`ramsis.sim.cluster.schedulers.phases`). Four changes are stacked o
 ``d``
     requests in the order of their deadlines.
 
-Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.3. It
+Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.3. It
 prints no quanta, nor how they are adjusted. At 60 s, Round Robin loads for about as long as its
 figure 6.15 says.
 """
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+from ramsis.studies.warsaw.phases import PhasedScheduler
 
 __all__ = ["RoundRobin"]
 

@@ -11,10 +11,10 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
-from ramsis.sim.cluster.agent import Agent, Layer, read_agent, shipped_agent, write_agent
+from ramsis.studies.clockwork_rl.agent import Agent, Layer, read_agent, shipped_agent, write_agent
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
-from tests.sim.cluster.agents import PLAIN, urgent_first
+from tests.studies.agents import PLAIN, urgent_first
 
 SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
          for size, ms in ((1, 3.0), (2, 5.0), (4, 7.0))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramsis.sim.cluster.agent import Agent, Layer, Scaling
+from ramsis.studies.clockwork_rl.agent import Agent, Layer, Scaling
 
 PLAIN = {"count": Scaling(0, 100, 1), "laxity_ms": Scaling(-1e5, 1e5, 1),
          "work_ms": Scaling(0, 1e5, 1)}

@@ -9,9 +9,9 @@ registered when the request is sent there. Requests of streams without processin
 their machine is that of their proxy.
 
 The schedulers of the family differ in where they place a request: ``sigmaos`` (any machine),
-:mod:`~ramsis.sim.cluster.schedulers.sigmaos_colocation`,
-:mod:`~ramsis.sim.cluster.schedulers.sigmaos_registry` and
-:mod:`~ramsis.sim.cluster.schedulers.sigmaos_dynamic`.
+:mod:`~ramsis.studies.sigmaos.colocation`,
+:mod:`~ramsis.studies.sigmaos.registry` and
+:mod:`~ramsis.studies.sigmaos.dynamic`.
 
 Source: K. Liu, Enabling Efficient ML Inference in SigmaOS with Model-Aware Scheduling, MIT, 2025.
 Its step list registers a model when a request exits; then its two colocation schedulers would be

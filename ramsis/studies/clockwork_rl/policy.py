@@ -22,7 +22,7 @@ from sb3_contrib.common.maskable.distributions import MaskableDistribution
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from ramsis.sim.cluster.agent import Vector
+from ramsis.studies.clockwork_rl.agent import Vector
 
 __all__ = ["Scaled", "SlotDistribution", "SlotPolicy"]
 

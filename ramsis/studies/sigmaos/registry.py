@@ -6,7 +6,7 @@ another machine. If there is none, the machine's own proxy does it, and loads th
 has to; only where no machine has both the cores and the model's type of worker, a new copy is
 loaded on another machine. A copy counts a request until it leaves its machine.
 
-Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 4.6, which counts by machine;
+Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 4.6, which counts by machine;
 there each runs one replica.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import check_at_least
-from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
+from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 __all__ = ["SigmaOSRegistry"]
 

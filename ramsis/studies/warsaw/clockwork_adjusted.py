@@ -16,7 +16,7 @@ models that are being loaded counted as held. If no idle worker has room, the mo
 workers hold are compared by the priority that they would have without one copy: the one with the
 lowest gives way, and only if that is lower than the priority of the model to be loaded.
 
-Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.4; the
+Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.4; the
 rule for unloading is its adjustment. Its horizon and period are not printed; Clockwork looks
 100 ms ahead, which is its SLO.
 """

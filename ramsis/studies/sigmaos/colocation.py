@@ -8,14 +8,14 @@ that no machine has is loaded anywhere.
 Which of several machines with the model is not stated in the source; here the one with fewest
 ongoing requests for it, and of equal ones that which has had it for longest.
 
-Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 4.5.
+Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 4.5.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
+from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 __all__ = ["SigmaOSColocation", "SigmaOSColocationQueue"]
 

@@ -1,0 +1,1 @@
+"""Schedulers of a thesis on σOS: serving many models in a serverless system."""
