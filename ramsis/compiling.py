@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 from numba.core import event, types
+from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
@@ -67,6 +68,21 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
                 handler(*came[0])
 
 
+class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
+    """Compiled code beside the source.
+
+    Its index has the classes of named tuples that kernels took. A version of before may have had
+    them in other modules, and files of a cache outlive an upgrade. Then the index begins anew.
+    """
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        try:
+            return super().load_overload(signature, target)  # type: ignore[no-untyped-call,unused-ignore]
+        except (ImportError, AttributeError):
+            self.flush()  # type: ignore[no-untyped-call,unused-ignore]
+            return None
+
+
 def _is_of_numbers(result: types.Type) -> bool:
     """Whether a kernel's result is nothing, a number, or a plain tuple of numbers."""
     if isinstance(result, types.UniTuple | types.Tuple):
@@ -82,6 +98,8 @@ def njit(**options: Any) -> Callable[[F], F]:
         except RuntimeError:  # no place for a cache
             kernel = numba.njit(**{**options, "cache": False})(function)
         kernel.__class__ = _Kernel
+        if isinstance(kernel._cache, FunctionCache):
+            kernel._cache.__class__ = _Kept
         return kernel  # type: ignore[no-any-return]
 
     return compiled

@@ -152,3 +152,26 @@ def test_no_kernel_is_compiled_otherwise() -> None:
               for file in sorted((root / package).rglob("*.py"))
               if re.search(r"^ *(import numba|from numba)", file.read_text(), re.MULTILINE)]
     assert others == ["ramsis/compiling.py"]
+
+
+def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path: Path) -> None:
+    """A class has moved, as between two versions; the kernel's file is the same."""
+    (tmp_path / "kernel.py").write_text(
+        "from ramsis.compiling import njit\n"
+        "@njit(cache=True)\n"
+        "def total(given):\n    return given.one + given.other\n")
+    for place in ("before", "after", "after"):
+        (tmp_path / f"{place}.py").write_text(
+            "from typing import NamedTuple\n"
+            "class Given(NamedTuple):\n    one: float\n    other: float\n")
+        done = subprocess.run(
+            [sys.executable, "-c", f"import kernel, {place}\n"
+             f"print(kernel.total({place}.Given(1.0, 2.0)), sum(kernel.total.stats.cache_hits"
+             ".values()))"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+                 "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "before.py").unlink(missing_ok=True)
+        hits = done.stdout.split()[1]
+    assert hits == "1"
