@@ -13,8 +13,8 @@ from ramsis.profiles import ProfileSet
 from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate_profile
 from ramsis.sim.schemes import scheme
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis import capacity as module
 from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound, fewest_workers
+from ramsis.synthesis.capacity import fewest as module
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 SEEDS = range(3)

@@ -14,7 +14,6 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, RateTrace
-from ramsis.synthesis import cheapest as module
 from ramsis.synthesis.capacity import (
     SPAN,
     Capacity,
@@ -23,7 +22,8 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
     try_workers,
 )
-from ramsis.synthesis.cheapest import CombinationSearch, fluid_mixes
+from ramsis.synthesis.capacity import cheapest as module
+from ramsis.synthesis.capacity.cheapest import CombinationSearch, fluid_mixes
 from ramsis.synthesis.schemes import policy_scheme
 from tests.synthesis.samples import linear_profile
 

@@ -16,8 +16,8 @@ from ramsis.sim import ConstantLoad, Fleet, Fleets, Greedy, simulate_profile
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.capacity import fewest_workers
-from ramsis.synthesis.cheapest import fluid_mixes
-from ramsis.synthesis.trial import try_workers
+from ramsis.synthesis.capacity.cheapest import fluid_mixes
+from ramsis.synthesis.capacity.trials import try_workers
 from tests.cli.command import Run
 from tests.synthesis.samples import tiny_profile, varying_profile
 

@@ -31,7 +31,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.synthesis.trial import Trial
+from ramsis.synthesis.capacity.trials import Trial
 
 __all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "doubling",
            "fluid_mixes"]

@@ -15,7 +15,7 @@ simulated: means over the seeds. Three steps:
    bound; for schemes that are no policies, at the first such number. Numbers end at SPAN times the
    bound, where the scheme is taken not to get there.
 
-Of several worker types the cheapest are looked for, by :mod:`ramsis.synthesis.cheapest`.
+Of several worker types the cheapest are looked for, by :mod:`ramsis.synthesis.capacity.cheapest`.
 
 The same seeds give every scheme and number of workers the same arrivals.
 """
@@ -42,22 +42,21 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import RateTrace, Recorded, Workload
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.synthesis.cheapest import (
+from ramsis.synthesis.capacity.cheapest import (
     MOST_WORKERS,
     CombinationSearch,
     Counts,
     doubling,
     fluid_mixes,
 )
+from ramsis.synthesis.capacity.trials import Trial, try_workers
 from ramsis.synthesis.schemes import policy_scheme
-from ramsis.synthesis.trial import Trial, try_workers
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
-           "fewest_workers", "fluid_mixes", "try_workers"]
+__all__ = ["SPAN", "Capacity", "fewest_by_bound", "fewest_workers", "offered_types"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import Targets
+from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
 from ramsis.sim import SimulationResult, SimulationSettings, Workload, simulate
@@ -127,3 +128,6 @@ def try_workers(
     promise = None if workload.varies or made is None else made.levels.levels[0].expected
     result = simulate(cluster, spec, workload, SimulationSettings(service=service, seeds=seeds))
     return Trial(cluster.workers, promise, result, targets)
+
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,15 @@
+"""The fewest or the cheapest workers that are enough."""
+
+from ramsis.bounds import Targets
+from ramsis.synthesis.capacity.cheapest import MOST_WORKERS, doubling, fluid_mixes
+from ramsis.synthesis.capacity.fewest import (
+    SPAN,
+    Capacity,
+    fewest_by_bound,
+    fewest_workers,
+    offered_types,
+)
+from ramsis.synthesis.capacity.trials import Trial, try_workers
+
+__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
+           "fewest_workers", "fluid_mixes", "offered_types", "try_workers"]
