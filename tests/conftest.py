@@ -16,7 +16,8 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
 from ramsis.profiles import ProfileSet, save  # noqa: E402
 from tests.cli.command import Run, runner  # noqa: E402
@@ -63,6 +64,16 @@ def reference_dir() -> Path:
     if not _REFERENCE.is_dir():
         pytest.skip(_NO_REFERENCE)
     return _REFERENCE
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart() -> None:
+    """Have Hypothesis make its generator of random numbers, by an example.
+
+    Later a command may have frozen what the collector of cycles knows, and Hypothesis warns of
+    a generator that nobody seems to refer to. Before this moment it warns of examples.
+    """
+    given(st.none())(lambda _: None)()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
