@@ -33,6 +33,7 @@ _LONGEST = 2000  # of a message
 _COMMANDS = {
     "profile": ("profiles.profile:profile", "Latency and accuracy profiles of models."),
     "arrivals": ("arrivals:arrivals", "Which arrival process a trace looks like."),
+    "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),
     "generate": ("policies.generate:generate", "Make policy files for load levels."),
     "analyze": ("policies.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("simulation.simulate:simulate_command", "What schemes do on a workload."),

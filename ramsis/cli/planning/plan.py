@@ -1,0 +1,388 @@
+"""``ramsis plan``: from a profile, a load and a target to workers, policies and a verdict.
+
+A recipe over other commands. Each runs in a process of its own, in the folder of the plan, which
+keeps what it prints: a plan that was cut short goes on where it was, and every command can be run
+again by hand.
+
+1. `capacity` finds the fewest workers with a common queue, and with a queue each.
+2. `generate` makes the policies for the fewer of the two.
+3. `simulate` plays them with seeds that nothing was chosen by. Where they miss the target, a
+   worker is added, and step 2 comes again.
+4. `simulate` plays policies for one worker more: what that worker is worth.
+5. `report` writes a page about all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.bounds import Targets
+from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
+from ramsis.cli.options.shared import workload_options
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cluster import SloClass
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.files import canonical_json, make_folder, read_json, write_atomic
+from ramsis.sim import Fleet, Workload
+from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
+from ramsis.synthesis.schemes import policy_scheme
+
+__all__ = ["plan"]
+
+_QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
+"""The kinds of dispatch that are compared, and what a verdict calls them."""
+_LEVELS = 12  # loads of a trace that policies are made for
+_OTHER_SEEDS = ("--seed", "1000", "--seeds", "10")  # capacity takes 0 to 4
+_MOST_ADDED = 8  # workers, where the first number misses the target with other seeds
+_PROCESSES = "2"
+_SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
+_COLUMNS = (
+    Column("dispatch", "dispatch"),
+    Column("workers", "workers", "d"),
+    Column("workers_bound", "lower bound", "d"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+)
+
+
+@click.command("plan")
+@click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
+              help="Profile file, or the name of a shipped profile set.")
+@click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
+              help="Deadline after arrival, in ms.")
+@click.option("--min-accuracy", type=float, metavar="A",
+              help="Least mean accuracy of the requests answered in time.")
+@click.option("--min-effective-accuracy", type=float, metavar="E",
+              help="Least mean accuracy of all requests; those late or dropped count 0.")
+@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
+              help="Largest share of the requests that are late or dropped.")
+@click.option("--cost-per-worker", type=float, metavar="C",
+              help="Cost of a worker, in any unit; the verdict then states the cost, too.")
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
+              help="Folder for the plan. One that was cut short there goes on.")
+@workload_options
+@click.option("--dry-run", is_flag=True,
+              help="Say what would be done and about how long it takes, and do nothing.")
+@json_option
+@click.pass_context
+def plan(
+    context: click.Context,
+    profile_names: ByType[str],
+    classes: tuple[SloClass, ...],
+    min_accuracy: float | None,
+    min_effective_accuracy: float | None,
+    max_violation: float,
+    cost_per_worker: float | None,
+    out: Path,
+    workload: WorkloadOptions,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Plan workers and policies for a load and a target.
+
+    The verdict has the fewest workers, what they deliver in simulation with seeds that nothing was
+    chosen by, the bound that no scheduler passes, and what one more worker is worth. DIR gets
+    the policies, the simulations, report.html, and plan.json with the commands that were run.
+
+    A target that no number of workers meets is refused with the best that can be met (exit
+    code 4).
+
+    \b
+    Examples:
+      $ ramsis plan --profiles digits-cpu --load 1000 --slo-ms 25 --min-accuracy 0.95 --out plan --dry-run
+      $ ramsis plan --profiles digits-cpu --trace day --slo-ms 25 --min-effective-accuracy 0.94 --out plan2 --dry-run
+    """  # noqa: E501 - an example is one line
+    workload.check()
+    if workload.loads is not None and len(workload.loads) > 1:
+        raise click.UsageError("--load is one number here; --trace has loads that change.")
+    if cost_per_worker is not None and not 0 <= cost_per_worker < math.inf:
+        raise InvalidValueError(describe("not a cost", where="--cost-per-worker",
+                                         value=cost_per_worker, allowed="a finite number >= 0"))
+    if profile_names.typed or len(classes) > 1:
+        raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
+                               "several.")
+    targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
+    profile = profiles_of(profile_names, None)[profile_names.one]
+    slo_ms = classes[0].slo_ms
+    (played,) = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms))
+    least = math.ceil(fewest_by_bound(profile, played, targets, slo_ms=slo_ms))
+    recipe = _Recipe(
+        folder=out, workload=played, targets=targets,
+        served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms)),
+        arrivals=_arrival_words(context),
+        wanted=_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
+                       "--min-effective-accuracy": min_effective_accuracy}))
+    if dry_run:
+        _say_what(recipe, least)
+        return
+    recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
+    made = recipe.run(cost_per_worker)
+    if as_json:
+        print_json(made.pop("rows"), **made)
+        return
+    for line in made["words"]:
+        click.echo(line)
+    click.echo()
+    print_rows(_COLUMNS, made["rows"])
+    click.echo(f"\n{out}: {made['verdict']['policies']}, report.html, and plan.json with the "
+               f"{len(made['commands'])} commands that were run there")
+
+
+@dataclass
+class _Recipe:
+    """What is planned, and the commands that were run.
+
+    Attributes
+    ----------
+    folder : Path
+    workload : Workload
+    targets : Targets
+    served, arrivals, wanted : tuple of str
+        Options of commands: profile and SLO, load or trace, targets.
+    commands : list of str
+        As a shell takes them.
+    """
+
+    folder: Path
+    workload: Workload
+    targets: Targets
+    served: tuple[str, ...]
+    arrivals: tuple[str, ...]
+    wanted: tuple[str, ...]
+    commands: list[str] = field(default_factory=list)
+
+    @property
+    def loads_qps(self) -> tuple[float, ...]:
+        """Loads that policies are made for."""
+        return policy_scheme(f"round-robin:levels={_LEVELS}").loads_for(self.workload)
+
+    def scheme(self, dispatch: str) -> str:
+        """Policies by dispatch, as `capacity` and `simulate` take them."""
+        return f"{dispatch}:levels={_LEVELS}" if self.workload.varies else dispatch
+
+    @property
+    def search(self) -> list[str]:
+        """The command that finds the fewest workers."""
+        return ["capacity", *self.served, *self.arrivals, *self.wanted,
+                *(word for one in _QUEUES for word in ("--scheme", self.scheme(one))),
+                "--processes", _PROCESSES, "--keep", "searches", "--json"]
+
+    def played(self, workers: int, *what: str) -> list[str]:
+        """The command that simulates with other seeds."""
+        return ["simulate", *self.served, "--workers", str(workers), *self.arrivals, *what,
+                *_OTHER_SEEDS, "--json"]
+
+    def begin(self, inputs: Mapping[str, Any]) -> None:
+        """Make the folder, or go on with the plan that it holds.
+
+        Raises
+        ------
+        InvalidValueError
+            The folder holds the plan of other inputs.
+        """
+        asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted]}
+        make_folder(self.folder)
+        self._file = self.folder / "plan.json"
+        self._document: dict[str, Any] = {"format": "ramsis-plan", "inputs": asked}
+        if self._file.exists():
+            before = read_json(self._file).get("inputs")
+            if before != asked:
+                raise InvalidValueError(describe(
+                    "the folder holds the plan of other inputs", where="--out",
+                    value=str(self.folder), allowed="another folder"))
+        else:
+            write_atomic(self._file, canonical_json(self._document))
+
+    def run(self, cost_per_worker: float | None) -> dict[str, Any]:
+        """All steps; the document of the plan, which the folder gets as well.
+
+        Raises
+        ------
+        InfeasibleError
+            The target is not met with other seeds, either.
+        """
+        found = {_dispatch(row): row for row in self._rows("capacity", self.search, rows_at=4)}
+        dispatch = min(found, key=lambda one: (found[one]["workers"],
+                                               -found[one]["effective_accuracy"]))
+        first = workers = found[dispatch]["workers"]
+        while True:
+            played, policies = self._confirmed(dispatch, workers)
+            if self.targets.met(played["accuracy"] or 0.0, played["violation_rate"]):
+                break
+            if workers == first + _MOST_ADDED:
+                raise InfeasibleError(describe(
+                    "the target is not met with other seeds", where=dispatch,
+                    value=f"{workers} workers, {played['violation_rate']:.4%} violations, "
+                    f"{played['effective_accuracy']:.4f} effective accuracy",
+                    allowed="a target that leaves some room"))
+            workers += 1
+        found[dispatch] = {**found[dispatch], **{name: played[name] for name in (
+            "workers", "accuracy", "effective_accuracy", "violation_rate")}}
+        (more,) = self._rows(f"simulation-{workers + 1}", self.played(
+            workers + 1, "--scheme", self.scheme(dispatch)))
+        worth = more["effective_accuracy"] - played["effective_accuracy"]
+        verdict = {
+            "workers": workers, "dispatch": dispatch,
+            **{name: played[name] for name in (
+                "accuracy", "effective_accuracy", "effective_accuracy_half_width",
+                "violation_rate", "violation_rate_half_width", "upper_bound",
+                "expected_effective_accuracy")},
+            "workers_bound": found[dispatch]["workers_bound"],
+            "worth_of_one_more_worker": worth,
+            "worth_half_width": math.hypot(more["effective_accuracy_half_width"],
+                                           played["effective_accuracy_half_width"]),
+            "cost": None if cost_per_worker is None else cost_per_worker * workers,
+            "policies": policies,
+        }
+        self._step(["report", policies, f"simulation-{workers}.json", "capacity.json", "--out",
+                    "report.html"])
+        rows = [{"dispatch": name, **{key: row[key] for key in (
+            "workers", "workers_bound", "accuracy", "effective_accuracy", "violation_rate")}}
+            for name, row in found.items()]
+        self._document |= {"verdict": verdict, "words": _in_words(verdict, found),
+                           "commands": self.commands, "rows": rows}
+        write_atomic(self._file, canonical_json(self._document))
+        return dict(self._document)
+
+    def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
+        """What policies for some workers deliver with other seeds, and their folder."""
+        policies = f"policies-{workers}"
+        self._step(["generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
+                    "--load", ",".join(_exact(load) for load in self.loads_qps),
+                    "--processes", _PROCESSES, "--out", policies])
+        (row,) = self._rows(f"simulation-{workers}", self.played(workers, "--policy", policies))
+        return row, policies
+
+    def _rows(self, name: str, command: list[str], rows_at: int = 0) -> list[dict[str, Any]]:
+        """The rows that a command prints, or has printed in an earlier run."""
+        file = self.folder / f"{name}.json"
+        kept = read_json(file) if file.exists() else {}
+        said = shlex.join(["ramsis", *command])
+        if kept.get("command") == said:
+            self.commands.append(f"{said} > {file.name}")
+            found = kept
+        else:
+            text = self._step(command, file.name, rows_at)
+            write_atomic(file, text)
+            found = json.loads(text)
+        rows: list[dict[str, Any]] = found["rows"]
+        return rows
+
+    def _step(self, command: list[str], file: str | None = None, rows_at: int = 0) -> str:
+        """Run a command in the folder; what it prints.
+
+        Parameters
+        ----------
+        rows_at : int
+            Exit code at which the rows that are printed count all the same.
+        """
+        said = shlex.join(["ramsis", *command])
+        click.echo(f"$ {said}", err=True)
+        done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              check=False)
+        if done.returncode not in (0, rows_at if done.stdout else 0):
+            click.echo(done.stderr.strip(), err=True)
+            raise click.exceptions.Exit(done.returncode if done.returncode > 0 else 1)
+        for line in done.stderr.splitlines():
+            click.echo(line.replace("error: ", "note: ", 1), err=True)
+        self.commands.append(said if file is None else f"{said} > {file}")
+        return done.stdout
+
+
+def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The verdict in three lines."""
+    workers = verdict["workers"]
+    least = ", ".join(f"{row['workers']} with {_QUEUES[name]}"
+                      for name, row in sorted(found.items(), key=lambda one: one[1]["workers"]))
+    cost = "" if verdict["cost"] is None else f", at a cost of {verdict['cost']:g}"
+    worth, error = verdict["worth_of_one_more_worker"], verdict["worth_half_width"]
+    return [
+        f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
+        f"{'are' if workers > 1 else 'is'} enough{cost} ({least}; no scheduler does with fewer "
+        f"than {verdict['workers_bound']})",
+        f"{verdict['effective_accuracy']:.4f} ± {verdict['effective_accuracy_half_width']:.4f} "
+        f"effective accuracy, {verdict['violation_rate']:.4%} violations; no scheduler passes "
+        f"{verdict['upper_bound']:.4f}",
+        f"one more worker is worth {worth:.4f} ± {error:.4f} of effective accuracy",
+    ]
+
+
+def _say_what(recipe: _Recipe, least: int) -> None:
+    """The steps, and about how long they take."""
+    levels = len(recipe.loads_qps)
+    requests = (recipe.workload.load_qps or 0.0) * recipe.workload.duration_ms / 1000.0
+    tried = 4 + 2 * math.ceil(math.log2(1 + least))
+    seconds = _SECONDS_TO_START + (
+        tried * (levels * _SECONDS_EACH_POLICY + 5 * requests / _REQUESTS_EACH_S)
+        + 20 * requests / _REQUESTS_EACH_S)
+    click.echo(f"{levels} load level{'s' if levels > 1 else ''}, {requests:,.0f} requests a run, "
+               f"at least {least} worker{'s' if least > 1 else ''} by the bound; about "
+               f"{seconds:.0f} s")
+    click.echo(f"first {shlex.join(['ramsis', *recipe.search])}")
+    click.echo("then `generate`, `simulate` twice, and `report`, for the workers that it finds")
+
+
+def _dispatch(row: Mapping[str, Any]) -> str:
+    return str(row["scheme"]).partition(":")[0]
+
+
+def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
+    """Options that have a value."""
+    return tuple(word for name, value in options.items() if value is not None
+                 for word in (name, _exact(value)))
+
+
+def _arrival_words(context: click.Context) -> tuple[str, ...]:
+    """The options of load and trace that were given, as any folder understands them."""
+    given = {item.name for item in fields(WorkloadOptions)}
+    found: list[str] = []
+    for option in context.command.params:
+        if option.name in given and (context.get_parameter_source(option.name)
+                                     is not click.core.ParameterSource.DEFAULT):
+            found += [option.opts[0], _word(context.params[option.name])]
+    return tuple(found)
+
+
+def _word(value: Any) -> str:
+    """What was typed for an option, a file by its whole path."""
+    if isinstance(value, TraceName):
+        return _from_anywhere(value.name)
+    if isinstance(value, tuple):
+        return ",".join(_exact(one) for one in value)
+    if isinstance(value, float):
+        return _exact(value)
+    return getattr(value, "text", None) or str(value)
+
+
+def _exact(value: float) -> str:
+    """A number in the fewest digits that give it back."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def _from_anywhere(name: str) -> str:
+    """The whole path of a file; a name that is no file as it is."""
+    path = Path(name)
+    return str(path.resolve()) if path.exists() else name
+
+
+def _digest(workload: WorkloadOptions) -> str | None:
+    """Of the trace's file, so that a plan is not gone on with after it has changed."""
+    if workload.trace is None:
+        return None
+    with workload.trace.path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

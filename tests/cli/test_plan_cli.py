@@ -1,0 +1,108 @@
+"""``ramsis plan``: a recipe of other commands, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.command import Run, refused, snapshot
+
+
+def options(profile: Path, out: Path, *more: object) -> list[str]:
+    return ["plan", "--profiles", str(profile), "--slo-ms", "100", "--out", str(out),
+            *map(str, more)]
+
+
+def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "plan"
+    asked = options(tiny_file, out, "--load", 300.5, "--duration-s", 4, "--min-accuracy", 0.7,
+                    "--cost-per-worker", 1.5)
+    made = run(*asked, "--json")
+    assert made.code == 0, made.err
+    plan = json.loads(made.out)
+    verdict = plan["verdict"]
+    assert verdict["workers"] >= verdict["workers_bound"] >= 1
+    assert verdict["cost"] == 1.5 * verdict["workers"]
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+    assert [row["dispatch"] for row in plan["rows"]] == ["central-queue", "round-robin"]
+    assert verdict["workers"] == min(row["workers"] for row in plan["rows"])
+    assert (out / "report.html").stat().st_size > 10_000
+
+    other = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers",
+                verdict["workers"], "--load", 300.5, "--duration-s", 20, "--seed", 77,
+                "--policy", out / verdict["policies"], "--json")
+    (row,) = json.loads(other.out)["rows"]
+    assert row["violation_rate"] <= 0.001
+    assert row["accuracy"] >= 0.7 - 0.002
+    assert abs(row["effective_accuracy"] - verdict["effective_accuracy"]) < 0.01
+
+    again = next(one for one in plan["commands"] if one.startswith("ramsis simulate"))
+    words, _, file = again.partition(" > ")
+    played = subprocess.run([sys.executable, "-m", *shlex.split(words)], cwd=out, check=True,
+                            capture_output=True, text=True)
+    assert played.stdout == (out / file).read_text()
+
+    (out / f"simulation-{verdict['workers'] + 1}.json").unlink()
+    before = snapshot(out)
+    went_on = run(*asked)
+    assert went_on.code == 0, went_on.err
+    assert went_on.out.splitlines()[:3] == plan["words"]
+    assert "ramsis capacity" not in went_on.err
+    after = snapshot(out)
+    assert {name: after[name] for name in before} == before
+
+    refused(run(*options(tiny_file, out, "--load", 301)), 2, "--out", "other inputs")
+    assert snapshot(out) == after
+
+
+def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    said = run(*options(tiny_file, tmp_path / "plan", "--load", 300, "--dry-run"))
+    assert said.code == 0, said.err
+    assert "ramsis capacity" in said.out
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (["--load", "300", "--min-accuracy", "0.95"], 4, ["min_accuracy", "at most"]),
+    (["--load", "300", "--cost-per-worker", "-1"], 2, ["--cost-per-worker"]),
+    (["--load", "300", "--max-violation", "1.5"], 2, ["max_violation"]),
+])
+def test_what_cannot_be_planned_is_refused_before_anything_is_made(
+    run: Run, tiny_file: Path, tmp_path: Path, more: list[str], code: int, words: list[str]
+) -> None:
+    refused(run(*options(tiny_file, tmp_path / "plan", *more)), code, *words)
+    assert not (tmp_path / "plan").exists()
+
+
+def test_one_load_or_a_trace(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    for more in ([], ["--load", "300,400"]):
+        ran = run(*options(tiny_file, tmp_path / "plan", *more))
+        assert ran.code == 2
+        assert "--trace" in ran.err
+
+
+@pytest.mark.slow
+def test_a_plan_for_recorded_times(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rates = np.repeat([200.0, 500.0, 300.0], 4000)
+    begin = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    times = np.cumsum(rng.exponential(1.0 / rates)).tolist()
+    trace = tmp_path / "requests.csv"
+    trace.write_text("timestamp\n" + "".join(
+        f"{(begin + timedelta(seconds=at)).isoformat()}\n" for at in times))
+    made = run(*options(tiny_file, tmp_path / "plan", "--trace", trace,
+                        "--min-effective-accuracy", 0.7, "--max-violation", 0.01, "--json"))
+    assert made.code == 0, made.err
+    verdict = json.loads(made.out)["verdict"]
+    assert verdict["effective_accuracy"] >= 0.7
+    assert verdict["violation_rate"] <= 0.01
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
