@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    sys.path.append(sys.path.pop(0))  # -m put the current folder there: libraries go before it
+    # -m put the current folder there. Libraries go before it, and it stays only where this
+    # package lies in it: numba runs what packages offer it, also those in the current folder.
+    here = sys.path.pop(0)
+    if here == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+        sys.path.append(here)
 
 import signal
 from types import FrameType

@@ -8,11 +8,15 @@ Numba makes the arrays and named tuples that a kernel returns with the help of P
 Python runs the handlers of signals that came while the kernel ran. Numba does not look whether
 they raised, so Ctrl-C would end the process with a segmentation fault. So the handler of an
 interrupt is put off until the kernel has returned.
+
+Settings of numba are those of the environment alone. It would also take a file of the current
+folder, which may name another place of the cache, and code from a cache is run.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -21,12 +25,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
-from numba.core import event, types
+from numba.core import config, event, types
 from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
 __all__ = ["dot", "index", "njit", "uniform"]
+
+config._config_fname = os.devnull
+config.reload_config()  # type: ignore[no-untyped-call,unused-ignore]
 
 index = np.uint64
 """Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""

@@ -34,6 +34,7 @@ __all__ = ["blamed", "is_trusted", "own", "source_of", "trust", "trusted", "trus
            "untrusted"]
 
 _NAMED = "MODULE:NAME, FILE.py:NAME"
+_IS_NAME = re.compile(r"(?:.+\.py|[^\W\d][\w.-]*):[^\W\d][\w.]*", re.DOTALL)
 _NEAR = 5
 _PROJECT = os.path.join(str(Path(__file__).resolve().parent), "")
 _BESIDE = os.path.join(str(Path(__file__).resolve().parents[1] / "placement_milp"), "")
@@ -118,6 +119,8 @@ def own(
         The user has not named it, it cannot be imported, or has nothing of this name.
     """
     where = where or f"{what}"
+    if not _IS_NAME.fullmatch(text):  # fixed:20, say, which also stands on command lines
+        raise error(describe(f"not the name of {what}", where=where, value=text, allowed=_NAMED))
     if not is_trusted(text):
         raise error(untrusted(text, what, where, option))
 

@@ -89,15 +89,19 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
     """
     target = Path(path)
     check_figure(target)
-    from matplotlib import rc_context
+    from matplotlib import matplotlib_fname, rc_context, rcdefaults
     from matplotlib.figure import Figure
 
     kept = _CAPTURED.get()
-    figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
-    yield figure
-    if kept is not None:
-        kept.append(figure)
-        return
-    form = target.suffix.lower().lstrip(".")
-    with written_whole(target, binary=True) as stream, rc_context({"svg.hashsalt": "ramsis"}):
-        figure.savefig(stream, dpi=150, format=form, metadata=_NO_DATE.get(form))
+    with rc_context():
+        if not os.path.isabs(matplotlib_fname()):  # one of the current folder, by anybody
+            rcdefaults()
+        figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
+        yield figure
+        if kept is not None:
+            kept.append(figure)
+            return
+        form = target.suffix.lower().lstrip(".")
+        with (written_whole(target, binary=True) as stream,
+              rc_context({"svg.hashsalt": "ramsis"})):
+            figure.savefig(stream, dpi=150, format=form, metadata=_NO_DATE.get(form))

@@ -1,7 +1,8 @@
 """Commands in a folder whose files are named as libraries are, and as this project's own.
 
 Each file notes that it was imported. The commands start processes of several kinds; none may run
-one of the files.
+one of the files. Beside them lie settings that libraries look for in the current folder, and a
+package that says it extends them; neither may be taken.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from ramsis import profiles
 from ramsis.runtime.replan import Replanner
+from ramsis.sim.cluster.registry import GROUP
 from tests.serving.servers import make, profile
 
 __all__ = ["COMMANDS", "Imported", "by_module", "plant", "replanned", "run_planted"]
@@ -29,6 +31,11 @@ _NOTES = """import os, sys
 with open(os.environ["PLANTED"], "a") as stream:
     stream.write(f"{__name__} in {sys.argv}\\n")
 """
+_EXTENSION = "planted_extension"
+_OFFERS = f"[numba_extensions]\ninit = {_EXTENSION}:run\n[{GROUP}]\nlru = {_EXTENSION}:run\n"
+_CACHE = "planted-cache"
+_SETTINGS = {".numba_config.yaml": f"cache_dir: ./{_CACHE}\ndisable_jit: 1\n",
+             "matplotlibrc": "svg.fonttype: none\n"}
 _SMALL = ("--profiles", "profile.json", "--slo-ms", "100", "--workers", "1", "--grid", "fixed:10",
           "--max-queue", "4", "--headroom", "0")
 _SPEC = """profiles = "profile.json"
@@ -44,6 +51,7 @@ _SERVE = ("serve", "serving/policies", "--variants", "serving/variants.toml", "-
 COMMANDS: dict[str, tuple[str, ...]] = {
     "generate": ("generate", *_SMALL, "--load", "50,100", "--out", "made", "--processes", "2"),
     "sweep": ("sweep", "sweep.toml", "--out", "swept", "--processes", "2"),
+    "profile plot": ("profile", "plot", "profile.json", "--out", "figure.svg"),
     "serve --check": (*_SERVE, "--check"),
     "serve --calibrate": (*_SERVE, "--calibrate", "calibrated.json", "--calibrate-seconds", "0.2"),
 }
@@ -61,6 +69,13 @@ def plant(folder: Path) -> Path:
     folder.mkdir(parents=True)
     for name in {*sys.stdlib_module_names, *_THIRD}:
         (folder / f"{name}.py").write_text(_NOTES)
+    offered = folder / f"{_EXTENSION}-1.0.dist-info"
+    offered.mkdir()
+    (offered / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_EXTENSION}\nVersion: 1.0\n")
+    (offered / "entry_points.txt").write_text(_OFFERS)
+    (folder / f"{_EXTENSION}.py").write_text(f"{_NOTES}\ndef run():\n    pass\n")
+    for name, text in _SETTINGS.items():
+        (folder / name).write_text(text)
     profiles.save(profile(), folder / "profile.json")
     (folder / "sweep.toml").write_text(_SPEC)
     (folder / "serving").mkdir()
@@ -86,14 +101,15 @@ def run_planted(folder: Path) -> Iterator[Imported]:
 
 def by_module(folder: Path) -> Iterator[Imported]:
     """``python -m ramsis`` there: what Python imports before this package is not looked at."""
-    environment = {**os.environ, "PLANTED": str(folder / "planted.txt")}
-    kept = {"csv", "gzip", "heapq", "json", "random", "signal", "struct", "tomllib", *_THIRD}
+    kept = {"csv", "gzip", "heapq", "json", "random", "signal", "struct", "tomllib", *_THIRD,
+            _EXTENSION}
     with tempfile.TemporaryDirectory() as other:
         copied = Path(other) / "planted"
         shutil.copytree(folder, copied)
         for path in copied.glob("*.py"):
             if path.stem not in kept or path.stem == "ramsis":
                 path.unlink()
+        environment = {**os.environ, "PLANTED": str(copied / "planted.txt")}
         for name in ("generate", "sweep"):
             ran = subprocess.run(
                 [sys.executable, "-m", "ramsis", *COMMANDS[name], "--out", "by-module"],
@@ -101,7 +117,7 @@ def by_module(folder: Path) -> Iterator[Imported]:
             if ran.returncode:
                 yield Imported(f"python -m: {name}",
                                f"exit code {ran.returncode}: {ran.stderr[-300:]}")
-    yield from _notes(folder, "python -m")
+        yield from _notes(copied, "python -m")
 
 
 def replanned(folder: Path) -> Iterator[Imported]:
@@ -121,3 +137,8 @@ def _notes(folder: Path, command: str) -> Iterator[Imported]:
         for line in sorted(set(noted.read_text().splitlines())):
             yield Imported(command, f"imported {line}")
         noted.unlink()
+    if (folder / _CACHE).exists():
+        yield Imported(command, "has its compiled code there, as a file there says")
+    figure = folder / "figure.svg"
+    if figure.exists() and "<text" in figure.read_text():
+        yield Imported(command, "draws as a file there says")
