@@ -21,9 +21,9 @@ from typing import IO, Any
 
 from ramsis.errors import InputFileError, OutputError, RamsisError, describe
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "keys_once",
-           "make_folder", "read_bytes", "read_document", "read_json", "read_text", "read_toml",
-           "remove", "write_atomic", "written_whole"]
+__all__ = ["MAX_FILE_BYTES", "canonical_json", "check_within", "fingerprint", "folder_lock",
+           "keys_once", "make_folder", "read_bytes", "read_document", "read_json", "read_text",
+           "read_toml", "remove", "write_atomic", "written_whole"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -358,6 +358,21 @@ def remove(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         raise OutputError(describe(f"cannot remove file ({error.strerror})",
                                    where=str(path))) from error
+
+
+def check_within(folder: str | os.PathLike[str], name: str) -> None:
+    """Refuse to touch what a link has leading out of a folder.
+
+    Raises
+    ------
+    OutputError
+        It lies outside.
+    """
+    path = os.path.join(folder, name)
+    found = os.path.realpath(path)
+    if not found.startswith(os.path.join(os.path.realpath(folder), "")):
+        raise OutputError(describe("a link leads out of the folder", where=path, value=found,
+                                   allowed="what lies in its folder"))
 
 
 def make_folder(

@@ -15,10 +15,11 @@ from typing import Any
 
 from ramsis.errors import printable
 
-__all__ = ["Column", "csv_text", "escape", "html_table", "with_values"]
+__all__ = ["Column", "cell", "csv_text", "escape", "html_table", "text_of", "with_values"]
 
 _SHOWN = 60
 _FORMULA = ("=", "+", "-", "@")
+_ESCAPED = tuple(f"'{one}" for one in _FORMULA)
 _WIDE = 40  # letters of a text that is broken into lines
 
 
@@ -76,15 +77,25 @@ def csv_text(
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
     return stream.getvalue()
 
 
-def _plain(value: object) -> object:
+def cell(value: object) -> object:
+    """What stands in a CSV file for a value: no formula, and no control characters."""
     if not isinstance(value, str):
         return value
     text = printable(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def text_of(cell: str) -> str:
+    """The text that :func:`cell` was given.
+
+    >>> text_of("'=1+1"), text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell.startswith(_ESCAPED) else cell
 
 
 def with_values(

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from ramsis import profiles, runtime
+from ramsis.audit.request_log import Request, read_request_log, write_request_log
 from ramsis.errors import InputFileError, describe, printable
 from ramsis.files import canonical_json
 from ramsis.policy import read
+from ramsis.profiles.importers import request_log
+from ramsis.profiles.instances import read_instance_profile
 from ramsis.scenario import read_scenario
 from ramsis.serving.variants import read_variants
 from ramsis.tables import Column, csv_text, html_table
@@ -59,6 +62,29 @@ def test_names_are_refused_where_they_are_read(tmp_path: Path, odd: str) -> None
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_cells_of_tables_are_refused(tmp_path: Path, odd: str) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(f'arrival_s,finish_s,deadline_ms,model\n0,1,2000,"{odd}"\n', newline="")
+    with pytest.raises(InputFileError, match="model: not a text") as error:
+        read_request_log(log)
+    refused(error)
+    rows = "model,instance,batch,processes,latency_ms,throughput_rps,gpu_type\n"
+    for cells in (f'"{odd}",1g.5gb,1,1,2,500,a', f'm,"{odd}",1,1,2,500,a',
+                  f'm,1g.5gb,1,1,2,500,"{odd}"'):
+        path = tmp_path / "rows.csv"
+        path.write_text(rows + cells + "\n", newline="")
+        with pytest.raises(InputFileError) as error:
+            read_instance_profile(path)
+        refused(error)
+    if "\0" not in odd:
+        path = tmp_path / f"{odd}.csv"
+        path.write_text("Mig instance,Batch size,Workload Number,Throughput,Latency\n1,1,1,5,.2\n")
+        with pytest.raises(InputFileError) as error:
+            read_instance_profile(tmp_path / path.name)
+        refused(error)
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
     assert describe(odd, where=odd, value=odd, allowed=odd).isprintable()
     assert printable(odd).isprintable()
@@ -79,3 +105,13 @@ def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
 @pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@sum(1)"])
 def test_a_table_holds_no_formulas(formula: str) -> None:
     assert csv_text([{"a": formula, "b": -1.5}]) == f"a,b\n'{formula},-1.5\n"
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum(1)", "'tis", "a"])
+def test_a_request_log_holds_no_formulas_and_gives_names_back(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log.csv"
+    write_request_log(path, [Request(0.0, 0.0, 0.1, 200.0, "served", name, 1, 1, 0)])
+    _, line = path.read_text().splitlines()
+    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in line.split(","))
+    assert read_request_log(path).model.tolist() == [name]
+    assert list(request_log.read(path)) == [name]

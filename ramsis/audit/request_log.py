@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import read_bytes, written_whole
+from ramsis.tables import cell, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,7 +225,7 @@ def _texts(request: Request) -> list[str]:
     arrival, start, finish, deadline, *middle, correct = request
     times = ["" if x is None or math.isnan(x) else f"{x:.9f}" for x in (arrival, start, finish)]
     return [*times, "" if deadline is None else f"{deadline:.9g}",
-            *("" if x is None else str(x) for x in middle),
+            *("" if x is None else str(cell(x)) for x in middle),
             "" if correct is None else str(int(correct))]
 
 
@@ -414,7 +415,10 @@ class _Table:
         found = self.column(name)
         if found is None:
             return np.full(len(self.frame), "", dtype=object)
-        return np.asarray(found[1].to_numpy(dtype=object))
+        texts = found[1].unique()
+        odd = found[1].map({one: not one.isprintable() for one in texts}).to_numpy(dtype=bool)
+        self.refuse(odd, name, "not a text", "a text without control characters")
+        return np.asarray(found[1].map({one: text_of(one) for one in texts}).to_numpy(object))
 
     def counts(self, name: str, absent: int) -> IntArray:
         """Whole numbers from 0, of batches from 1."""

@@ -21,6 +21,7 @@ from typing import Any
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import (
     canonical_json,
+    check_within,
     fingerprint,
     folder_lock,
     make_folder,
@@ -219,7 +220,7 @@ class SetFolder:
             policy = station.policy
             name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
             file = name if self._flat else f"{station.name}/{name}"
-            _check_within(self._folder, file)
+            check_within(self._folder, file)
             text = write(policy, self._folder / file)
             stations.append({
                 "name": station.name, "file": file, "fingerprint": fingerprint(text),
@@ -357,7 +358,7 @@ def _finish(folder: Path) -> None:
     """End what a killed process was doing to a set: drop half a new one, move a whole one."""
     whole = folder / WHOLE_NAME
     for name in (_NEW, WHOLE_NAME, MANIFEST_NAME):
-        _check_within(folder, name)
+        check_within(folder, name)
     shutil.rmtree(folder / _NEW, ignore_errors=True)
     if (whole / MANIFEST_NAME).exists():
         _put_in_place(whole, folder)
@@ -369,8 +370,8 @@ def _put_in_place(new: Path, folder: Path) -> None:
     old = _files_in(folder, folder / MANIFEST_NAME)
     moved = _files_in(folder, new / MANIFEST_NAME).keys()
     for name in moved:
-        _check_within(folder, name)
-        _check_within(new, name)
+        check_within(folder, name)
+        check_within(new, name)
     for name in moved:
         if (new / name).exists():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -397,20 +398,11 @@ def _is_policy(listed: PolicyFile) -> bool:
     """Whether a file is in its folder, as the manifest says, and a policy; else it stays."""
     path = listed.folder / listed.file
     try:
-        _check_within(listed.folder, listed.file)
+        check_within(listed.folder, listed.file)
         Policy.from_document(read_json(path), listed.file)
         return fingerprint(read_text(path)) == listed.fingerprint
     except (InputFileError, OutputError):
         return False
-
-
-def _check_within(folder: Path, name: str) -> None:
-    """Refuse to touch what a link has leading out of a set's folder."""
-    found = os.path.realpath(folder / name)
-    if not found.startswith(os.path.join(os.path.realpath(folder), "")):
-        raise OutputError(describe("a link leads out of the folder of the set",
-                                   where=str(folder / name), value=found,
-                                   allowed="a set whose files are in its folder"))
 
 
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:

@@ -113,7 +113,7 @@ def _read(table: Rows, row: Row) -> InstanceRow | None:
     if set(_PARVAGPU) <= columns:
         table.require(_PARVAGPU, _PARVAGPU)
         instance, batch, processes, rate, latency = _PARVAGPU
-        return _item(row, Path(table.path).stem, instance, batch, processes, latency, rate)
+        return _item(row, _model_of(table), instance, batch, processes, latency, rate)
     if "instance_slices" in columns:
         table.require(_JOINED, (*_JOINED, "extra"))
         return _item(row, row.text("model"), *_JOINED[1:4], "latency_s", _JOINED[4])
@@ -125,6 +125,14 @@ def _read(table: Rows, row: Row) -> InstanceRow | None:
     latency = "latency_ms" if "latency_ms" in columns else "latency_s"
     return _item(row, row.text("model"), "instance", "batch", "processes", latency,
                  "throughput_rps")
+
+
+def _model_of(table: Rows) -> str:
+    name = Path(table.path).stem
+    if not name.isprintable():
+        raise InputFileError(describe("not a name", where=table.path, value=name,
+                                      allowed="a file name without control characters"))
+    return name
 
 
 def _item(
@@ -141,7 +149,7 @@ def _item(
     rate_rps = row.number(rate, str(count) if each else "1")
     return InstanceRow(
         model, row.text(instance), size, count, latency_ms, rate_rps,
-        row.cells.get("gpu_type") or None,
+        row.text("gpu_type") if row.cells.get("gpu_type") else None,
         row.positive("memory_mb") if row.cells.get("memory_mb") else None)
 
 

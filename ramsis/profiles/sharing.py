@@ -199,7 +199,8 @@ def _row(row: Row) -> SharedBatch:
                                       allowed=f"{latency_ms / 1000.0:.4f}"))
     mps = _share(row, "mps_share_pct") if row.cells.get("mps_share_pct") else None
     return SharedBatch(
-        row.text("model"), row.cells.get("gpu_type") or "gpu", batch, latency_ms,
+        row.text("model"), row.text("gpu_type") if row.cells.get("gpu_type") else "gpu", batch,
+        latency_ms,
         _share(row, "mem_cap_pct"), _share(row, "ach_occ_pct"), _share(row, "wavg_ach_occ_pct"),
         _share(row, "wavg_sm_util_pct"), None if mps == 1.0 else mps)
 

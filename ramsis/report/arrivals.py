@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import TraceFit
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 __all__ = ["plot_fit"]
 
@@ -54,6 +54,8 @@ def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
                         fontsize=10)
         right.legend(frameon=False, fontsize=8)
         for axes in (left, right):
+            for axis in (axes.xaxis, axes.yaxis):
+                plain_numbers(axis)
             axes.grid(alpha=0.3, linewidth=0.5)
             axes.spines[["top", "right"]].set_visible(False)
 

@@ -16,9 +16,10 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import written_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "captured", "check_figure", "saved_figure"]
+__all__ = ["COLOURS", "captured", "check_figure", "plain_numbers", "saved_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
@@ -89,13 +90,14 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
     """
     target = Path(path)
     check_figure(target)
-    from matplotlib import matplotlib_fname, rc_context, rcdefaults
+    from matplotlib import matplotlib_fname, rc_context, rcdefaults, rcParams
     from matplotlib.figure import Figure
 
     kept = _CAPTURED.get()
     with rc_context():
         if not os.path.isabs(matplotlib_fname()):  # one of the current folder, by anybody
             rcdefaults()
+        rcParams["text.parse_math"] = False  # two dollar signs of a name make no formula
         figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
         yield figure
         if kept is not None:
@@ -105,3 +107,17 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
         with (written_whole(target, binary=True) as stream,
               rc_context({"svg.hashsalt": "ramsis"})):
             figure.savefig(stream, dpi=150, format=form, metadata=_NO_DATE.get(form))
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Write the numbers of a logarithmic axis without powers of ten, which would be formulas."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        """At the places that LogFormatter chooses."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))

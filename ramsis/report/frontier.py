@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 __all__ = ["plot_frontier"]
 
@@ -50,6 +50,8 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
             _draw(axes, mine, COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)],
                   f"{load_qps:g} queries/s")
         axes.set_xscale("log")
+        plain_numbers(axes.xaxis)
+        axes.tick_params(which="both", labelsize=8)
         axes.set_xlabel("violation rate")
         axes.set_ylabel("effective accuracy")
         axes.set_title(f"{first['scheme']} policies, {first['workers']} workers, "

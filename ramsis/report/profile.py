@@ -23,7 +23,7 @@ from ramsis.profiles import (
     interpolate_front,
     pareto_front,
 )
-from ramsis.report.figure import saved_figure
+from ramsis.report.figure import plain_numbers, saved_figure
 from ramsis.report.labels import label_points
 
 if TYPE_CHECKING:
@@ -188,18 +188,11 @@ def _by_batch(
 
 
 def _finish(axes: Axes) -> None:
-    from matplotlib.ticker import LogFormatter, NullFormatter
-
-    class Plain(LogFormatter):
-        """Numbers without powers of ten, at the places that LogFormatter chooses."""
-
-        def __call__(self, x: float, pos: int | None = None) -> str:
-            return f"{x:g}" if super().__call__(x, pos) else ""
+    from matplotlib.ticker import NullFormatter
 
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log" and not axis.get_label_text().startswith("batch"):
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
+            plain_numbers(axis)
     if axes.get_xlabel().startswith("batch"):
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", labelsize=8)

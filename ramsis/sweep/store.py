@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.files import check_within
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.job import Job
 from ramsis.urls import ABSENT, file_system, is_url, why
@@ -232,11 +233,18 @@ def store_at(place: Place) -> Iterator[Store]:
     ------
     InvalidValueError
         Not a folder, or a URL that fsspec does not know.
+    OutputError
+        A link leads out of the folder: what is written there would go elsewhere.
     """
     if not is_url(place):
         folder = Path(place)
         if os.path.exists(folder) and not folder.is_dir():
             raise InvalidValueError(describe("not a folder", where="out", value=str(place)))
+        for parent, folders, names in os.walk(folder):
+            for name in (*folders, *names):
+                path = os.path.join(parent, name)
+                if os.path.islink(path):
+                    check_within(folder, os.path.relpath(path, folder))
         yield FolderStore(folder)
         return
     url = os.fspath(place)

@@ -34,7 +34,7 @@ with open(os.environ["PLANTED"], "a") as stream:
 _EXTENSION = "planted_extension"
 _OFFERS = f"[numba_extensions]\ninit = {_EXTENSION}:run\n[{GROUP}]\nlru = {_EXTENSION}:run\n"
 _CACHE = "planted-cache"
-_SETTINGS = {".numba_config.yaml": f"cache_dir: ./{_CACHE}\ndisable_jit: 1\n",
+_SETTINGS = {".numba_config.yaml": f"cache_dir: ./{_CACHE}\n",
              "matplotlibrc": "svg.fonttype: none\n"}
 _SMALL = ("--profiles", "profile.json", "--slo-ms", "100", "--workers", "1", "--grid", "fixed:10",
           "--max-queue", "4", "--headroom", "0")

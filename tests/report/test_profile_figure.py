@@ -129,3 +129,11 @@ def test_without_matplotlib_one_line_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = run("profile", "plot", "digits-cpu", "--out", tmp_path / "x.png")
     refused(ran, 2, "pip install 'ramsis[plot]'")
+
+
+@pytest.mark.parametrize("name", ["$$", r"$\frac{$", "$x$", "a$b"])
+def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path, name: str) -> None:
+    """matplotlib would draw what stands between them as one, or fail."""
+    found = profile_set(model(name, 0.7, {1: 10.0, 2: 15.0}))
+    plot_profile(found, tmp_path / "x.svg")
+    assert f"<!-- {name}" in (tmp_path / "x.svg").read_text()

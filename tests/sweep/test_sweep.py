@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import placement_milp
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import read_json
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, save
@@ -392,3 +392,17 @@ def test_inputs_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Pa
         run_sweep(spec("digits-cpu"), tmp_path / "file")
     with pytest.raises(InvalidValueError, match="processes"):
         Sweep(spec("digits-cpu"), tmp_path / "out").run(processes=0)
+
+
+@pytest.mark.parametrize("linked", ["results.csv", "cells", "cells/of another.json"])
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_folder(
+    tiny_file: Path, tmp_path: Path, linked: str
+) -> None:
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside.mkdir()
+    (outside / "mine.csv").write_text("mine")
+    (out / linked).parent.mkdir(parents=True)
+    (out / linked).symlink_to(outside if linked == "cells" else outside / "mine.csv")
+    with pytest.raises(OutputError, match="a link leads out of the folder"):
+        run_sweep(spec(tiny_file, scheme="greedy"), out)
+    assert [path.read_text() for path in outside.iterdir()] == ["mine"]

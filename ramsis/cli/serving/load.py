@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 import zlib
 from functools import partial
@@ -16,6 +17,7 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError, describe
+from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.load.settings import LoadSettings, libraries, model_url
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from ramsis.serving.load.client import RemoteModel, Samples
 
 __all__ = ["load_command"]
+
+_MOST_EXPANDED = 60
+"""To so many times its size a file of arrays may grow, or to :data:`MAX_FILE_BYTES`."""
 
 _COLUMNS = (
     Column("requests", "requests", "d"),
@@ -121,10 +126,19 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     try:
+        with zipfile.ZipFile(path) as packed:
+            grown = sum(one.file_size for one in packed.infolist())
+        most = max(MAX_FILE_BYTES, _MOST_EXPANDED * os.path.getsize(path))
+        if grown > most:
+            raise InputFileError(describe("arrays are too large for their file", where=path,
+                                          value=f"{grown} bytes", allowed=f"at most {most} bytes"))
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
-    except (OSError, ValueError, AttributeError, KeyError, EOFError, NotImplementedError,
-            RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except InputFileError:
+        raise
+    except (OSError, ValueError, AttributeError, KeyError, EOFError, MemoryError,
+            NotImplementedError, RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile,
+            zlib.error) as error:
         raise InputFileError(describe(f"cannot read an .npz file ({error})",
                                       where=path)) from None
 

@@ -16,6 +16,7 @@ from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import Measured, Row, read_rows
 from ramsis.profiles.values import ProfileError
+from ramsis.tables import text_of
 
 __all__ = ["read", "recognises"]
 
@@ -41,7 +42,7 @@ def read(path: Path) -> dict[str, Measured]:
         if row.cells.get("outcome", "") not in _ANSWERED or not row.cells.get("start_s"):
             left_out += 1
             continue
-        model = row.text("model")
+        model = text_of(row.text("model"))
         size = row.count("run_as" if row.cells.get("run_as") else "batch")
         batch = (row.cells.get("worker", ""), row.cells["start_s"])
         samples.setdefault(model, {}).setdefault(size, {})[batch] = row

@@ -80,10 +80,13 @@ class Row:
         return f"{self.path}: line {self.line}, {column}"
 
     def text(self, column: str) -> str:
-        """The cell, which must not be empty."""
+        """The cell, which must not be empty or hold control characters."""
         value = self.cells.get(column, "")
         if not value:
             raise InputFileError(describe("cell is empty", where=self.at(column)))
+        if not value.isprintable():
+            raise InputFileError(describe("not a text", where=self.at(column), value=value,
+                                          allowed="a text without control characters"))
         return value
 
     def number(self, column: str, factor: str = "1") -> float:
