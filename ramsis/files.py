@@ -29,8 +29,9 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
 
 _MOST_TOML_BYTES = 4 * 1024 * 1024
-_DEEP_KEY = re.compile(  # its tables take memory by the square of its parts
-    r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
+_PARTS = r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
+_DEEP_KEY = re.compile(_PARTS + "{64}")  # its tables take memory by the square of its parts
+_LONG_KEY = re.compile(_PARTS + "{2,}+")  # no number: each part takes half a kilobyte
 _LARGE_JSON = 4 * 1024 * 1024
 _MOST_VALUES, _MOST_PARTS = 8_000_000, 500_000
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
@@ -128,7 +129,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     ------
     InputFileError
         As :func:`read_text`, and when the text is not TOML, is of more than 4 MB, or has a key of
-        more than 64 parts.
+        more than 64 parts or long keys of more than 500,000 parts together.
     """
     import tomllib  # here, so that importing the runtime stays quick
 
@@ -137,6 +138,10 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     if deep is not None:
         raise InputFileError(describe("key has too many parts", where=str(path),
                                       value=deep.group(), allowed="at most 64"))
+    parts = sum(found.group().count(".") for found in _LONG_KEY.finditer(text))
+    if parts > _MOST_PARTS:
+        raise InputFileError(describe("keys have too many parts", where=str(path), value=parts,
+                                      allowed=f"at most {_MOST_PARTS} in all"))
     try:
         found: dict[str, Any] = _within_floats(tomllib.loads(text))
         return found

@@ -49,11 +49,22 @@ def test_a_key_of_many_parts_is_refused(tmp_path: Path, key: str) -> None:
     assert time.process_time() - begun < 1.0
 
 
+def test_many_keys_of_some_parts_are_refused(tmp_path: Path) -> None:
+    """A megabyte of them took 280."""
+    line = ".".join("a" * 60)
+    text = "".join(f"x{i}.{line} = 1\n" for i in range(9000))
+    with pytest.raises(InputFileError, match="keys have too many parts: got 540000; allowed: "):
+        read_toml(written(tmp_path / "a.toml", text))
+    numbers = "x = [" + "0.5, " * 700_000 + "1]\n"
+    assert len(read_toml(written(tmp_path / "b.toml", numbers))["x"]) == 700_001
+
+
 @pytest.mark.parametrize("text", ["a" * 10**6, '"' * 10**6, "a." * 63 + "a = 1", "'a\n" * 10**5,
                                   "x = '" + "a " * 10**5 + "'", "-" * 10**6])
 def test_other_texts_are_looked_through_quickly(tmp_path: Path, text: str) -> None:
     begun = time.process_time()
     files._DEEP_KEY.search(text)
+    list(files._LONG_KEY.finditer(text))
     assert time.process_time() - begun < 1.0
 
 
