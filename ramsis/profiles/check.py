@@ -26,6 +26,10 @@ FEW_SAMPLES = 100
 """Fewer samples than this leave less than five above the 95th percentile."""
 OUTLIER_FACTOR = 2.0
 """A p95 this many times what the other batch sizes suggest is an outlier."""
+LEAST_MS, MOST_MS = 0.02, 1000.0
+"""A request alone that takes less or more than this may have been measured in another unit."""
+LEAST_ACCURACY = 0.01
+"""Lower accuracies may be fractions that were taken as percent."""
 SKETCH_TOLERANCE = 0.05
 """Largest relative difference between p95, mean and maximum as stated and by quantiles_ms."""
 
@@ -47,13 +51,14 @@ class Finding:
 def check(profile_set: ProfileSet) -> list[Finding]:
     """Everything odd in a profile set, model by model; empty when there is nothing.
 
-    Kinds: ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``,
+    Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``,
     ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
     :attr:`ProfileSet.statistics` where it is missing somewhere.
     """
     findings: list[Finding] = []
     statistic = next(iter(profile_set.statistics), None)
     for model in profile_set.models:
+        findings += _units(model)
         findings += _few_samples(model)
         if statistic is not None:
             findings += _not_monotone(model, statistic)
@@ -64,6 +69,18 @@ def check(profile_set: ProfileSet) -> list[Finding]:
     if statistic is not None:
         findings += _dominated(profile_set, statistic)
     return findings
+
+
+def _units(model: ModelProfile) -> Iterator[Finding]:
+    """Latencies and accuracies that look like those of another unit."""
+    first = model.batches[0]
+    took = first.statistic_ms(first.statistics[0])
+    if not LEAST_MS <= took <= MOST_MS:
+        yield Finding("unit", model.name, first.batch,
+                      f"{first.statistics[0]} is {took:.6g} ms; is the unit right?")
+    if model.accuracy < LEAST_ACCURACY:
+        yield Finding("unit", model.name, None,
+                      f"accuracy is {100 * model.accuracy:.4g} %; is the unit right?")
 
 
 def _few_samples(model: ModelProfile) -> Iterator[Finding]:

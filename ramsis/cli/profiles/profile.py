@@ -128,25 +128,37 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Name of the model, likewise.  [default: what the file says, or its name]")
 @click.option("--metric", metavar="NAME",
               help="Histogram of service times, where a Prometheus file has several.")
+@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME",
+              help="Column of a table that holds a field, as batch=batch_size; fields are model, "
+                   "batch, accuracy, n, latency, mean, p50, p90, p95, p99, std, min, max. Can be "
+                   "repeated.  [default: told by the headings]")
+@click.option("--unit", type=click.Choice(("ns", "us", "ms", "s")),
+              help="Unit of the times of a table, where no heading states it.")
+@click.option("--accuracy-unit", type=click.Choice(("percent", "fraction")),
+              help="Unit of accuracies.  [default: that of the heading, or told by the values]")
 def import_command(
     source: str, out: Path, format_name: str, models: list[str] | None, accuracy: str | None,
     name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
+    columns: tuple[str, ...], unit: str | None, accuracy_unit: str | None,
 ) -> None:
     """Make a profile file of another program's measurements.
 
-    SOURCE is a file, or a folder of files of one run each; what they hold tells the format. CSV
+    SOURCE is a table of models, batch sizes and latencies, in CSV, TSV, Markdown or JSON, with
+    units in its headings (table); or a file of a tool, or a folder of files of one run each. What
+    they hold tells the format, and what was recognised is said in a line. Formats with names: CSV
     of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
     statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
     timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
     Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
     onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
     MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
-    zoo (clockwork). Accuracies are in stats-csv, can be in long-csv, and come from --accuracy
+    zoo (clockwork). Accuracies can be in table, stats-csv and long-csv, and come from --accuracy
     for the others.
 
     \b
     Examples:
       $ ramsis profile import statistics.csv --out statistics.json
+      $ ramsis profile import benchmark.csv --column batch=items --unit us --out benchmark.json
       $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
       $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
@@ -154,7 +166,8 @@ def import_command(
     """  # noqa: E501 - an example is one line
     given = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
-        _patterns("--model-name", model_names), metric)
+        _patterns("--model-name", model_names), metric,
+        _fields(columns), unit, accuracy_unit)
     found = import_profile(source, format_name, models, accuracy, name, given)
     if os.path.exists(out) and os.path.samefile(source, out):
         raise OutputError(describe("is the file that is imported", where="--out", value=str(out),
@@ -180,6 +193,19 @@ def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
                          allowed="VALUE, or PATTERN=VALUE")
             )
         found[pattern] = value
+    return found
+
+
+def _fields(values: tuple[str, ...]) -> dict[str, str]:
+    """``FIELD=NAME`` of an option that can be repeated, by field."""
+    found: dict[str, str] = {}
+    for text in values:
+        name, _, column = text.partition("=")
+        if not column.strip() or name.strip() in found:
+            raise InvalidValueError(describe("not a column for a field, each once",
+                                             where="--column", value=text,
+                                             allowed="FIELD=NAME, as batch=batch_size"))
+        found[name.strip()] = column.strip()
     return found
 
 

@@ -25,6 +25,7 @@ from ramsis.profiles.importers import (
     ramsis_artifact,
     request_log,
     stats_csv,
+    table,
     timm,
 )
 from ramsis.profiles.importers.accuracy import read_accuracy
@@ -46,7 +47,7 @@ _TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "request-log": request_log.read,
 }
 
-FORMATS: tuple[str, ...] = (*_TABLES, *RUN_FORMATS)
+FORMATS: tuple[str, ...] = (*_TABLES, "table", *RUN_FORMATS)
 """Names of the formats."""
 
 
@@ -62,7 +63,7 @@ def about_format(format: str) -> str:
         raise InvalidValueError(describe("unknown format", where="format", value=format,
                                          allowed=", ".join(FORMATS)))
     doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
-           else RUN_FORMATS[format].__doc__)
+           else table.__doc__ if format == "table" else RUN_FORMATS[format].__doc__)
     return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
 
 
@@ -91,7 +92,7 @@ def import_profile(
     name : str, optional
         Name of the set; by default that of the source without its ending.
     given : Given, optional
-        Batch sizes, models and the metric, for formats of a file for each run.
+        What the files do not say: batch sizes, models, a metric, columns and units.
 
     Raises
     ------
@@ -108,9 +109,13 @@ def import_profile(
         )
     if not path.exists():
         raise InputFileError(describe("no such file or folder", where=str(path)))
+    given = given or Given()
     chosen = detect(path) if format == "auto" else format
-    measured = _pick(_read(path, chosen, given or Given()), models, str(path))
-    known = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else accuracy
+    if format == "auto" and chosen in _TABLES and given and not path.is_dir():
+        chosen = "table"
+    measured = _pick(_read(path, chosen, given), models, str(path))
+    known = (read_accuracy(accuracy, given.accuracy_unit)
+             if isinstance(accuracy, str | os.PathLike) else accuracy)
     profiles = [
         _model(key, item, known or {}, str(path))
         for key, item in measured.items()
@@ -124,14 +129,21 @@ def import_profile(
 
 
 def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
+    if format == "table":
+        return table.read(table_file(path, format), given)
     if format in _TABLES:
-        if given:
+        if given.batch or given.model or given.metric or given.columns or given.unit:
             raise InvalidValueError(
                 describe("this format states models and batch sizes",
-                         where="--batch, --model-name, --metric", value=format,
-                         allowed=", ".join(RUN_FORMATS))
+                         where="--batch, --model-name, --metric, --column, --unit", value=format,
+                         allowed=", ".join(("table", *RUN_FORMATS)))
             )
         return _TABLES[format](table_file(path, format))
+    if given.columns or given.unit:
+        raise InvalidValueError(
+            describe("this format states columns and units", where="--column, --unit",
+                     value=format, allowed="--format table, or none of these options")
+        )
     files, others = run_files(path, format)
     measured = gather(files, RUN_FORMATS[format].read, given, format)
     for item in measured.values():
@@ -168,7 +180,7 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
         near = difflib.get_close_matches(item.alias or name, given, n=3)
         raise InputFileError(
             describe("no accuracy for this model", where=f"{path}: model {name}",
-                     allowed="an accuracy file that names it"
+                     allowed="an accuracy file that names it, by --accuracy FILE"
                              + (f" (it has {', '.join(near)})" if near else ""))
         )
     sizes = sorted({batch.batch for batch in item.batches})

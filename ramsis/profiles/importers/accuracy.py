@@ -27,8 +27,14 @@ _TIMM = ("model", "img_size", "top1", "top1_err", "top5", "top5_err", "param_cou
 _PERCENT_SLACK = 0.01
 
 
-def read_accuracy(path: str | os.PathLike[str]) -> dict[str, float]:
+def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict[str, float]:
     """Accuracies as fractions in [0, 1], by model.
+
+    Parameters
+    ----------
+    path : path
+    unit : str, optional
+        ``percent`` or ``fraction``, where the file states none.
 
     Raises
     ------
@@ -38,13 +44,15 @@ def read_accuracy(path: str | os.PathLike[str]) -> dict[str, float]:
     """
     file = Path(path)
     if read_text(file).lstrip().startswith("{"):
-        return _from_json(file)
-    return _from_csv(file)
+        return _from_json(file, unit)
+    return _from_csv(file, unit)
 
 
-def _from_json(file: Path) -> dict[str, float]:
+def _from_json(file: Path, said: str | None) -> dict[str, float]:
     document = read_json(file)
     unit, values = document.get("unit"), document.get("accuracy")
+    if said is not None and not isinstance(values, Mapping):
+        return {key: _fraction(value, said, f"{file}: {key}") for key, value in document.items()}
     if isinstance(values, Mapping):
         if not isinstance(unit, str) or unit not in _FULL or set(document) != {"unit", "accuracy"}:
             raise InputFileError(
@@ -61,25 +69,29 @@ def _from_json(file: Path) -> dict[str, float]:
         raise InputFileError(
             describe("unit of the accuracies is not stated", where=str(file),
                      value=max(numbers, key=abs),
-                     allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}')
+                     allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}, or '
+                             "--accuracy-unit")
         )
     return {key: _fraction(value, "fraction", f"{file}: {key}")
             for key, value in document.items()}
 
 
-def _from_csv(file: Path) -> dict[str, float]:
+def _from_csv(file: Path, said: str | None) -> dict[str, float]:
     table = read_rows(file)
     if {"model", "top1", "top1_err"} <= set(table.columns):
         return _from_timm(table)
     units = [unit for unit in _FULL if f"accuracy_{unit}" in table.columns]
+    if said is not None and not units and "accuracy" in table.columns:
+        units = [said]
     if len(units) != 1:
         raise InputFileError(
             describe("unit of the accuracies is not stated once", where=f"{file}: header",
                      value=", ".join(table.columns),
                      allowed="model and accuracy_percent, or model and accuracy_fraction, "
-                             "or timm's model, top1, top1_err")
+                             "model and accuracy with --accuracy-unit, or timm's model, top1, "
+                             "top1_err")
         )
-    column = f"accuracy_{units[0]}"
+    column = next(name for name in (f"accuracy_{units[0]}", "accuracy") if name in table.columns)
     table.require(("model", column), ("model", column))
     found: dict[str, float] = {}
     for row in table.rows:

@@ -24,11 +24,12 @@ from ramsis.profiles.importers import (
     quantiles_csv,
     request_log,
     stats_csv,
+    table,
     timm,
     trtexec,
     vllm_embedding,
 )
-from ramsis.profiles.importers.rows import read_rows
+from ramsis.profiles.importers.rows import open_rows
 from ramsis.profiles.importers.runs import Given, Run, Source
 
 __all__ = ["RUN_FORMATS", "detect", "run_files", "table_file"]
@@ -62,16 +63,15 @@ RUN_FORMATS: dict[str, RunFormat] = {
 }
 """Formats of which a file is one run, asked in this order."""
 
-_HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool], str], ...] = (
-    ("quantiles-csv", quantiles_csv.recognises, "model, batch, q0_ms, …"),
-    ("stats-csv", stats_csv.recognises, "model, batch, p95_s, …"),
-    ("long-csv", long_csv.recognises, "model, batch, latency_ms"),
-    ("model-analyzer", model_analyzer.recognises,
-     "Model, Batch, Concurrency, p99 Latency (ms), …"),
-    ("timm", timm.recognises, "model, infer_step_time, …"),
-    ("request-log", request_log.recognises, "model, batch, start_s, finish_s, …"),
+_HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool]], ...] = (
+    ("quantiles-csv", quantiles_csv.recognises),
+    ("stats-csv", stats_csv.recognises),
+    ("long-csv", long_csv.recognises),
+    ("model-analyzer", model_analyzer.recognises),
+    ("timm", timm.recognises),
+    ("request-log", request_log.recognises),
 )
-"""The formats that a header tells apart, asked in this order."""
+"""The formats that a header tells apart, asked in this order; others are of ``table``."""
 
 
 def detect(path: Path) -> str:
@@ -151,27 +151,21 @@ def _of_file(path: Path) -> str:
     if name is not None:
         return name
     if source.text.lstrip()[:1] in ("{", "["):
-        source.node()
-        raise InputFileError(
-            describe("cannot tell the format by what the JSON holds", where=str(path),
-                     allowed="a file of " + ", ".join(RUN_FORMATS))
-        )
-    name = _table_format(path)
-    if name is not None:
-        return name
-    raise InputFileError(
-        describe("cannot tell the format by the columns", where=str(path),
-                 value=", ".join(read_rows(path).columns),
-                 allowed="; ".join(f"{name} ({shown})" for name, _, shown in _HEADERS))
-    )
+        return "table"
+    return _table_format(path) or "table"
 
 
 def _table_format(path: Path) -> str | None:
     """The format of a CSV file by its header; None for another file."""
     if os.stat(path).st_size > MAX_FILE_BYTES:
         return "long-csv" if long_csv.holds_samples(path) else None
-    header = read_rows(path).columns
-    return next((name for name, recognises, _ in _HEADERS if recognises(header)), None)
+    try:
+        header, rows = open_rows(path, MAX_FILE_BYTES)
+        rows.close()
+        name = next((name for name, recognises in _HEADERS if recognises(header)), None)
+    except InputFileError:
+        name = None
+    return name or ("table" if table.holds_measurements(path) else None)
 
 
 def _tables(path: Path) -> list[Path]:

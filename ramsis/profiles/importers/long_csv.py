@@ -1,7 +1,7 @@
 """Importer of ``long-csv``: one row per sample, or one per statistic, latency in ms.
 
-Columns: ``model``, ``batch``, ``latency_ms``; optional ``accuracy`` (a **fraction**, the same in
-every row of a model that has it).
+Columns: ``model``, ``batch``, ``latency_ms``; optional ``accuracy`` (a **fraction**, or percent
+where one is above 1, the same in every row of a model that has it).
 
 - Without ``statistic``, each row is one sample; statistics and a sketch are computed
   (:meth:`~ramsis.profiles.batch.BatchProfile.from_samples`). Such a file may have 200 MB: it is
@@ -32,10 +32,8 @@ MAX_SAMPLES_BYTES = 200_000_000
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Whether a header is of this format (the unit of the latency aside)."""
-    return {"model", "batch"} <= set(columns) and any(
-        column.startswith("latency") for column in columns
-    )
+    """Whether a header is of this format."""
+    return set(_REQUIRED) <= set(columns) <= {*_REQUIRED, "accuracy", "statistic", "n"}
 
 
 def holds_samples(path: Path) -> bool:
@@ -59,7 +57,18 @@ def read(path: Path) -> dict[str, Measured]:
         for row in group:
             item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
         item.batches.append(_from_statistics(batch, group))
+    _take_percent(models)
     return models
+
+
+def _take_percent(models: dict[str, Measured]) -> None:
+    """Take accuracies as percent where all of them are above 1."""
+    known = [item.accuracy for item in models.values() if item.accuracy is not None]
+    if known and 1 < min(known) and max(known) <= 100:
+        for item in models.values():
+            if item.accuracy is not None:
+                item.accuracy = round(item.accuracy / 100.0, 12)
+            item.notes.append("accuracies are above 1: taken as percent")
 
 
 def _samples(path: Path) -> dict[str, Measured]:
@@ -91,6 +100,7 @@ def _samples(path: Path) -> dict[str, Measured]:
             item.batches.append(BatchProfile.from_samples(batch, samples, _QUANTILES))
         except ProfileError as error:
             raise InputFileError(error.at(first.at(error.field))) from error
+    _take_percent(found)
     return found
 
 

@@ -43,7 +43,9 @@ _BACKEND = "backend_parameter/"
 
 def recognises(columns: Collection[str]) -> bool:
     """Whether a header is of this format."""
-    return {"Model", "Batch"} <= set(columns)
+    known = {*_REQUIRED, *_LATENCIES, *_PASSED_OVER}
+    return {"Model", "Batch"} <= set(columns) and all(
+        column in known or column.startswith(_BACKEND) for column in columns)
 
 
 def read(path: Path) -> dict[str, Measured]:

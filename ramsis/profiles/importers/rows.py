@@ -54,14 +54,19 @@ class Measured:
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a file of at most :data:`MAX_FILE_BYTES`.
+    """The UTF-8 text (UTF-16 with its mark) of a file of at most :data:`MAX_FILE_BYTES`.
 
     Raises
     ------
     InputFileError
         When it cannot be read, is larger, is not UTF-8, or is empty.
     """
-    text = files.read_text(path, encoding="utf-8-sig")
+    content = files.read_bytes(path)
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
     if not text.strip():
         raise InputFileError(describe("file is empty", where=str(path)))
     return text

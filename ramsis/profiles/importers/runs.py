@@ -27,6 +27,8 @@ __all__ = ["Given", "NotAProfileError", "Run", "Source", "gather", "in_flight_re
            "overlap_refused", "percentiles_left_out"]
 
 _QUANTILES = 128
+_UNITS = ("ns", "us", "ms", "s")
+_ACCURACY_UNITS = ("percent", "fraction")
 _IN_FLIGHT = 1.05
 """Largest mean number of requests in flight that counts as one at a time."""
 _OVERLAPPING = 0.01
@@ -52,14 +54,36 @@ class Given:
         Name of the model, likewise.
     metric : str, optional
         Which histogram of a file of several is meant.
+    columns : mapping of str to str
+        Column of a table by what it holds: one of
+        :data:`ramsis.profiles.importers.table.headings.FIELDS`.
+    unit : str, optional
+        Of the times of a table, where nothing in it states one: ``ns``, ``us``, ``ms`` or ``s``.
+    accuracy_unit : str, optional
+        ``percent`` or ``fraction``: that of the accuracies of a table.
     """
 
     batch: Mapping[str, int] = field(default_factory=dict)
     model: Mapping[str, str] = field(default_factory=dict)
     metric: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    unit: str | None = None
+    accuracy_unit: str | None = None
+
+    def __post_init__(self) -> None:
+        for where, value, allowed in (("unit", self.unit, _UNITS),
+                                      ("accuracy_unit", self.accuracy_unit, _ACCURACY_UNITS)):
+            if value is not None and value not in allowed:
+                raise InvalidValueError(describe("unknown unit", where=where, value=value,
+                                                 allowed=", ".join(allowed)))
 
     def __bool__(self) -> bool:
-        return bool(self.batch or self.model or self.metric)
+        return bool(self.batch or self.model or self.metric or self.of_a_table)
+
+    @property
+    def of_a_table(self) -> bool:
+        """Whether something is said that only a table can need."""
+        return bool(self.columns or self.unit or self.accuracy_unit)
 
 
 class Source:

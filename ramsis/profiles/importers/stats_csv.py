@@ -1,7 +1,9 @@
 """Importer of ``stats-csv``: one row per model and batch size, latency statistics in seconds.
 
-Columns: ``model``, ``batch``, ``p95_s``; optional ``task``, ``accuracy`` (in **percent**),
-``n``, ``mean_s``, ``std_s``, ``min_s``, ``p50_s``, ``p90_s``, ``p99_s``, ``max_s``.
+Columns: ``model``, ``batch``, ``p95_s``; optional ``task``, ``accuracy`` (in **percent**, or
+fractions where none is above 1),
+``n``, ``mean_s``, ``std_s``, ``min_s``, ``p50_s``, ``p90_s``, ``p99_s``, ``max_s``. Another column
+makes it a table of :mod:`~ramsis.profiles.importers.table`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
 from ramsis.profiles.importers.rows import Measured, read_rows
 
 __all__ = ["read", "recognises"]
@@ -20,8 +21,8 @@ _REQUIRED = ("model", "batch", "p95_s")
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Whether a header is of this format (unknown columns aside)."""
-    return all(column in columns for column in _REQUIRED)
+    """Whether a header is of this format."""
+    return set(_REQUIRED) <= set(columns) <= set(_COLUMNS)
 
 
 def read(path: Path) -> dict[str, Measured]:
@@ -36,14 +37,15 @@ def read(path: Path) -> dict[str, Measured]:
         item.batches.append(row.batch_profile(values))
         item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy", "0.01"))
         item.task = row.same("task", item.task, row.cells.get("task") or None)
-    _refuse_fractions(models, path)
+    _take_fractions(models)
     return models
 
 
-def _refuse_fractions(models: dict[str, Measured], path: Path) -> None:
+def _take_fractions(models: dict[str, Measured]) -> None:
+    """Take accuracies of at most 1, all of them, as fractions."""
     known = [item.accuracy for item in models.values() if item.accuracy is not None]
     if known and max(known) <= 0.01:
-        raise InputFileError(
-            describe("all accuracies are at most 1, so they look like fractions",
-                     where=f"{path}: accuracy", value=max(known) * 100, allowed="percent")
-        )
+        for item in models.values():
+            if item.accuracy is not None:
+                item.accuracy = round(100.0 * item.accuracy, 12)
+            item.notes.append("no accuracy is above 1: taken as fractions")

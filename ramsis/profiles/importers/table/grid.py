@@ -1,0 +1,288 @@
+"""The rows of a table in a file, whatever lies between its cells: CSV of any separator, JSON.
+
+Taken are commas, semicolons, tabs, bars (also as Markdown has them) and runs of spaces; comments
+and titles above the header; a column of row numbers without a heading; JSON lines, lists of
+objects, and objects of objects whose keys are models or batch sizes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import keys_once
+from ramsis.profiles.importers.rows import Row, read_text
+from ramsis.profiles.importers.table.cells import MS
+
+__all__ = ["Grid", "read_grid"]
+
+_MARKS = "\t;|,"
+_NAMED = {"\t": "tab", " ": "spaces", ";": "';'", ",": "','", "|": "'|'", "{": "JSON"}
+_LEADING = 30
+"""Lines among which the header is looked for."""
+_RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*")
+_SAID_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)
+_DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells with their columns.
+
+    Attributes
+    ----------
+    columns : tuple of str
+    rows : tuple of Row
+    separator : str
+        Between cells; ``{`` of JSON.
+    unit : str
+        Of times, where a comment states it.
+    notes : tuple of str
+        What was passed over.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    separator: str
+    unit: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def separated_by(self) -> str:
+        """The separator in words."""
+        return _NAMED[self.separator]
+
+
+def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
+    """The table in a file.
+
+    Parameters
+    ----------
+    path : Path
+    known : callable
+        Whether a text names a column, by which the header is found.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, holds no table, or a row has fewer or more cells than the header.
+    """
+    text = read_text(path)
+    if text.lstrip()[:1] in ("{", "["):
+        return _of_json(text, path, known)
+    return _of_text(text, path, known)
+
+
+def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1)
+             if line.strip()]
+    comments = [line for _, line in lines if line.lstrip().startswith(("#", "//"))]
+    kept = [(number, line) for number, line in lines
+            if not line.lstrip().startswith(("#", "//")) and not _RULE.fullmatch(line)]
+    if kept and re.fullmatch(r"sep=.", kept[0][1].strip()):
+        kept = kept[1:]
+    if not kept:
+        raise InputFileError(describe("no rows", where=str(path),
+                                      allowed="a header line, such as model,batch,p95_ms,accuracy"))
+    mark, start = _header(kept, known)
+    header = _cells(kept[start][1], mark, path, kept[start][0])
+    body = [(number, _cells(line, mark, path, number)) for number, line in _joined(kept[start:])]
+    body = body[1:]
+    if not body:
+        raise InputFileError(describe("no rows below the header", where=str(path)))
+    notes = [f"lines above the header, passed over: {start}"] if start else []
+    if all(len(cells) == len(header) + 1 for _, cells in body) and any(c for _, (c, *_) in body):
+        header = ["", *header]
+    while len(header) > 1 and not header[-1] and all(
+            len(cells) < len(header) or not cells[-1] for _, cells in body):
+        header.pop()
+        body = [(number, cells[:len(header)]) for number, cells in body]
+    rows = []
+    for number, cells in body:
+        if len(cells) != len(header):
+            raise InputFileError(describe(
+                "wrong number of cells", where=f"{path}: line {number}", value=len(cells),
+                allowed=f"{len(header)}, as in the header (numbers with commas in quotes)"))
+        rows.append(Row(str(path), number, dict(zip(header, cells, strict=True))))
+    for i, column in enumerate(header):
+        if column and column in header[:i]:
+            raise InputFileError(describe("column appears twice", where=f"{path}: header",
+                                          value=column, allowed="each name once"))
+    return Grid(tuple(header), tuple(rows), mark, _unit_of(comments), tuple(notes))
+
+
+def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines, joined where a quoted cell goes over several."""
+    held, begin = "", 0
+    for number, line in lines:
+        begin = begin if held else number
+        held = f"{held}\n{line}" if held else line
+        if held.count('"') % 2 == 0 or len(held) > 1 << 20:
+            yield begin, held
+            held = ""
+    if held:
+        yield begin, held
+
+
+def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple[str, int]:
+    """The separator, and which line is the header: the first with most names that are known."""
+    best = (0, 0, ",", 0)
+    for place, (_, line) in enumerate(lines[:_LEADING]):
+        for mark in (*_MARKS, " "):
+            cells = _split(line, mark)
+            found = sum(map(known, cells))
+            if mark == " " and best[0] and best[3] == place:
+                continue  # names may have spaces
+            if len(cells) > 1 and (found, len(cells)) > best[:2] and (
+                    found > best[0] or place == best[3]):
+                best = (found, len(cells), mark, place)
+    return best[2], best[3]
+
+
+def _split(line: str, mark: str) -> list[str]:
+    """The cells of a line as far as quotes allow."""
+    try:
+        return _plain_cells(line, mark)
+    except csv.Error:
+        return []
+
+
+def _cells(line: str, mark: str, path: Path, number: int) -> list[str]:
+    try:
+        return _plain_cells(line, mark)
+    except csv.Error as error:
+        raise InputFileError(describe(f"not valid CSV ({error})", where=f"{path}: line {number}",
+                                      allowed="quotes that end in their line")) from error
+
+
+def _plain_cells(line: str, mark: str) -> list[str]:
+    if mark == " ":
+        return re.split(r"\s{2,}|\t" if re.search(r"\S\s{2,}\S", line) else r"\s+", line.strip())
+    if mark == "|":
+        line = line.strip().removeprefix("|").removesuffix("|")
+    rows = list(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True))
+    return [cell.strip() for cell in rows[0]]
+
+
+def _unit_of(comments: list[str]) -> str:
+    """The unit of times that comments state, if they state one."""
+    units = {found.lower() for line in comments for found in _SAID_UNIT.findall(line)
+             if found.lower() in MS}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
+    records: list[tuple[int, dict[str, str]]] = []
+    by_line = _lines(text)
+    for line, value in _values(text, path):
+        records += [(line if by_line else number, record)
+                    for number, record in enumerate(_records(value, {}, known, 0), start=1)]
+    columns = tuple(dict.fromkeys(name for _, record in records for name in record))
+    if not records or not any(map(known, columns)):
+        raise InputFileError(describe(
+            "cannot tell the format by what the JSON holds", where=str(path),
+            value=", ".join(columns[:8]) or None,
+            allowed='objects such as {"model": "small", "batch": 1, "p95_ms": 5.2}'))
+    return Grid(columns, tuple(Row(str(path), line, {**dict.fromkeys(columns, ""), **record})
+                               for line, record in records), "{")
+
+
+def _lines(text: str) -> bool:
+    """Whether a text is of JSON lines: its first line is an object."""
+    first, _, rest = text.strip().partition("\n")
+    return bool(rest.strip()) and first.startswith("{") and first.rstrip().endswith("}")
+
+
+def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+    """The values of a file with their lines: one, or one on each line."""
+    parts = ([(number, line) for number, line in enumerate(text.splitlines(), start=1)
+              if line.strip()] if _lines(text) else [(1, text)])
+    for number, part in parts:
+        try:
+            yield number, json.loads(part, object_pairs_hook=keys_once)
+        except (ValueError, RecursionError) as error:
+            where = f"{path}: line {number}" if len(parts) > 1 else str(path)
+            raise InputFileError(describe(f"not valid JSON, cut off or damaged ({error})",
+                                          where=where)) from error
+
+
+def _records(
+    value: Any, above: dict[str, str], known: Callable[[str], bool], depth: int,
+    title: str = "latency",
+) -> Iterator[dict[str, str]]:
+    """The rows in a JSON value: what stands beside a list or an object counts for all in it."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from _records(item, above, known, depth + 1, title)
+    elif isinstance(value, dict):
+        if _is_columns(value):
+            yield from _transposed(value)
+            return
+        plain, inner = _flat(value, known)
+        row = {**above, **plain}
+        for key, item in inner.items():
+            column = ("batch" if key.isdecimal() else "" if known(key) or isinstance(item, list)
+                      else "model")
+            named = {} if not column or column in row else {column: key}
+            yield from _records(item, {**row, **named}, known, depth + 1,
+                                key if known(key) and not key.isdecimal() else title)
+        if not inner and plain:
+            yield row
+    elif isinstance(value, int | float) and not isinstance(value, bool) and "batch" in above:
+        yield {**above, title: _text(value)}
+
+
+def _flat(
+    value: dict[str, Any], known: Callable[[str], bool]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The plain fields of an object, those of fields of fields among them; and what is a row."""
+    plain: dict[str, str] = {}
+    inner: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict):
+            fields = {f"{key}_{name}": part for name, part in item.items()}
+            scalar = all(not isinstance(part, dict | list) for part in item.values())
+            if scalar and fields and any(map(known, fields)) and not any(
+                    name.isdecimal() for name in item):
+                plain.update({name: _text(part) for name, part in fields.items()})
+            else:
+                inner[key] = item
+        elif isinstance(item, list):
+            if any(isinstance(part, dict) for part in item):
+                inner[key] = item
+        elif key.isdecimal():
+            inner[key] = item
+        else:
+            plain[key] = _text(item)
+    return plain, inner
+
+
+def _is_columns(value: dict[str, Any]) -> bool:
+    """Whether an object holds a table by columns, each a list or an object by row."""
+    items = list(value.values())
+    if len(items) < 2 or not all(isinstance(item, dict | list) for item in items):
+        return False
+    if all(isinstance(item, list) for item in items):
+        return len({len(item) for item in items}) == 1 and not any(
+            isinstance(part, dict | list) for item in items for part in item)
+    return all(isinstance(item, dict) and item and set(item) == set(items[0])
+               and "0" in item for item in items)
+
+
+def _transposed(value: dict[str, Any]) -> Iterator[dict[str, str]]:
+    columns = {key: list(item.values()) if isinstance(item, dict) else item
+               for key, item in value.items()}
+    for cells in zip(*columns.values(), strict=True):
+        yield {key: _text(cell) for key, cell in zip(columns, cells, strict=True)}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value.strip() if isinstance(value, str) else repr(value)

@@ -1,0 +1,174 @@
+"""What the headings of a table name: which field of a profile, in which unit.
+
+A heading is taken apart into words. A unit stands in brackets or at the end (``p95 (ms)``,
+``mean_us``, ``Latency [s]``), a batch size as ``b4`` or ``batch_4``; what is left is looked up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from ramsis.profiles.importers.table.cells import MB, MS
+
+__all__ = ["FIELDS", "STATISTICS", "Heading", "nearest", "read_heading"]
+
+STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
+FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
+          "memory", "load", "concurrency")
+"""What a column may hold; ``latency`` is a time whose statistic no heading names."""
+
+_UNITS = {**dict.fromkeys(MS, "time"), **dict.fromkeys(MB, "memory"), "%": "percent",
+          "percent": "percent", "pct": "percent", "percentage": "percent",
+          "fraction": "fraction", "ratio": "fraction"}
+_BRACKETS = re.compile(r"[(\[{<]\s*(?:in\s+)?([^)\]}>]*?)\s*[)\]}>]")
+_WORDS = re.compile(r"[a-z]+[0-9.]*(?:th)?|[0-9]+(?:\.[0-9]+)?(?:th|%)?|%|[µμ]s")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BATCH_WORD = re.compile(r"(?:b|bs|bsz|batch|batchsize)_?([0-9]{1,5})")
+_BATCH_WORDS = ("b", "bs", "bsz", "batch", "batchsize")
+_TIMES = {"latency", "latencies", "lat", "time", "times", "duration", "runtime", "elapsed",
+          "inference", "infer", "service", "response", "execution", "exec", "e2e", "request"}
+_FILLING = {"the", "of", "in", "per", "percentile", "perc", "quantile", "compute", "total", "call",
+            "end", "to", "client"}
+_NAMES = {
+    "model": ("model", "model name", "models", "modelname", "model id", "network", "net",
+              "architecture", "arch", "variant", "checkpoint", "model variant", "name"),
+    "batch": ("batch", "batch size", "batchsize", "bs", "bsz", "batch sz", "batches", "b",
+              "batch sizes", "max batch size", "input batch size", "batch dim"),
+    "n": ("n", "count", "samples", "sample count", "num samples", "n samples", "number samples",
+          "iterations", "iters", "runs", "num runs", "n runs", "repeats", "trials", "reps",
+          "num iterations", "measurements"),
+    "mean": ("mean", "avg", "average"),
+    "std": ("std", "stddev", "stdev", "std dev", "sd", "standard deviation", "std deviation"),
+    "min": ("min", "minimum", "best", "fastest"),
+    "max": ("max", "maximum", "worst", "slowest"),
+    "p50": ("p50", "median", "50th", "50%", "tp50", "q50", "p50th"),
+    "p90": ("p90", "90th", "90%", "tp90", "q90", "p90th"),
+    "p95": ("p95", "95th", "95%", "tp95", "q95", "p95th"),
+    "p99": ("p99", "99th", "99%", "tp99", "q99", "p99th"),
+    "statistic": ("statistic", "stat", "metric", "measure", "quantile", "percentile", "kind",
+                  "statistics", "aggregation"),
+    "unit": ("unit", "units"),
+    "memory": ("memory", "mem", "gpu memory", "memory usage", "peak memory", "gpu mem"),
+    "load": ("load", "loading", "cold start"),
+    "concurrency": ("concurrency", "concurrent requests", "request concurrency"),
+    "latency": ("latency", "time", "duration", "value", "values", "result"),
+}
+_BY_NAME = {text: (field, rank) for field, texts in _NAMES.items()
+            for rank, text in enumerate(texts)}
+_ACCURACY = {"accuracy", "acc", "top1", "acc1"}
+_OF_ACCURACY = {"accuracy", "acc", "top1", "acc1", "top", "1", "val", "test", "validation", "eval",
+                "imagenet", "model", "mean", "score", "at"}
+_DIMENSIONS = {**dict.fromkeys((*STATISTICS, "latency"), ("", "time")), "load": ("time",),
+               "memory": ("memory",)}
+"""Dimensions that the unit of a field may have; others have none."""
+_RATE = re.compile(r"(/|\bper[ _])\s*s(ec(ond)?)?s?\b")
+_PASSED = {"", "index", "idx", "unnamed", "row", "rank", "id"}
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a heading says.
+
+    Attributes
+    ----------
+    column : str
+        As it stands in the file.
+    field : str
+        One of :data:`FIELDS`; empty where it is not known.
+    unit : str
+        As written; empty where none is stated.
+    rank : int
+        How unusual the name is for the field; the most usual of several columns is taken.
+    batch : int, optional
+        Of a column that holds the latencies of one batch size.
+    """
+
+    column: str
+    field: str = ""
+    unit: str = ""
+    rank: int = 0
+    batch: int | None = None
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the column only numbers the rows."""
+        return " ".join(_words(self.column)).split(" ")[0] in _PASSED and not self.field
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(_CAMEL.sub(" ", text).lower().replace("p.", "p"))
+
+
+def read_heading(column: str) -> Heading:
+    """What a heading names.
+
+    >>> read_heading("P95 Latency [us]").field, read_heading("P95 Latency [us]").unit
+    ('p95', 'us')
+    """
+    text, unit = column.strip(), ""
+    if re.fullmatch(r"[0-9]{1,5}", text):
+        return Heading(column, "latency", batch=int(text))
+    bracket = _BRACKETS.search(text)
+    if bracket and bracket[1].lower() in _UNITS:
+        unit, text = bracket[1].lower(), text[:bracket.start()] + " " + text[bracket.end():]
+    if _RATE.search(text.lower()):
+        return Heading(column)
+    words = _words(text)
+    if not unit and len(words) > 1:
+        stated = [word for word in words if word in _UNITS and (len(word) > 1 or word == "%")]
+        if words[-1] in _UNITS:
+            unit = words.pop()
+        elif len(stated) == 1:
+            unit = stated[0]
+            words.remove(unit)
+    words, batch = _without_batch(words)
+    field, rank = _field(words, _UNITS.get(unit, ""))
+    if batch is not None and not words:
+        field = "latency"
+    if batch is not None and field not in ("latency", *STATISTICS):
+        return Heading(column)
+    return Heading(column, field, unit, rank, batch)
+
+
+def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
+    """The words without a batch size among them, and that."""
+    for i, word in enumerate(words):
+        joined = _BATCH_WORD.fullmatch(word)
+        if joined:
+            return words[:i] + words[i + 1:], int(joined[1])
+        after = words[i + 1:i + 2] if words[i + 1:i + 2] != ["size"] else words[i + 2:i + 3]
+        if word in _BATCH_WORDS and after and after[0].isdecimal():
+            end = words.index(after[0], i) + 1
+            return words[:i] + words[end:], int(after[0])
+    return words, None
+
+
+def _field(words: list[str], dimension: str) -> tuple[str, int]:
+    """The field that words name, with its rank; empty where they name none."""
+    those = set(words)
+    if those <= _OF_ACCURACY and (those & _ACCURACY or {"top", "1"} <= those):
+        return "accuracy", len(words)
+    field, rank = _BY_NAME.get(" ".join(words), ("", 0))
+    timed = bool(those & _TIMES) or dimension == "time"
+    if not field or (field == "batch" and timed):
+        left_out = _TIMES | _FILLING | ({"batch", "size"} if timed else set())
+        kept = [word for word in words if word not in left_out]
+        if not kept:
+            return ("latency", 0) if timed else ("", 0)
+        field, rank = _BY_NAME.get(" ".join(kept), ("", 0))
+    if dimension not in _DIMENSIONS.get(field, ("",)):
+        return "", 0
+    return field, 0 if field in STATISTICS else rank
+
+
+def nearest(field: str, columns: list[str]) -> str | None:
+    """The column whose name is nearest to those of a field; None where none is near."""
+    scores = {
+        column: max(difflib.SequenceMatcher(None, " ".join(_words(column)), text).ratio()
+                    for text in (*_NAMES.get(field, (field,)), field))
+        for column in columns
+    }
+    best = max(scores, key=lambda column: scores[column], default=None)
+    return best if best is not None and scores[best] >= 0.6 else None
