@@ -17,7 +17,7 @@ profile's means. It is above 1 where service has become slower.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ class AuditSettings:
         The fewest workers may have so many violations even where there were fewer.
     seeds : int
         Simulations on the arrivals, >= 1.
+    model : str, optional
+        That answered, where the log names none.
 
     Raises
     ------
@@ -74,6 +76,7 @@ class AuditSettings:
     schemes: tuple[str, ...] = ("central-queue",)
     max_violation: float = 0.001
     seeds: int = 3
+    model: str | None = None
 
     def __post_init__(self) -> None:
         check_number_of("workers", self.workers)
@@ -163,6 +166,8 @@ class Audit:
         With the effective accuracy they add up to ``most_accurate``.
     most_accurate : float
         Accuracy of the most accurate model.
+    notes : tuple of str
+        What was assumed of the log.
     """
 
     workers: int
@@ -176,6 +181,7 @@ class Audit:
     lost_to_models: float
     most_accurate: float
     causes: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def wasted_workers(self) -> int:
@@ -222,6 +228,7 @@ def audit_log(
         As when policies are made and simulated.
     """
     case = _Case.of(log, profile, settings, where)
+    log = case.log
     achieved, ways, seen = case.achieved(), case.ways(), case.seen()
     bound = observed_bound(seen, ways, settings.workers)
     day = Day(profile, case.service, case.factor, 1000.0 * log.arrival_s, case.slo_classes(),
@@ -242,7 +249,8 @@ def audit_log(
         upper_bound=bound.effective_accuracy, least_violation_rate=1.0 - bound.in_time,
         workers_bound=workers_bound, lost_to_violations=most * achieved.violation_rate,
         lost_to_models=most * (1.0 - achieved.violation_rate) - achieved.effective_accuracy,
-        most_accurate=most, causes={name: int((cause == name).sum()) for name in CAUSES})
+        most_accurate=most, causes={name: int((cause == name).sum()) for name in CAUSES},
+        notes=case.log.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +279,7 @@ class _Case:
         cls, log: RequestLog, profile: ProfileSet, settings: AuditSettings, where: str
     ) -> _Case:
         service = settings.service or default_service(profile)
+        log = _named(log, profile, service, settings)
         largest = max(MAX_BATCH, int(log.batch.max()))
         stated = ServiceTimes.of_all(profile, service, largest)
         model = _models(log, stated.models, where)
@@ -349,6 +358,33 @@ def _half_width(share: float, count: int) -> float:
     """Of the 95 % interval of a share, by Agresti and Coull: two more of each kind."""
     adjusted = (share * count + 2.0) / (count + 4.0)
     return _NORMAL_95 * math.sqrt(adjusted * (1.0 - adjusted) / (count + 4.0))
+
+
+def _named(
+    log: RequestLog, profile: ProfileSet, service: str, settings: AuditSettings
+) -> RequestLog:
+    """A log with the models that answered.
+
+    Where it names none, they are that of the settings, or the most accurate one that could have
+    answered as many requests in the time of all workers, so that the accuracy is an upper end.
+    """
+    if not log.answered.any() or (log.model != "").any():
+        return log
+    name = settings.model
+    if name is None:
+        stated = ServiceTimes.of_all(profile, service, MAX_BATCH)
+        each_ms = (stated.mean_ms / np.arange(1, stated.mean_ms.shape[1] + 1)).min(axis=1)
+        span_ms = 1000.0 * (log.arrival_s[-1] - log.arrival_s[0]) + float(log.deadline_ms.max())
+        able = each_ms * log.answered.sum() <= settings.workers * span_ms
+        able &= stated.mean_ms[:, 0] <= log.deadline_ms.max()
+        best = int(np.argmax(np.where(able, stated.accuracy, -1.0))) if able.any() else int(
+            np.argmin(each_ms))
+        name = stated.models[best]
+        if len(stated.models) > 1:
+            log = replace(log, notes=(*log.notes, "the log does not say which model answered: "
+                                      f"counted as {name}, the most accurate that could have, so "
+                                      "accuracy is an upper end (--model NAME says which)"))
+    return replace(log, model=np.where(log.answered, name, "").astype(object))
 
 
 def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:

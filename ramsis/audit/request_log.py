@@ -16,13 +16,16 @@ worker         that ran it, counted from 0
 correct        1 or 0: whether the answer was right
 =============  ====================================================================================
 
-CSV of other programs is read by naming its columns (:class:`LogFormat`). Whether an answer was in
-time is decided by the times where they are known.
+CSV and JSON lines of other programs are read by the names that are usual
+(:mod:`ramsis.audit.access_log`, which has access logs, too), or by naming their columns
+(:class:`LogFormat`). Where the end of a request and its duration are known, the arrival is their
+difference. Whether an answer was in time is decided by the times where they are known.
 """
 
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import math
 import os
@@ -36,6 +39,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.audit.access_log import (
+    EPOCHS,
+    access_frame,
+    aliases,
+    json_frame,
+    models_of_paths,
+    outcome_of_status,
+    requests_only,
+    spread,
+    unit_of,
+)
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import read_bytes, written_whole
@@ -56,6 +70,8 @@ COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model"
 FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
           "worker", "correct")
 """What the columns hold; so are columns of other programs named."""
+DERIVED = ("duration", "status", "request", "method")
+"""Further columns of other programs, from which arrival, finish, outcome and model are told."""
 OUTCOMES = ("served", "late", "dropped", "failed")
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -96,7 +112,9 @@ class RequestLog:
     batch, run_as : ndarray of int
         0 where not known.
     worker : ndarray of int
-        -1 where not known.
+        -1 where not known; names that are no numbers are counted from 0.
+    notes : tuple of str
+        What was recognised and left out in a log of another program.
     """
 
     arrival_s: FloatArray
@@ -109,6 +127,7 @@ class RequestLog:
     run_as: IntArray
     worker: IntArray
     correct: FloatArray
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -125,7 +144,7 @@ class RequestLog:
 
     def only(self, chosen: NDArray[np.bool_] | IntArray) -> RequestLog:
         """Some of the requests."""
-        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS))
+        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS), self.notes)
 
 
 class RequestLogWriter:
@@ -250,7 +269,8 @@ class LogFormat:
     Attributes
     ----------
     columns : mapping of str to str
-        Name of the column that holds a field of :data:`FIELDS`; ours where it is left out.
+        Name of the column that holds a field of :data:`FIELDS` or :data:`DERIVED`; where it is
+        left out ours, or a usual one.
     unit : str, optional
         Of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``, ``min``
         or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
@@ -269,10 +289,10 @@ class LogFormat:
 
     def __post_init__(self) -> None:
         for name in self.columns:
-            if name not in FIELDS:
+            if name not in (*FIELDS, *DERIVED):
                 raise InvalidValueError(describe("no such field of a request log",
                                                  where="column", value=name,
-                                                 allowed=", ".join(FIELDS)))
+                                                 allowed=", ".join((*FIELDS, *DERIVED))))
         if self.unit is not None and self.unit not in _SECONDS:
             raise InvalidValueError(describe("unknown unit of time", where="unit",
                                              value=self.unit, allowed=", ".join(_SECONDS)))
@@ -300,8 +320,7 @@ def read_request_log(
         deadline, goes back in time, or holds a value that is none; the message names the line.
     """
     table = _Table.read(path, form or LogFormat())
-    arrival = table.times("arrival", required=True)
-    start, finish = table.times("start"), table.times("finish")
+    arrival, start, finish = table.all_times()
     table.refuse(start < arrival - _ROUNDING_S, "start", "starts before it arrives")
     table.refuse(finish < np.fmax(start, arrival) - _ROUNDING_S, "finish",
                  "ends before it starts or arrives")
@@ -309,19 +328,21 @@ def read_request_log(
     if table.dated or abs(first) > 3600.0:
         arrival, start, finish = arrival - first, start - first, finish - first
     deadline = table.deadlines_ms()
-    log = RequestLog(arrival, start, finish, deadline, table.text("outcome"),
-                     table.text("model"), table.counts("batch", 0), table.counts("run_as", 0),
-                     table.counts("worker", -1), table.truths("correct"))
+    log = RequestLog(arrival, start, finish, deadline, table.outcomes(),
+                     table.models(), table.counts("batch", 0), table.counts("run_as", 0),
+                     table.workers(), table.truths("correct"), tuple(table.notes))
     table.refuse(~np.isin(log.outcome, ["", *OUTCOMES]), "outcome", "unknown outcome",
                  ", ".join(OUTCOMES))
     log = replace(log, outcome=_outcomes(log))
-    table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")
+    if (log.model != "").any():
+        table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")
     return log.only(np.argsort(arrival, kind="stable"))
 
 
 def _outcomes(log: RequestLog) -> TextArray:
     """The outcome of each request, by the times where they tell it."""
-    outcome = np.where((log.outcome == "") & np.isfinite(log.finish_s) & (log.model != ""),
+    named = (log.model != "") | ~(log.model != "").any()
+    outcome = np.where((log.outcome == "") & np.isfinite(log.finish_s) & named,
                        "served", log.outcome)
     outcome = np.where(outcome == "", "dropped", outcome)
     timed = np.isin(outcome, ["served", "late"]) & np.isfinite(log.finish_s)
@@ -338,37 +359,70 @@ class _Table:
     frame: pd.DataFrame
     form: LogFormat
     dated: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], form: LogFormat) -> _Table:
-        import pandas as pd
-
         where = str(path)
-        content = io.BytesIO(read_bytes(path, limit=_MOST_BYTES))
+        content = read_bytes(path, limit=_MOST_BYTES)
         try:
-            frame = pd.read_csv(content, dtype=str, keep_default_na=False, skipinitialspace=True,
-                                encoding="utf-8", skip_blank_lines=False)
-        except (ValueError, pd.errors.ParserError) as error:
-            raise InputFileError(describe(f"not a CSV ({error})", where=where)) from error
-        if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
-            raise InputFileError(describe("not a CSV (a line has more fields than the header)",
-                                          where=where))
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputFileError(describe(
+                "file is not UTF-8 text", where=where,
+                allowed="CSV, JSON lines, or an access log, as text")) from error
+        frame = access_frame(text, where)
+        if frame is None:
+            frame = json_frame(text, where)
+        if frame is None:
+            frame = _csv_frame(text, where)
         if frame.empty:
             raise InputFileError(describe("no requests", where=where,
                                           allowed="a header and a line for each"))
-        return cls(where, frame.fillna(""), form)
+        columns = [str(column) for column in frame.columns]
+        own = {name: column for name in FIELDS if (column := _own(name, columns)) is not None}
+        own.update(form.columns)
+        usual = aliases(columns, own)
+        frame, notes = requests_only(frame, {**usual, **own})
+        if frame.empty:
+            raise InputFileError(describe("no requests", where=where,
+                                          allowed="requests that were not refused"))
+        if usual:
+            notes.insert(0, "columns taken: " + ", ".join(
+                f"{name} = {column}" for name, column in usual.items()))
+        return cls(where, frame, replace(form, columns={**usual, **form.columns}), notes=notes)
+
+    def all_times(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Arrival, start and finish in seconds; from end and duration where that is known."""
+        start, finish = self.times("start"), self.times("finish")
+        if "duration" not in self.form.columns:
+            return self.times("arrival", required=True), start, finish
+        lasted = self.times("duration")
+        self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
+        if self.column("arrival") is not None:
+            arrival = self.times("arrival", required=True)
+            return arrival, start, np.where(np.isnan(finish), arrival + lasted, finish)
+        finish = self.times("finish", required=True)
+        if self.dated and (even := spread(finish)) is not None:
+            self.notes.append("ends of requests are whole seconds: those of one second are taken "
+                              "to lie evenly in it, so bursts shorter than a second are not seen")
+            finish = even
+        self.refuse(np.isnan(lasted), "duration", "not a duration", "a number >= 0")
+        return finish - lasted, start, finish
 
     def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
         """A field's column and its name; None where the log has none."""
         wanted = self.form.columns.get(name)
-        own = COLUMNS[FIELDS.index(name)]
-        for found in (wanted,) if wanted is not None else (own, name, f"{name}_ms"):
-            if found in self.frame.columns:
-                return found, self.frame[found].str.strip()
+        columns = [str(column) for column in self.frame.columns]
+        found = wanted if wanted in columns else None if wanted else _own(name, columns)
+        if found is not None:
+            return found, self.frame[found].str.strip()
         if required or wanted is not None:
-            raise InputFileError(describe("no such column", where=self.where,
-                                          value=wanted or own,
-                                          allowed=", ".join(map(str, self.frame.columns))))
+            near = difflib.get_close_matches(wanted or name, columns, n=1, cutoff=0.5)
+            raise InputFileError(describe(
+                "no such column", where=self.where, value=wanted or COLUMNS[FIELDS.index(name)],
+                allowed=f"--column {name}={near[0] if near else 'NAME'} with one of "
+                        + ", ".join(columns)))
         return None
 
     def times(self, name: str, *, required: bool = False) -> FloatArray:
@@ -391,12 +445,46 @@ class _Table:
         return np.asarray(since, dtype=float)
 
     def _numbers(self, title: str, texts: Any) -> FloatArray:
-        unit = self.form.unit or title.rpartition("_")[2]
+        numbers = _floats(texts)
+        stated = title.rpartition("_")[2]
+        unit = (self.form.unit or unit_of(title, [str(one) for one in self.frame.columns])
+                or (stated if "_" in title else ""))
+        if unit not in _SECONDS:
+            unit = _since_1970(numbers)
+            if unit:
+                self.notes.append(f"{title}: taken as {unit} since 1970, by the values")
         if unit not in _SECONDS:
             raise InputFileError(describe("times of no stated unit", where=self.where,
                                           value=title, allowed="--unit, or a column's name that "
                                           "ends in _s, _ms, …"))
-        return _floats(texts) * _SECONDS[unit]
+        return numbers * _SECONDS[unit]
+
+    def outcomes(self) -> TextArray:
+        """The outcome of each request, by its status of HTTP where no column says it."""
+        if self.column("outcome") is None and "status" in self.form.columns:
+            return outcome_of_status(self.frame[self.form.columns["status"]])
+        return self.text("outcome")
+
+    def models(self) -> TextArray:
+        """The model of each request, by its path where no column says it."""
+        if self.column("model") is None and "request" in self.form.columns:
+            return np.asarray(models_of_paths(self.frame[self.form.columns["request"]]),
+                              dtype=object)
+        return self.text("model")
+
+    def workers(self) -> IntArray:
+        """The number of each worker; names that are no numbers are counted from 0."""
+        found = self.column("worker")
+        if found is None:
+            return np.full(len(self.frame), -1)
+        given = found[1] != ""
+        if not np.isnan(_floats(found[1][given])).any():
+            return self.counts("worker", -1)
+        names = sorted(set(found[1][given].tolist()))
+        self.notes.append(f"workers by name: {len(names)} ({', '.join(names[:8])}"
+                          f"{', …' if len(names) > 8 else ''})")
+        number = {name: i for i, name in enumerate(names)}
+        return np.array([number.get(name, -1) for name in found[1].tolist()], dtype=np.int64)
 
     def deadlines_ms(self) -> FloatArray:
         """Time allowed for each answer; that of the form where the log has none."""
@@ -450,8 +538,42 @@ class _Table:
         line = int(np.argmax(bad))
         found = self.column(name)
         value = "" if found is None else found[1].iloc[line]
-        raise InputFileError(describe(what, where=f"{self.where}: line {line + 2}: {name}",
-                                      value=value, allowed=allowed))
+        place = f"{self.where}: line {self.frame.index[line]}: {name}"
+        raise InputFileError(describe(what, where=place, value=value, allowed=allowed))
+
+
+def _own(name: str, columns: list[str]) -> str | None:
+    """The column of a field under our own names."""
+    if name not in FIELDS:
+        return None
+    own = (COLUMNS[FIELDS.index(name)], name, f"{name}_ms")
+    return next((one for one in own if one in columns), None)
+
+
+def _csv_frame(text: str, where: str) -> pd.DataFrame:
+    """A CSV file as columns of texts, by line."""
+    import pandas as pd
+
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    mark = max(",;\t", key=header.count)
+    try:
+        frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, sep=mark,
+                            skipinitialspace=True, skip_blank_lines=False)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise InputFileError(describe(f"not a CSV ({error})", where=where)) from error
+    if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
+        raise InputFileError(describe("not a CSV (a line has more fields than the header)",
+                                      where=where))
+    return frame.fillna("").set_index(np.arange(2, len(frame) + 2))
+
+
+def _since_1970(numbers: FloatArray) -> str:
+    """The unit in which all numbers are times of this century; empty where none is."""
+    known = numbers[np.isfinite(numbers)]
+    for least, unit in EPOCHS:
+        if len(known) and (known >= least).all() and (known < 4 * least).all():
+            return unit
+    return ""
 
 
 def _floats(texts: Any) -> FloatArray:

@@ -40,8 +40,10 @@ _CAUSES = (
 @click.option("--slo-ms", type=float,
               help="Deadline after arrival, where the log does not hold one.")
 @click.option("--column", "columns", type=LOG_COLUMN, multiple=True, metavar="FIELD=NAME",
-              help="Column of a log of another program: arrival, start, finish, deadline (ms), "
-              "outcome, model, batch, run_as, worker or correct; repeat.")
+              help="Column of a log of another program: arrival, start, finish, duration, "
+              "deadline (ms), outcome, status, model, batch, run_as, worker or correct; repeat.")
+@click.option("--model", metavar="NAME",
+              help="Model that answered, where the log names none.")
 @click.option("--unit", type=click.Choice(_UNITS),
               help="Unit of arrival, start and finish, where they are numbers.  [default: that of "
               "the column's name]")
@@ -65,6 +67,7 @@ def audit(
     workers: int,
     slo_ms: float | None,
     columns: tuple[tuple[str, str], ...],
+    model: str | None,
     unit: str | None,
     service: str | None,
     schemes: tuple[str, ...],
@@ -75,7 +78,8 @@ def audit(
 ) -> None:
     """Say how far a request log is from the best possible, and where violations came from.
 
-    LOG is a request log of `serve`, `load` or `simulate`, or CSV of another program with named
+    LOG is a request log of `serve`, `load` or `simulate`, an access log of nginx (combined, with
+    $request_time behind it) or Envoy, or CSV or JSON lines of another program, by usual or named
     columns. The first table holds what was achieved against the best policy on the same arrivals
     (the level chosen in hindsight) and against what no scheme could have beaten; "workers" are
     those that there were, the fewest with which the best policy achieves as much, and a number
@@ -86,9 +90,11 @@ def audit(
       $ ramsis audit requests.csv --profiles digits-cpu --workers 4 --scheme central-queue:max_queue=8,grid=fixed:20
       $ ramsis audit gateway.csv --profiles digits-cpu --workers 1 --slo-ms 25 --column arrival=received --column finish=done --column model=net --scheme round-robin:grid=fixed:20 --json
     """  # noqa: E501 - an example is one line
-    settings = AuditSettings(workers, service, schemes, max_violation, seeds)
+    settings = AuditSettings(workers, service, schemes, max_violation, seeds, model)
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     found = audit_log(read, profiles.load(profile_name), settings, where=log)
+    for note in found.notes:
+        click.echo(f"note: {note}", err=True)
     row = {"log": log, **found.row()}
     if as_json:
         print_json([row])
