@@ -131,7 +131,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except RamsisError as error:
         if os.environ.get("RAMSIS_TRACEBACK"):
             traceback.print_exception(error)
-        return _fail(str(error), error.exit_code)
+        return _fail(_with_kind(str(error), arguments), error.exit_code)
     except click.ClickException as error:
         code: int = error.exit_code
         if not isinstance(error, _ASKS_FOR_HELP):
@@ -150,6 +150,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         _drop_output()
         return _fail(f"cannot write the output ({error.strerror})", _USAGE)
     return result if isinstance(result, int) else 0
+
+
+def _with_kind(message: str, arguments: Sequence[str] | None) -> str:
+    """A message, with what the file that it refuses is where it is one of another kind."""
+    from ramsis.cli.file_kinds import next_step
+
+    return message + next_step(message, sys.argv[1:] if arguments is None else arguments)
 
 
 def _drop_output() -> None:

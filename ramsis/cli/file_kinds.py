@@ -1,0 +1,166 @@
+"""What a file is that was given in the place of another, and which command takes it.
+
+A command that refuses a file asks here before it says so. Only the beginning of a file is looked
+at. Each kind has what it is, what to do with it, and the commands and options that take it, of
+which a refusal is about what the file holds and not about its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["next_step"]
+
+_BEGINNING = 64 * 1024
+
+
+class _Kind(NamedTuple):
+    what: str
+    step: str
+    taken_by: frozenset[str]
+
+
+def _kind(what: str, step: str, *taken_by: str) -> _Kind:
+    return _Kind(what, step, frozenset(taken_by))
+
+
+_DOCUMENTS = ("validate", "report", "verify")
+_POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --scheme policies:{0} takes it",
+                  "analyze", "policy", "serve", "export", *_DOCUMENTS)
+_FORMATS = {
+    "ramsis.profile": _kind("a profile file", "--profiles {0} takes it", "--profiles", "profile",
+                            *_DOCUMENTS),
+    "ramsis.policy": _kind("a policy file", "`ramsis analyze {0}` shows it, --scheme policies:DIR "
+                           "takes its folder", "analyze", "policy", "export", *_DOCUMENTS),
+    "ramsis.manifest": _kind("the manifest of a folder of policies", "its folder is for `ramsis "
+                             "analyze DIR` or --scheme policies:DIR", *_POLICIES.taken_by),
+    "ramsis.placement-problem": _kind("a placement problem", "`ramsis place` takes it", "place",
+                                      *_DOCUMENTS),
+    "ramsis.placement": _kind("a placement", "`ramsis place` and --placement take it", "place",
+                              "--placement", "export", "serve", "simulate", *_DOCUMENTS),
+    "ramsis.value-table": _kind("a value table", "`ramsis place` takes it", "place", *_DOCUMENTS),
+    "ramsis.scenario": _kind("a scenario", "`ramsis cluster {0}` and `ramsis scenario` take it",
+                             "cluster", "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
+    "ramsis.agent": _kind("a trained agent", "`ramsis cluster --scheduler rl` takes it", "cluster",
+                          *_DOCUMENTS),
+}
+_TABLE = _kind("a table of latencies", "`ramsis profile import {0} --out PROFILE.json` makes a "
+               "profile file of it", "profile", "--accuracy")
+_LOG = _kind("a request log", "`ramsis audit {0}` takes it", "audit", "profile")
+_ACCESS = _kind("an access log", "`ramsis audit {0}` takes it", "audit")
+_TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` takes it",
+               "--trace", "arrivals")
+_RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
+_TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis cluster` scenarios",
+              "sweep", "cluster", "scenario", "place", "profile", "generate", *_DOCUMENTS)
+_SIGNATURES = {
+    b"\x1f\x8b": _kind("compressed with gzip", "unpack it first (gunzip)", "--trace", "arrivals"),
+    b"\x28\xb5\x2f\xfd": _kind("compressed with zstd", "unpack it first (unzstd)", "--trace",
+                               "arrivals"),
+    b"PK\x03\x04": _kind("a spreadsheet or ZIP archive", "save its table as CSV"),
+    b"PAR1": _kind("a Parquet file", "write its table as CSV (pandas: read_parquet, to_csv)"),
+    b"%PDF": _kind("a PDF", "give the data behind it, as CSV or JSON"),
+    b"\x89PNG": _kind("a picture", "give the data behind it, as CSV or JSON"),
+    b"SQLite format 3": _kind("a database", "write its table as CSV"),
+    b"\x93NUMPY": _kind("an array of NumPy", "write it as text (numpy.savetxt)"),
+    b"\x7fELF": _kind("a program", "give a file of data"),
+    b"<!DOCTYPE": _kind("a web page", "give the data behind it, as CSV or JSON"),
+    b"<html": _kind("a web page", "give the data behind it, as CSV or JSON"),
+}
+_ISO = re.compile(r'"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d')
+_ACCESS_LINE = re.compile(r'\[\d\d/\w{3}/\d{4}:|\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ ')
+_UNIT = re.compile(r"[\s_(\[]*(ns|us|ms|s)[)\]]?$")
+
+
+def next_step(message: str, arguments: Sequence[str]) -> str:
+    """What a file that a message refuses is, and what takes it; empty where there is no doubt.
+
+    Parameters
+    ----------
+    message : str
+    arguments : sequence of str
+        Of the command line.
+    """
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    before = ""
+    for word in arguments:
+        option, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        path, asked = (value, option) if value else ("", "")
+        if not word.startswith("-"):
+            path, asked = word.rpartition("=")[2] if "=" in word else word, before
+        kind = _kind_of(path) if path and path in message else None
+        if kind is not None and not {asked if asked.startswith("--") else command,
+                                     asked or command} & kind.taken_by:
+            return f"; this is {kind.what}: {kind.step.format(path)}"
+        before = word if word.startswith("--") and "=" not in word else ""
+    return ""
+
+
+def _kind_of(path: str) -> _Kind | None:
+    """What a file or folder is by its beginning; None where that is not clear."""
+    try:
+        if os.path.isdir(path):
+            return _POLICIES if Path(path, "manifest.json").is_file() else None
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            begin = file.read(_BEGINNING)
+    except (OSError, ValueError):
+        return None
+    for mark, kind in _SIGNATURES.items():
+        if begin.startswith(mark):
+            return kind
+    text = begin.decode("utf-8-sig", "replace").lstrip()
+    found = re.search(r'(?:^|\n)?\s*"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
+    if found:
+        return _FORMATS.get(found[1])
+    if text.startswith("{"):
+        return _of_names(_keys(text.partition("\n")[0]))
+    return _of_lines([line for line in text.splitlines()
+                      if line.strip() and not line.startswith("#")][:2])
+
+
+def _keys(line: str) -> list[str]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return list(value) if isinstance(value, dict) else []
+
+
+def _of_lines(lines: list[str]) -> _Kind | None:
+    """The kind of a text by its first lines."""
+    if not lines:
+        return None
+    if _ACCESS_LINE.search(lines[0]):
+        return _ACCESS
+    if re.fullmatch(r"\s*(\[+[\w.-]+\]+|[\w-]+\s*=\s*\S.*)\s*", lines[0]):
+        return _TOML
+    names = [name.strip(' "') for name in re.split(r"[,;\t|]", lines[0])]
+    kind = _of_names(names)
+    if kind is not None:
+        return kind
+    if _ISO.match(lines[0]) or (len(lines) > 1 and len(names) == 1 and _ISO.match(lines[1])):
+        return _TIMES
+    numbers = [re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", part, re.IGNORECASE)
+               for part in re.split(r"[\s,;]+", lines[0].strip())]
+    return {1: _TIMES, 2: _RATES}.get(len(numbers)) if all(numbers) else None
+
+
+def _of_names(names: list[str]) -> _Kind | None:
+    """The kind of a table with these columns, or of objects with these keys."""
+    known = {_UNIT.sub("", name.strip().lower()) for name in names}
+    if {"arrival", "finish"} <= known or {"outcome", "deadline"} <= known:
+        return _LOG
+    timed = any(re.search(r"latency|mean|p\d\d|median|avg", name) for name in known)
+    sized = {"batch", "batch_size", "batch size", "batchsize", "bs"} & known
+    if timed and (sized or {"model", "model_name", "model name"} & known):
+        return _TABLE
+    if {"timestamp", "time", "arrival", "ts", "arrived_at", "@timestamp"} & known:
+        return _TIMES
+    return None
