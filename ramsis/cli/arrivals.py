@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
+from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.param_types import FIGURE
@@ -53,7 +54,9 @@ def fit(
     TRACE holds one timestamp a line or a CSV column of them, ISO 8601 or numbers of a stated
     unit, or a public data set of requests, as text, .gz or .zst. Fitted are the processes that
     --arrivals of `ramsis generate` takes; the least BIC fits best. The p-value is of a test that
-    the process is right: below 0.01, the best of them is still not what made this trace.
+    the process is right: below 0.01, the best of them is still not what made this trace. A mean
+    that moves is told from bursts, and taken off before the fit; beside the process stand the
+    loads for which policies are worth making.
 
     \b
     Examples:
@@ -61,15 +64,17 @@ def fit(
       $ ramsis arrivals fit trace.csv --time-column arrival_ms --json
     """
     times = _times(Path(trace), trace_format, unit, time_column)
+    motion = moving_mean(times)
     try:
-        found = fit_trace(times)
+        found = fit_trace(times if motion is None else motion.steady_ms)
     except InvalidValueError as error:
         raise InputFileError(describe(str(error), where=trace)) from error
     rows = [_row(one, found) for one in found.fits]
     if as_json:
-        print_json(rows, best=found.best.word, **_summary(found))
+        print_json(rows, best=found.best.word, **_summary(found), **_motion(motion, found))
     else:
         _print(found, rows)
+        _print_motion(motion, found)
     if plot is not None:
         from ramsis.report.arrivals import plot_fit
 
@@ -105,6 +110,39 @@ def _summary(found: TraceFit) -> dict[str, Any]:
         "rate_qps": found.rate_qps, "gap_cv": found.gap_cv,
         "window_ms": found.window_ms.tolist(), "dispersion": found.dispersion.tolist(),
     }
+
+
+def _motion(motion: MovingMean | None, found: TraceFit) -> dict[str, Any]:
+    """Whether the mean moves, and the loads for policies."""
+    if motion is None:
+        return {"moving_mean": None, "bursts": None, "load_levels_qps": [found.rate_qps]}
+    return {"moving_mean": motion.moves, "bursts": motion.bursts,
+            "window_of_counts_ms": motion.window_ms, "stretch_ms": motion.stretch_ms,
+            "dispersion_of_counts": motion.dispersion,
+            "dispersion_about_mean": motion.dispersion_about_mean,
+            "lowest_mean_qps": float(motion.rate_qps.min()),
+            "highest_mean_qps": float(motion.rate_qps.max()),
+            "load_levels_qps": list(motion.levels_qps)}
+
+
+def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
+    if motion is None:
+        click.echo(f"levels: --load {found.rate_qps:.4g} (the trace is too short to tell a "
+                   "moving mean from bursts)")
+        return
+    bursts = "and there are bursts" if motion.bursts else "and there are no bursts"
+    if motion.moves:
+        click.echo(f"mean: moves from {motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} "
+                   f"queries/s over stretches of {motion.stretch_ms / 1000.0:.3g} s; without this "
+                   f"motion the dispersion of counts is {motion.dispersion_about_mean:.2f} instead "
+                   f"of {motion.dispersion:.2f}, {bursts}; the process above is without it")
+    else:
+        click.echo(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
+                   f"dispersion of counts is {motion.dispersion_about_mean:.2f}, {bursts}")
+    levels = motion.levels_qps
+    apart = (f" ({len(levels)} levels {LEVEL_STEP:.0%} apart, for 1 % of accuracy)"
+             if len(levels) > 1 else "")
+    click.echo(f"levels: --load {','.join(f'{qps:.4g}' for qps in levels)}{apart}")
 
 
 def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:

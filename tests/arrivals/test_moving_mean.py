@@ -1,0 +1,66 @@
+"""A mean that moves is told from bursts, on traces of which either is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals.modulated import MarkovModulated
+from ramsis.arrivals.moving_mean import LEVEL_STEP, moving_mean
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import ArrivalProcess
+from ramsis.arrivals.trace import RateTrace
+from tests.cli.command import Run
+
+SECONDS = 600
+DAY = 100.0 * (1.0 + 0.6 * np.sin(np.arange(SECONDS) * 2.0 * np.pi / SECONDS))
+
+
+def drawn(process: ArrivalProcess, rng: np.random.Generator) -> np.ndarray:
+    return process.sample(1000.0 * SECONDS, rng)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "moves", "bursts"), [
+    ("poisson", False, False), ("bursts", False, True), ("day", True, False),
+    ("bursty day", True, True)])
+def test_motion_and_bursts_are_told_apart(kind: str, moves: bool, bursts: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    times = {
+        "poisson": lambda: drawn(Poisson(100.0), rng),
+        "bursts": lambda: drawn(MarkovModulated(100.0, 5.0, 300.0, 0.2), rng),
+        "day": lambda: RateTrace(1000.0 * np.arange(SECONDS), DAY).arrivals_ms(rng),
+        "bursty day": lambda: RateTrace(1000.0 * np.arange(SECONDS), DAY,
+                                        
+                                        arrivals="mmpp:ratio=5,burst-ms=30,share=0.2").arrivals_ms(rng),
+    }[kind]()
+    found = moving_mean(times)
+    assert found is not None
+    assert (found.moves, found.bursts) == (moves, bursts), found
+    levels = np.array(found.levels_qps)
+    if moves:
+        assert 150 < levels[-1] < 190
+        assert np.allclose(levels[1:] / levels[:-1], 1.0 + LEVEL_STEP)
+        assert levels[0] <= found.rate_qps.min() * (1.0 + 1e-9)
+    else:
+        assert levels == pytest.approx([100.0], rel=0.1)
+
+
+def test_a_short_trace_tells_nothing() -> None:
+    assert moving_mean(np.arange(1000.0)) is None
+
+
+def test_the_command_proposes_levels_beside_a_process(run: Run, tmp_path: Path) -> None:
+    times = RateTrace(1000.0 * np.arange(SECONDS), DAY).arrivals_ms(np.random.default_rng(4))
+    (tmp_path / "trace.csv").write_text("arrival_ms\n" + "".join(f"{t:.4f}\n" for t in times))
+    said = run("arrivals", "fit", tmp_path / "trace.csv")
+    assert "mean: moves from" in said.out
+    assert "best: --arrivals poisson" in said.out
+    assert "levels: --load " in said.out
+    document = json.loads(run("arrivals", "fit", tmp_path / "trace.csv", "--json").out)
+    assert document["moving_mean"] is True
+    assert document["best"] == "poisson"
+    assert document["load_levels_qps"][-1] == pytest.approx(document["highest_mean_qps"])
