@@ -151,6 +151,11 @@ def _of_file(path: Path) -> str:
     if name is not None:
         return name
     if source.text.lstrip()[:1] in ("{", "["):
+        own = source.document()
+        if isinstance(own, dict) and str(own.get("format", "")).startswith("ramsis."):
+            raise InputFileError(describe(
+                "is a file of ramsis already", where=str(path), value=own["format"],
+                allowed="another program's measurements; a profile file is for --profiles FILE"))
         return "table"
     return _table_format(path) or "table"
 

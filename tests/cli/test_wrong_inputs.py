@@ -1,0 +1,159 @@
+"""Files of another kind, units, separators, misspelt names: one line that ends with a next step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles.file import load, save
+from tests.cli.command import Run, refused, snapshot
+
+TABLE = "model,batch_size,mean_ms,p95_ms,accuracy\nsmall,1,5,6,70\nsmall,2,8,9,70\n"
+FILES: dict[str, str | bytes] = {
+    "table.csv": TABLE,
+    "times.txt": "2026-01-01T00:00:00Z\n2026-01-01T00:00:01Z\n2026-01-01T00:00:02Z\n",
+    "rates.txt": "0 10\n10 20\n20 5\n",
+    "log.csv": "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"
+               "0.0,0.0,0.01,25,served,svm-poly-6400,1,1,0,\n",
+    "access.log": '1.2.3.4 - - [24/Nov/2026:16:00:00 +0000] "POST /predict HTTP/1.1" 200 12 "-" '
+                  '"curl/8" 0.012\n',
+    "bare.log": '1.2.3.4 - - [24/Nov/2026:16:00:00 +0000] "POST /predict HTTP/1.1" 200 12 "-" '
+                '"curl/8"\n',
+    "scenario.toml": 'format = "ramsis.scenario/1"\nname = "x"\n',
+    "sheet.xlsx": b"PK\x03\x04" + bytes(40), "table.parquet": b"PAR1" + bytes(40),
+    "table.csv.packed": b"\x1f\x8b\x08" + bytes(40), "paper.pdf": b"%PDF-1.7\n" + bytes(40),
+    "page.html": "<!DOCTYPE html><html></html>\n", "empty.txt": "", "header.csv": "timestamp,user\n",
+    "zones.txt": "2026-01-01T00:00:00Z\n2026-01-01T00:00:01\n",
+    "back.txt": "2026-01-01T00:00:02Z\n2026-01-01T00:00:01Z\n",
+    "units.txt": "1.5\n2.5\n3.5\n", "words.txt": "hello\nworld\n",
+    "many.csv": "id,user,host\n1,a,b\n", "mixed.txt": "2026-01-01T00:00:00Z\n17.5\n",
+    "negative.txt": "0 10\n10 -20\n", "object.json": '{"hello": 1}', "list.json": "[1, 2]",
+    "cut.json": '{"format": "ramsis.profile/1", "name":',
+    "modle.csv": TABLE.replace("model,", "modle,").replace("small,2", "large,1"),
+    "batc.csv": TABLE.replace("batch_size", "btch"),
+    "nounit.csv": TABLE.replace("_ms", ""), "twice.csv": TABLE.replace("p95_ms", "avg_us"),
+    "ragged.csv": TABLE + "small,4\n", "word.csv": TABLE.replace("8,9", "fast,9"),
+    "half.csv": TABLE.replace("small,2,8,9,70", "large,1,8,9,0.7"),
+    "noone.csv": TABLE.replace("small,1", "small,3"), "noacc.csv": "model,batch,p95_ms\na,1,5\n",
+    "rows.csv": TABLE + "small,2,8,9,70\n", "pct.csv": TABLE.replace("70", "170"),
+    "acc.json": '{"small": 75}', "acc.csv": "model,accuracy\nsmall,75\n",
+    "late.csv": "arrival_s,finish_s,model,deadline_ms\n1,0.5,svm-poly-6400,25\n",
+    "nodeadline.csv": "arrival_s,finish_s,model\n1,1.5,svm-poly-6400\n",
+    "nounit-log.csv": "received,done,model\n1,2,a\n",
+    "noarrival.csv": "who,what\n1,2\n",
+    "broken.jsonl": '{"timestamp": "2026-01-01T00:00:00Z", "latency_ms": 5}\n{"timestamp"\n',
+}
+SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheme", "greedy"]
+PROFILED = [*SIMULATE, "--load", "100", "--profiles"]
+TRACED = [*SIMULATE, "--profiles", "digits-cpu", "--trace"]
+IMPORT = ["profile", "import", "--out", "out.json"]
+AUDIT = ["audit", "--profiles", "digits-cpu", "--workers", "4"]
+
+CASES: list[tuple[list[str], int, str]] = [
+    ([*PROFILED, "table.csv"], 3, "`ramsis profile import table.csv"),
+    ([*PROFILED, "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
+    ([*PROFILED, "rates.txt"], 3, "--trace rates.txt"),
+    ([*PROFILED, "log.csv"], 3, "`ramsis audit log.csv`"),
+    ([*PROFILED, "access.log"], 3, "`ramsis audit access.log`"),
+    ([*PROFILED, "scenario.toml"], 3, "`ramsis cluster scenario.toml`"),
+    ([*PROFILED, "sheet.xlsx"], 3, "save its table as CSV"),
+    ([*PROFILED, "table.parquet"], 3, "to_csv"),
+    ([*PROFILED, "table.csv.packed"], 3, "gunzip"),
+    ([*PROFILED, "paper.pdf"], 3, "as CSV or JSON"),
+    ([*PROFILED, "page.html"], 3, "as CSV or JSON"),
+    ([*PROFILED, "empty.txt"], 3, "allowed: a JSON object"),
+    ([*PROFILED, "digit-cpu"], 3, "digits-cpu"),
+    ([*PROFILED, "object.json"], 3, "allowed: 'ramsis.profile/1'"),
+    ([*PROFILED, "policies"], 3, "`ramsis analyze policies`"),
+    ([*TRACED, "profile.json"], 2, "--profiles profile.json"),
+    ([*TRACED, "table.csv"], 3, "`ramsis profile import table.csv"),
+    ([*TRACED, "access.log"], 3, "`ramsis audit access.log`"),
+    ([*TRACED, "sheet.xlsx"], 3, "save its table as CSV"),
+    ([*TRACED, "empty.txt"], 3, "allowed: one a line"),
+    ([*TRACED, "header.csv"], 3, "allowed: one a line"),
+    ([*TRACED, "zones.txt"], 3, "allowed: ISO 8601 throughout"),
+    ([*TRACED, "back.txt"], 3, "allowed: a time not before that of the line above"),
+    ([*TRACED, "units.txt"], 2, "--unit with one of"),
+    ([*TRACED, "words.txt"], 3, "allowed: ISO 8601"),
+    ([*TRACED, "many.csv"], 3, "--time-column with one of these"),
+    ([*TRACED, "mixed.txt"], 3, "allowed: ISO 8601 throughout"),
+    ([*TRACED, "negative.txt"], 3, "allowed: a finite number >= 0"),
+    ([*TRACED, "missing.txt"], 3, "allowed: a path"),
+    ([*TRACED, "times.txt", "--time-column", "arrivl"], 3, "allowed:"),
+    ([*SIMULATE[:-2], "--profiles", "digits-cpu", "--load", "100", "--scheme", "profile.json"], 2,
+     "--profiles profile.json"),
+    ([*SIMULATE[:-2], "--profiles", "digits-cpu", "--load", "100", "--scheme", "gready"], 2,
+     "allowed:"),
+    ([*IMPORT, "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
+    ([*IMPORT, "access.log"], 3, "`ramsis audit access.log`"),
+    ([*IMPORT, "profile.json"], 3, "--profiles FILE"),
+    ([*IMPORT, "sheet.xlsx"], 3, "save its table as CSV"),
+    ([*IMPORT, "table.csv.packed"], 3, "gunzip"),
+    ([*IMPORT, "modle.csv"], 3, "--column model=modle"),
+    ([*IMPORT, "batc.csv"], 3, "--column batch=btch"),
+    ([*IMPORT, "nounit.csv"], 3, "--unit ms"),
+    ([*IMPORT, "twice.csv"], 3, "--column mean=NAME"),
+    ([*IMPORT, "ragged.csv"], 3, "allowed: 5"),
+    ([*IMPORT, "word.csv"], 3, "allowed: a number"),
+    ([*IMPORT, "half.csv"], 3, "--accuracy-unit"),
+    ([*IMPORT, "noone.csv"], 3, "batch size 1"),
+    ([*IMPORT, "noacc.csv"], 3, "--accuracy FILE"),
+    ([*IMPORT, "rows.csv"], 3, "allowed: one row for each"),
+    ([*IMPORT, "pct.csv"], 3, "[0, 100]"),
+    ([*IMPORT, "list.json"], 3, "allowed: objects such as"),
+    ([*IMPORT, "empty.txt"], 3, "file is empty"),
+    ([*IMPORT, "missing.csv"], 3, "no such file"),
+    ([*IMPORT, "table.csv", "--unit", "s"], 2, "or no --unit"),
+    ([*IMPORT, "table.csv", "--column", "btach=batch_size"], 2, "allowed: model, batch"),
+    ([*IMPORT, "table.csv", "--column", "batch=items"], 3, "allowed: model, batch_size"),
+    ([*IMPORT, "table.csv", "--column", "batch"], 2, "FIELD=NAME"),
+    ([*IMPORT, "table.csv", "--models", "smal"], 2, "allowed: small"),
+    ([*IMPORT, "noacc.csv", "--accuracy", "acc.json"], 3, "--accuracy-unit"),
+    ([*IMPORT, "noacc.csv", "--accuracy", "acc.csv"], 3, "--accuracy-unit"),
+    ([*AUDIT, "profile.json"], 3, "--profiles profile.json"),
+    ([*AUDIT, "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
+    ([*AUDIT, "table.csv"], 3, "`ramsis profile import table.csv"),
+    ([*AUDIT, "bare.log"], 3, "$request_time"),
+    ([*AUDIT, "access.log"], 3, "--slo-ms"),
+    ([*AUDIT, "late.csv"], 3, "ends before it starts"),
+    ([*AUDIT, "nodeadline.csv"], 3, "--slo-ms"),
+    ([*AUDIT, "nounit-log.csv", "--slo-ms", "25"], 3, "--unit"),
+    ([*AUDIT, "noarrival.csv"], 3, "--column arrival="),
+    ([*AUDIT, "broken.jsonl", "--slo-ms", "25"], 3, "allowed: JSON lines"),
+    ([*AUDIT, "log.csv", "--column", "arival=x"], 2, "allowed: arrival"),
+    (["analyze", "profile.json"], 3, "--profiles profile.json"),
+    (["verify", "table.csv"], 3, "`ramsis profile import table.csv"),
+    (["validate", "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
+    (["arrivals", "fit", "profile.json"], 2, "--profiles profile.json"),
+    (["arrivals", "fit", "access.log"], 3, "`ramsis audit access.log`"),
+    (["cluster", "profile.json", "--scheduler", "clockwork"], 3, "--profiles profile.json"),
+    (["sweep", "table.csv", "--out", "o"], 3, "`ramsis profile import table.csv"),
+    (["generate", "--profiles", "table.csv", "--slo-ms", "25", "--workers", "4", "--load", "100",
+      "--out", "o"], 3, "`ramsis profile import table.csv"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    save(load("digits-cpu"), tmp_path / "profile.json")
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "manifest.json").write_text('{"format": "ramsis.manifest/1"}')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "code", "step"), CASES, ids=lambda one: (
+    " ".join(one)[-60:] if isinstance(one, list) else ""))
+def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
+    run: Run, folder: Path, arguments: list[str], code: int, step: str
+) -> None:
+    before = snapshot(folder)
+    refused(run(*arguments), code, step)
+    assert snapshot(folder) == before
+
+
+def test_there_are_sixty_of_them() -> None:
+    assert len(CASES) >= 60
