@@ -35,7 +35,7 @@ _ENVOY = re.compile(
 _TOOK = re.compile(r'(?:^|[\s"=])(\d+\.\d{3})(?=[\s",]|$)')
 _MODEL = re.compile(r"/models/([^/:?\s]+)")
 _MONTHS = {name: f"{i:02}" for i, name in enumerate(
-    "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)}
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], start=1)}
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "arrival": ("arrival", "arrived", "arrival_time", "arrived_at", "received", "received_at",

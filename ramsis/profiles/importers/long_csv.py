@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, Measured]:
 def _take_percent(models: dict[str, Measured]) -> None:
     """Take accuracies as percent where all of them are above 1."""
     known = [item.accuracy for item in models.values() if item.accuracy is not None]
-    if known and 1 < min(known) and max(known) <= 100:
+    if known and min(known) > 1 and max(known) <= 100:
         for item in models.values():
             if item.accuracy is not None:
                 item.accuracy = round(item.accuracy / 100.0, 12)

@@ -211,8 +211,8 @@ class _Reader:
             self._no_column("batch", "a column of batch sizes, or --batch N")
         if "model" not in layout.fields and not layout.by_model and self.model_said is None:
             near = nearest("model", list(layout.left_out))
-            if near is not None or len(self.grid.rows) > 1 and not by_size and (
-                    self.batch_said is not None):
+            if near is not None or (len(self.grid.rows) > 1 and not by_size and (
+                    self.batch_said is not None)):
                 self._no_column("model", "a column of models, or --model-name NAME")
             self.model_said = self.path.stem
             self.notes.append(f"no column of models: taken as {self.path.stem}, as the file is "
