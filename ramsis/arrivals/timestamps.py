@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.columns import Column, TimeColumn, fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import UNITS
+from ramsis.arrivals.trace_formats.instants import UNITS, is_iso
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
@@ -78,10 +78,12 @@ def _times(
     for first, text in pieces:
         rest = text
         if reader is None:
-            begin = next(lines_of(text, first), None)
+            lines = lines_of(text, first)
+            begin = next(lines, None)
             if begin is None:
                 continue
-            column, has_header = _column(begin, where, unit, time_column)
+            below = next(lines, (0, ""))[1]
+            column, has_header = _column(begin, below, where, unit, time_column)
             reader = TimeColumn(column, where)
             if has_header:
                 content = begin[1]
@@ -97,13 +99,16 @@ def _times(
 
 
 def _column(
-    begin: tuple[int, str], where: str, unit: str | None, time_column: str | None
+    begin: tuple[int, str], below: str, where: str, unit: str | None, time_column: str | None
 ) -> tuple[Column, bool]:
-    """Where lines hold their time, and whether the first line is a header."""
+    """Where lines hold their time, and whether the first line is a header.
+
+    ``below`` is the line after it: of several columns, the only one with a date has the time.
+    """
     place = f"{where}: line {begin[0]}"
     fields = fields_of(begin[1])
     if time_column is not None or not any(_looks_like_time(field) for field in fields):
-        index = _time_column(fields, time_column, place)
+        index = _time_column(fields, fields_of(below) if below else [], time_column, place)
         return Column(index, unit or _unit_of(fields[index])), True
     if len(fields) > 1:
         raise InputFileError(
@@ -122,7 +127,9 @@ def _looks_like_time(field: str) -> bool:
     return True
 
 
-def _time_column(names: list[str], wanted: str | None, where: str) -> int:
+def _time_column(
+    names: list[str], below: list[str], wanted: str | None, where: str
+) -> int:
     clean = [name.strip() for name in names]
     if wanted is not None:
         if wanted in clean:
@@ -132,8 +139,10 @@ def _time_column(names: list[str], wanted: str | None, where: str) -> int:
     if len(clean) == 1:
         return 0
     likely = [i for i, name in enumerate(clean) if _stem(name) in _TIME_NAMES]
-    if len(likely) == 1:
-        return likely[0]
+    dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
+    for found in (likely, dated):
+        if len(found) == 1:
+            return found[0]
     raise InputFileError(
         describe("cannot tell which column holds the time", where=where, value=", ".join(clean),
                  allowed="--time-column with one of these")

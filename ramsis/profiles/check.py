@@ -51,8 +51,8 @@ class Finding:
 def check(profile_set: ProfileSet) -> list[Finding]:
     """Everything odd in a profile set, model by model; empty when there is nothing.
 
-    Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``,
-    ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
+    Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``,
+    ``gap``, ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
     :attr:`ProfileSet.statistics` where it is missing somewhere.
     """
     findings: list[Finding] = []

@@ -101,3 +101,13 @@ def test_the_azure_trace_is_read(reference_dir: Path) -> None:
     assert len(times) == 8819
     assert (np.diff(times) >= 0).all()
     np.testing.assert_allclose(times[:3], [0.0, 52.0, 98.189], atol=1e-6)
+
+
+@pytest.mark.parametrize(("header", "line"), [
+    ("", "{}Z"), ("timestamp\n", "{}+02:00"), ("id,user,timestamp\n", "1,u,{}"),
+    ("when;user\n", "{}.250Z;u"), ("id,created_at,user\n", "1,{}Z,u")])
+def test_dates_need_no_name_of_their_column(tmp_path: Path, header: str, line: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(header + "".join(
+        line.format(f"2026-01-01T00:{i // 60:02}:{i % 60:02}") + "\n" for i in range(120)))
+    assert read_timestamps(path).tolist() == [1000.0 * i for i in range(120)]

@@ -1,4 +1,4 @@
-"""Files of another kind, units, separators, misspelt names: one line that ends with a next step."""
+"""Files of another kind, units, separators, misspelt names: one line with the next step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ FILES: dict[str, str | bytes] = {
     "scenario.toml": 'format = "ramsis.scenario/1"\nname = "x"\n',
     "sheet.xlsx": b"PK\x03\x04" + bytes(40), "table.parquet": b"PAR1" + bytes(40),
     "table.csv.packed": b"\x1f\x8b\x08" + bytes(40), "paper.pdf": b"%PDF-1.7\n" + bytes(40),
-    "page.html": "<!DOCTYPE html><html></html>\n", "empty.txt": "", "header.csv": "timestamp,user\n",
+    "page.html": "<!DOCTYPE html><html></html>\n", "empty.txt": "",
+    "header.csv": "timestamp,user\n",
     "zones.txt": "2026-01-01T00:00:00Z\n2026-01-01T00:00:01\n",
     "back.txt": "2026-01-01T00:00:02Z\n2026-01-01T00:00:01Z\n",
     "units.txt": "1.5\n2.5\n3.5\n", "words.txt": "hello\nworld\n",

@@ -114,7 +114,8 @@ SHAPES: dict[str, tuple[str, str | bytes]] = {
         "model,batch,p95,accuracy", ",,ms,%", "small,1,6.25,70.5", "small,4,1312.5,70.5",
         "large,1,10.75,81.25", "large,4,2033,81.25")),
     "models named once, a failed row, a title": ("p95", lines(
-        "Benchmark of 2026-01-01", "model,batch,p95_ms,throughput,accuracy", "small,1,6.25,160,70.5",
+        "Benchmark of 2026-01-01", "model,batch,p95_ms,throughput,accuracy",
+        "small,1,6.25,160,70.5",
         ",4,1312.5,3,", "large,1,10.75,99,81.25", ",4,2033,2,", ",64,OOM,,")),
     "other names beside": ("p95", lines(
         "gpu,precision,model_name,batch_size,latency_p95_ms,latency_p99.9_ms,images_per_s,top1,top5",
@@ -208,7 +209,8 @@ def test_numbers_as_people_write_them(
     ("BatchSize", "batch", "", None), ("meanMs", "mean", "ms", None), ("b16", "latency", "", 16),
     ("batch_size_8_ms", "latency", "ms", 8), ("95th percentile (µs)", "p95", "µs", None),
     ("time per batch (ms)", "latency", "ms", None), ("GPU memory (MB)", "memory", "mb", None),
-    ("load time (ms)", "load", "ms", None), ("images/s", "", "", None), ("load (QPS)", "", "", None),
+    ("load time (ms)", "load", "ms", None), ("images/s", "", "", None),
+    ("load (QPS)", "", "", None),
     ("top-5", "", "", None), ("acc@1", "accuracy", "", None), ("samples/s", "", "", None),
     ("inference/sec", "", "", None), ("latency per image (ms)", "", "ms", None)])
 def test_headings(column: str, field: str, unit: str, batch: int | None) -> None:

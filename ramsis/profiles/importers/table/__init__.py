@@ -60,7 +60,7 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
         ``columns`` says which column holds a field, ``unit`` and ``accuracy_unit`` what no
         heading says; ``model`` and ``batch`` are of a table without such a column.
     """
-    named = {column for column in given.columns.values()}
+    named = set(given.columns.values())
     grid = read_grid(path, lambda text: text in named or _known(text))
     return _Reader(path, grid, given, _layout(path, grid, given)).models()
 
@@ -545,5 +545,6 @@ class _Reader:
             parts.append(f"accuracy = {column} in {self.accuracy_unit}")
         comma = ", decimal comma" if self.decimal.comma else ""
         left = (f"; left out: {', '.join(self.layout.left_out)}" if self.layout.left_out else "")
-        return (f"read as a table of {len(self.grid.rows)} rows ({self.grid.separated_by}{comma}): "
+        rows = len(self.grid.rows)
+        return (f"read as a table of {rows} rows ({self.grid.separated_by}{comma}): "
                 f"{'; '.join(parts)}{left}")

@@ -89,7 +89,7 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
         kept = kept[1:]
     if not kept:
         raise InputFileError(describe("no rows", where=str(path),
-                                      allowed="a header line, such as model,batch,p95_ms,accuracy"))
+                                      allowed="a header line, as model,batch,p95_ms,accuracy"))
     mark, start = _header(kept, known)
     header = _cells(kept[start][1], mark, path, kept[start][0])
     body = [(number, _cells(line, mark, path, number)) for number, line in _joined(kept[start:])]
