@@ -134,7 +134,8 @@ def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
     if motion.moves:
         click.echo(f"mean: moves from {motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} "
                    f"queries/s over stretches of {motion.stretch_ms / 1000.0:.3g} s; without this "
-                   f"motion the dispersion of counts is {motion.dispersion_about_mean:.2f} "
+                   "motion the dispersion of counts is "
+                   f"{motion.dispersion_about_mean:.2f} "
                    f"instead of {motion.dispersion:.2f}, {bursts}; the process above is without it")
     else:
         click.echo(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
