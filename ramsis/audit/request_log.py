@@ -144,7 +144,8 @@ class RequestLog:
 
     def only(self, chosen: NDArray[np.bool_] | IntArray) -> RequestLog:
         """Some of the requests."""
-        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS), self.notes)
+        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS),
+                          notes=self.notes)
 
 
 class RequestLogWriter:
@@ -334,7 +335,7 @@ def read_request_log(
     table.refuse(~np.isin(log.outcome, ["", *OUTCOMES]), "outcome", "unknown outcome",
                  ", ".join(OUTCOMES))
     log = replace(log, outcome=_outcomes(log))
-    if (log.model != "").any():
+    if table.column("model") is not None:
         table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")
     return log.only(np.argsort(arrival, kind="stable"))
 

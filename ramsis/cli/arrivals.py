@@ -135,8 +135,8 @@ def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
         click.echo(f"mean: moves from {motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} "
                    f"queries/s over stretches of {motion.stretch_ms / 1000.0:.3g} s; without this "
                    "motion the dispersion of counts is "
-                   f"{motion.dispersion_about_mean:.2f} "
-                   f"instead of {motion.dispersion:.2f}, {bursts}; the process above is without it")
+                   f"{motion.dispersion_about_mean:.2f} instead of {motion.dispersion:.2f}, "
+                   f"{bursts}; the process above is without it")
     else:
         click.echo(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
                    f"dispersion of counts is {motion.dispersion_about_mean:.2f}, {bursts}")

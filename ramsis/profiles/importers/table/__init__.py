@@ -437,9 +437,8 @@ class _Reader:
                       for key, (_, _, took) in found.items()}
             return BatchProfile(batch, self._count(row), **values)  # type: ignore[arg-type]
         except ProfileError as error:
-            heading = next((one for key, (_, one, _) in found.items() if error.field == f"{key}_ms"
-                            ), None)
-            place = heading.column if heading else error.field
+            place = next((one.column for key, (_, one, _) in found.items()
+                          if error.field == f"{key}_ms"), error.field)
             raise InputFileError(error.at(row.at(place))) from error
 
     def _telling_apart(self) -> str:
