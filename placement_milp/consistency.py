@@ -25,6 +25,7 @@ def check_consistency(problem: Problem, where: str) -> None:
     ------
     InputFileError
         A name that is used twice, or that is not defined (of a family, type, variant or worker);
+        latencies like those of a type with other instances; a name like an instance's;
         latencies of one batch listed twice; instances that a GPU cannot have at once; a value
         table without rows for its family's SLO; an objective of cost where no worker costs
         anything.
@@ -77,6 +78,27 @@ class _Check:
                 if self.declared[like].latency_like is not None:
                     raise self.refuse(path, "type has no latencies of its own", like,
                                       "a type without latency_like")
+                # Latencies are those of the instance of the same name.
+                kinds = {kind.latency_like for kind in worker_type.instance_types()}
+                theirs = {kind.name for kind in self.declared[like].instance_types()}
+                if kinds.isdisjoint(theirs):
+                    raise self.refuse(path, "types have no instance in common", like,
+                                      "a type that is whole, or cut into such instances, as "
+                                      "this one is")
+        self.instances()
+
+    def instances(self) -> None:
+        """Nothing else is named like an instance of a GPU that is cut."""
+        cut = [item for item in self.problem.worker_types if item.partitions is not None]
+        gpus = {name for item in cut for name in item.worker_names()}
+        types = {item.name for item in cut}
+        for i, item in enumerate(self.problem.worker_types):
+            for path, names, among in ((f"worker_types[{i}].name", (item.name,), types),
+                                       (f"worker_types[{i}].workers", item.worker_names(), gpus)):
+                for name in names:
+                    if name.rpartition("/")[0] in among:
+                        raise self.refuse(path, "named like an instance of a GPU that is cut",
+                                          name, f"not {name.rpartition('/')[0]}/…")
 
     def variants(self) -> None:
         for i, variant in enumerate(self.problem.variants):

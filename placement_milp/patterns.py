@@ -344,7 +344,12 @@ def _reason(problem: Problem, family: Family) -> str:
         return describe("memory of no worker holds any of its variants", where=where,
                         value=f"{largest:g} MB", allowed=f"at least {smallest:g} MB")
     shortest_ms = min(entry.latency_ms for entry in fitting)
-    share = problem.rules.latency_share_of_slo
+    rules = problem.rules
+    least_ms, rule = (
+        (shortest_ms / rules.latency_share_of_slo,
+         f"latency_share_of_slo {rules.latency_share_of_slo:g}")
+        if rules.in_time_quantile is None else
+        (shortest_ms * (1.0 + rules.headroom), f"headroom {rules.headroom:g}"))
     return describe("no variant meets the SLO", where=where, value=f"{family.slo_ms:g} ms",
-                    allowed=f"at least {shortest_ms / share:g} ms (shortest latency "
-                            f"{shortest_ms:g} ms, latency_share_of_slo {share:g})")
+                    allowed=f"at least {least_ms:g} ms (shortest latency {shortest_ms:g} ms, "
+                            f"{rule})")

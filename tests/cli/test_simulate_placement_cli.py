@@ -10,7 +10,7 @@ import pytest
 
 from placement_milp import place, read_problem, write_placement
 from tests.cli.command import Run, refused
-from tests.placement.samples import problem
+from tests.placement.samples import document, problem
 
 
 @pytest.fixture
@@ -55,6 +55,20 @@ def test_the_difference_to_the_placement_is_explained(run: Run, tmp_path: Path) 
     assert "counts batch / latency as a rate" in ran.out
     assert "here vision 100.0%" in ran.out
     assert "not sent to any worker" in ran.out
+
+
+def test_a_placement_that_counts_on_queues_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(document(
+        objective={"kind": "fewest-workers"}, rules={"in_time_quantile": 0.9})))
+    path = tmp_path / "placement.json"
+    ran = run("place", tmp_path / "p.json", "--out", path)
+    assert (ran.code, ran.err) == (0, "")
+    assert "90.00%" in ran.out
+    assert "not served in time" not in ran.out  # it is what was asked for
+    ran = run("simulate", "--placement", path, "--duration-s", 2, "--fixed")
+    assert (ran.code, ran.err) == (0, "")
+    assert "promises that 0.9 of the requests are in time" in ran.out
+    assert "full batches" not in ran.out
 
 
 def test_a_duty_cycle_is_played_with_and_without_policies(run: Run, tmp_path: Path) -> None:

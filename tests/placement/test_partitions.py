@@ -236,11 +236,37 @@ def test_instances_that_the_gpu_does_not_have_are_refused() -> None:
         problem_from_document(asked)
 
 
+@pytest.mark.parametrize(("more", "says"), [
+    ({"name": "gpu/1g", "memory_mb": 9}, "worker_types[1].name: named like an instance"),
+    ({"name": "cpu", "memory_mb": 9, "workers": ["gpu-1/1g@0"]},
+     "worker_types[1].workers: named like an instance"),
+    ({"name": "cpu", "memory_mb": 9, "latency_like": "gpu"}, "no instance in common: got 'gpu'"),
+    ({"name": "a30", "partitions": "A30-24GB", "latency_like": "gpu"},
+     "worker_types[1].latency_like: types have no instance in common"),
+])
+def test_types_that_would_be_taken_for_instances_are_refused(
+    more: dict[str, Any], says: str
+) -> None:
+    """Or that would be as fast as instances that they have not, and so run nothing."""
+    asked = document(random.Random(0), TINY, ("1g",), families=1, variants=1, gpus=1)
+    asked["worker_types"].append({"count": 1, **more})
+    with pytest.raises(InputFileError) as error:
+        problem_from_document(asked)
+    assert says in str(error.value)
+
+
 def test_a_demand_that_no_instance_meets_is_explained() -> None:
     asked = document(random.Random(0), TINY, ("1g",), families=1, variants=1, gpus=1)
     asked["families"][0]["slo_ms"] = 0.1
     with pytest.raises(InfeasibleError, match=r"f0: no variant meets the SLO: got '0\.1 ms"):
         place(problem_from_document(asked))
+    shortest_ms = min(e["latency_ms"] for e in asked["variants"][0]["latency"]
+                      if e["memory_mb"] <= 10)
+    asked["rules"] = {"in_time_quantile": 0.99, "headroom": 0.1}
+    with pytest.raises(InfeasibleError, match=(
+            rf"at least {1.1 * shortest_ms:g} ms \(shortest latency {shortest_ms:g} ms, head")):
+        place(problem_from_document(asked))
+    del asked["rules"]
     asked["families"][0] |= {"slo_ms": 1000, "demand_qps": 1e6}
     with pytest.raises(InfeasibleError, match=r"f0 serves .* workers of type gpu \(1\)"):
         place(problem_from_document(asked))

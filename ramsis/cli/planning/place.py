@@ -155,9 +155,10 @@ def _summary(placement: Placement) -> list[str]:
                        for what in ("made", "destroyed"))
     if made or destroyed:
         lines.append(f"instances to make: {made}, to destroy: {destroyed}")
+    promised = placement.problem.rules.in_time_quantile or 1.0
     for family in placement.families:
-        short_qps = family.demand_qps - family.served_qps
-        if short_qps > _SHOWN * family.demand_qps:
+        if family.served_share < promised - _SHOWN:
+            short_qps = family.demand_qps - family.served_qps
             lines.append(f"not served in time: {short_qps:.4g} QPS of family {family.name}")
     worth = [f"{name} {price:.3g}" for name, price in placement.prices.items() if price > 0]
     if worth:

@@ -68,7 +68,7 @@ def simulate_placement_file(
     if as_json:
         print_json(rows, placement=path, name=found.problem.name, fixed=fixed)
     else:
-        _print(rows)
+        _print(rows, found.problem.rules.in_time_quantile)
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
@@ -141,7 +141,7 @@ def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
     return row
 
 
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print(rows: Sequence[Mapping[str, Any]], quantile: float | None) -> None:
     lines: list[dict[str, Any]] = []
     for row in rows:
         lines.append({**row, "label": row["family"]})
@@ -152,11 +152,14 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
         if row["sent_share"] < 1 - 1e-6:
             click.echo(f"not sent to any worker: {(1 - row['sent_share']) * row['load_qps']:.4g} "
                        f"QPS of family {row['family']}; they count as not answered")
-    click.echo(_difference(rows))
+    if quantile is None:
+        click.echo(_difference(rows))
+    else:
+        click.echo(f"the placement promises that {quantile:g} of the requests are in time")
 
 
 def _difference(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Why the simulation is not what the placement promises."""
+    """Why the simulation is not what a placement that leaves queues out promises."""
     busy = [f"{row['family']} {row['utilisation']:.1%}" for row in
             sorted(rows, key=lambda row: -row["utilisation"]) if row["utilisation"] > _NEARLY]
     late = f": here {', '.join(busy)}" if busy else ""
