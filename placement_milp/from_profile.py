@@ -11,7 +11,8 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.profiles.instances import InstanceRow
 
-__all__ = ["instance_latencies", "variants_from_profile", "with_instance_profile"]
+__all__ = ["instance_latencies", "measured_latencies", "variants_from_profile",
+           "with_instance_profile"]
 
 
 def variants_from_profile(
@@ -90,6 +91,21 @@ def instance_latencies(
                 f"{worker_type.name}/{kind}", row.batch, row.latency_ms, row.memory_mb,
                 processes=row.processes, rate_qps=row.rate_rps))
     return {model: tuple(listed) for model, listed in found.items()}
+
+
+def measured_latencies(
+    profile: ProfileSet, worker_type: str, statistic: Statistic = "p95"
+) -> dict[str, tuple[Latency, ...]]:
+    """Model → its batches in a profile that was measured on one kind of instance.
+
+    Raises
+    ------
+    InvalidValueError
+        A profile without the statistic.
+    """
+    return {model.name: tuple(
+        Latency(worker_type, batch.batch, batch.statistic_ms(statistic), model.memory_mb)
+        for batch in model.batches) for model in profile.models}
 
 
 def _kind(table: PartitionTable, row: InstanceRow, where: str) -> str:

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 from placement_milp.check import check_groups
 from placement_milp.consistency import check_consistency
-from placement_milp.from_profile import instance_latencies, with_instance_profile
+from placement_milp.from_profile import (
+    instance_latencies,
+    measured_latencies,
+    with_instance_profile,
+)
 from placement_milp.problem import (
     PROBLEM_FORMAT,
     Colocation,
@@ -30,6 +34,7 @@ from placement_milp.problem import (
 from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
 from ramsis.errors import InputFileError, OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.profiles import load
 from ramsis.profiles.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
@@ -112,25 +117,40 @@ def _variants(
     if "profiles" not in top:
         return tuple(Variant.from_fields(item) for item in top.children("variants"))
     variants = tuple(Variant.from_fields(item) for item in _optional(top, "variants"))
-    by_name = {item.name: item for item in types}
     latencies: dict[str, tuple[Latency, ...]] = {}
     for item in top.children("profiles"):
-        item.only(("worker_type", "file", "gpu_type", "max_processes"))
-        worker_type = by_name[item.text("worker_type", tuple(by_name))]
-        path = folder / item.text("file")
-        gpu_type = item.text("gpu_type") if "gpu_type" in item else None
-        rows = [row for row in read_instance_profile(path) if gpu_type in (None, row.gpu_type)]
-        if not rows:
-            raise item.refusal("gpu_type", "the profile has no row of this GPU", value=gpu_type)
-        read = instance_latencies(rows, worker_type, where=str(path),
-                                  max_processes=item.whole_or_none("max_processes", 1))
-        for model, entries in read.items():
+        for model, entries in _profile(item, types, folder).items():
             latencies[model] = (*latencies.get(model, ()), *entries)
     found = with_instance_profile(variants, [item.name for item in families], latencies)
     if not found:
         raise top.refusal("profiles", "no model is named like a family",
                           value=", ".join(sorted(latencies)[:8]), allowed="variants, or families "
                           "with the names of models")
+    return found
+
+
+def _profile(
+    item: Fields, types: tuple[WorkerType, ...], folder: Path
+) -> dict[str, tuple[Latency, ...]]:
+    """Model → its batches: on all instances of a GPU, or measured on one kind of them."""
+    by_name = {each.name: each for each in types}
+    kinds = {kind.name for each in types if each.partitions for kind in each.instance_types()}
+    name = item.text("worker_type", (*by_name, *kinds))
+    path = folder / item.text("file")
+    if name in kinds:
+        item.only(("worker_type", "file"))
+        return measured_latencies(load(path), name)
+    item.only(("worker_type", "file", "gpu_type", "max_processes"))
+    gpu_type = item.text("gpu_type") if "gpu_type" in item else None
+    rows = [row for row in read_instance_profile(path) if gpu_type in (None, row.gpu_type)]
+    if not rows:
+        raise item.refusal("gpu_type", "the profile has no row of this GPU", value=gpu_type)
+    found = instance_latencies(rows, by_name[name], where=str(path),
+                               max_processes=item.whole_or_none("max_processes", 1))
+    if not found:
+        raise item.refusal("max_processes", "every row has more processes",
+                           value=item.value("max_processes"),
+                           allowed=f"at least {min(row.processes for row in rows)}")
     return found
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies, may_run
 from placement_milp.pairs import Pair, pairs, slow_down, undominated
 from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
-from placement_milp.queueing import Lane, rate_beside, station_rate
+from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
 
 __all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
@@ -255,16 +255,24 @@ def _beside(
         if first.name == second.name or factor is None:
             continue
         best: tuple[float, FeasibleBatch, FeasibleBatch] | None = None
-        in_turns = [item for item in feasible[one] if item.processes == 1]
-        for mine in sorted(in_turns, key=lambda item: item.latency_ms)[:_TRIED]:
-            for other in (item for item in feasible[two] if item.processes == 1):
-                if mine.memory_mb + other.memory_mb > worker_type.memory_mb:
-                    continue
-                rate = rate_beside(lanes[one][1, mine.batch], first.demand_qps, first.slo_ms,
-                                   lanes[two][1, other.batch], second.slo_ms, quantile,
-                                   factor * (1.0 + headroom) - 1.0)
-                if rate > (best[0] if best else 0.0):
-                    best = rate, mine, other
+        longer = factor * (1.0 + headroom) - 1.0
+        mine_in_turns, others = ([item for item in feasible[name] if item.processes == 1]
+                                 for name in (one, two))
+        tried = sorted(mine_in_turns, key=lambda item: item.latency_ms)[:_TRIED]
+        # What is left of the worker bounds the rate: the most promising first, the rest not tried.
+        for mine, other in sorted(itertools.product(tried, others), key=lambda both: -most_beside(
+                lanes[one][1, both[0].batch], first.demand_qps, lanes[two][1, both[1].batch],
+                longer)):
+            if mine.memory_mb + other.memory_mb > worker_type.memory_mb:
+                continue
+            both = lanes[one][1, mine.batch], lanes[two][1, other.batch]
+            least = best[0] if best else 0.0
+            if most_beside(both[0], first.demand_qps, both[1], longer) <= least:
+                break
+            rate = rate_beside(both[0], first.demand_qps, first.slo_ms, both[1], second.slo_ms,
+                               quantile, longer, least)
+            if rate > least:
+                best = rate, mine, other
         if best is not None:
             rate, mine, other = best
             cycle_ms = factor * (mine.latency_ms + other.latency_ms)

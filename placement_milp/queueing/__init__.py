@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from placement_milp.queueing._kernels import responses_ms
 
-__all__ = ["Lane", "rate_beside", "responses_ms", "station_rate"]
+__all__ = ["Lane", "most_beside", "rate_beside", "responses_ms", "station_rate"]
 
 _Floats = NDArray[np.float64]
 _REQUESTS = 40_000
@@ -95,9 +95,11 @@ def station_rate(
 @cache
 def rate_beside(
     first: Lane, first_qps: float, first_slo_ms: float, second: Lane, slo_ms: float,
-    quantile: float, headroom: float,
+    quantile: float, headroom: float, least: float = 0.0,
 ) -> float:
     """Requests per second of a second model in turns with a first one, both in time; 0 for none.
+
+    Rates up to ``least`` are not looked for: what is not in time there counts as none.
 
     Parameters
     ----------
@@ -130,13 +132,20 @@ def rate_beside(
                 return False
         return True
 
+    most = most_beside(first, first_qps, second, headroom) / 1000.0
+    low = max(least / 1000.0, _STEP * most)
+    return 1000.0 * _largest(in_time, most, low) if low < most and in_time(low) else 0.0
+
+
+def most_beside(first: Lane, first_qps: float, second: Lane, headroom: float) -> float:
+    """Requests per second at full batches in the time that a first model leaves."""
     spare = max(0.0, 1.0 - first_qps / 1000.0 * (1.0 + headroom) / first.rate_per_ms)
-    return 1000.0 * _largest(in_time, spare * second.rate_per_ms / (1.0 + headroom))
+    return 1000.0 * spare * second.rate_per_ms / (1.0 + headroom)
 
 
-def _largest(in_time: Callable[[float], bool], most: float) -> float:
-    """The largest rate that is in time, by bisection."""
-    low, high = 0.0, most
+def _largest(in_time: Callable[[float], bool], most: float, low: float = 0.0) -> float:
+    """The largest rate that is in time, by bisection; ``low`` is."""
+    high = most
     while high - low > _STEP * most:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if in_time(middle) else (low, middle)

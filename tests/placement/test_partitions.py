@@ -20,6 +20,7 @@ from placement_milp import (
 )
 from placement_milp.partitions import layouts, multisets, shipped_partitions
 from ramsis.errors import InfeasibleError, InputFileError, VerificationError
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, save
 from ramsis.profiles.importers.rows import read_rows
 from tests.reference.partitions import fits, legal, outcomes
 
@@ -234,6 +235,35 @@ def test_instances_that_the_gpu_does_not_have_are_refused() -> None:
                         {"worker": "gpu-1/1g@1", "variants": []}]
     with pytest.raises(InputFileError, match="instances of gpu-1 overlap"):
         problem_from_document(asked)
+
+
+def test_a_profile_that_was_measured_on_an_instance_is_read(tmp_path: Path) -> None:
+    batches = tuple(BatchProfile(b, p95_ms=4.0 + b) for b in (1, 2, 4))
+    save(ProfileSet("on mig", (ModelProfile("m", 0.7, batches, memory_mb=900.0),)),
+         tmp_path / "measured.json")
+    (tmp_path / "rows.csv").write_text(
+        "model,instance,batch,processes,latency_ms,throughput_rps\nm,4g.24gb,4,2,5,1600\n")
+    asked = {"format": "ramsis.placement-problem/1", "name": "measured",
+             "objective": {"kind": "fewest-workers"},
+             "families": [{"name": "m", "demand_qps": 1999, "slo_ms": 16}],
+             "worker_types": [{"name": "gpu", "count": 3, "partitions": "A30-24GB"}],
+             "profiles": [{"worker_type": "gpu/1g.6gb", "file": "measured.json"},
+                          {"worker_type": "gpu", "file": "rows.csv"}]}
+    placement = place(problem_from_document(asked, "p.json", tmp_path))
+    # Four small instances take 4 x 500, as 4 of 8 ms are a batch of 4.
+    assert [(g.worker_type, len(g.workers)) for g in placement.groups] == [("gpu/1g.6gb", 4)]
+    assert placement.groups[0].memory_mb == 900
+    for name, more, says in (
+            ("gpu/3g.12gb", {}, "profiles[0].worker_type: unknown worker_type"),
+            ("gpu/1g.6gb", {"max_processes": 2}, "profiles[0].max_processes: unknown field"),
+            ("gpu", {}, "measured.json"),
+            ("gpu", {"file": "rows.csv", "max_processes": 1},
+             "profiles[0].max_processes: every row has more processes: got 1; allowed: at least "
+             "2")):
+        asked["profiles"] = [{"worker_type": name, "file": "measured.json", **more}]
+        with pytest.raises(InputFileError) as error:
+            problem_from_document(asked, "p.json", tmp_path)
+        assert says in str(error.value)
 
 
 @pytest.mark.parametrize(("more", "says"), [
