@@ -153,7 +153,7 @@ def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
     (["arrival_s,deadline_ms,start_s", "1,5,0.5"], "line 2: start: starts before it arrives"),
     (["arrival_s,deadline_ms,finish_s,model", "1,5,0.5,a"], "line 2: finish: ends before"),
     (["arrival_s,deadline_ms,outcome", "1,5,fine"], "unknown outcome: got 'fine'"),
-    (["arrival_s,deadline_ms,outcome", "1,5,served"], "answered by no model"),
+    (["arrival_s,deadline_ms,outcome,model", "1,5,served,"], "answered by no model"),
     (["arrival_s,deadline_ms,batch", "1,5,0"], "line 2: batch: not a whole number"),
     (["arrival_s,deadline_ms,worker", "1,5,1.5"], "line 2: worker: not a whole number"),
     (["arrival_s,deadline_ms,correct", "1,5,maybe"], "neither right nor wrong: got 'maybe'"),
