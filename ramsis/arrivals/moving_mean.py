@@ -102,9 +102,12 @@ def moving_mean(times_ms: FloatArray) -> MovingMean | None:
         rate = np.maximum(np.pad(mean, half, mode="edge"), 1e-3 * counts.mean())
         edges = np.append(0.0, np.cumsum(rate))
         steady = np.interp(times, np.arange(windows + 1) * window, edges * (times[-1] / edges[-1]))
+    # Bursts make counts of a stretch uncertain: so many together are as certain as without them.
+    joined = max(1, min(math.ceil(left), len(stretches) // _LEAST_STRETCHES))
+    together = stretches[:len(stretches) // joined * joined].reshape(-1, joined).mean(axis=1)
     return MovingMean(
-        window, window * _WINDOWS, float(counts.var() / counts.mean()), left, alike,
-        stretches / (window * _WINDOWS) * 1000.0, moves,
+        window, window * _WINDOWS * joined, float(counts.var() / counts.mean()), left, alike,
+        together / (window * _WINDOWS) * 1000.0, moves,
         left > max(_BURSTS, 1.0 + 4.0 * math.sqrt(2.0 / windows)), steady)
 
 

@@ -30,15 +30,15 @@ def _kind(what: str, step: str, *taken_by: str) -> _Kind:
 
 
 _DOCUMENTS = ("validate", "report", "verify")
-_POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --scheme policies:{0} takes it",
-                  "analyze", "policy", "serve", "export", *_DOCUMENTS)
+_POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --policy {0} takes it",
+                  "analyze", "policy", "serve", "export", "--policy", *_DOCUMENTS)
 _FORMATS = {
     "ramsis.profile": _kind("a profile file", "--profiles {0} takes it", "--profiles", "profile",
                             *_DOCUMENTS),
-    "ramsis.policy": _kind("a policy file", "`ramsis analyze {0}` shows it, --scheme policies:DIR "
-                           "takes its folder", "analyze", "policy", "export", *_DOCUMENTS),
+    "ramsis.policy": _kind("a policy file", "`ramsis analyze {0}` or --policy {0} takes it",
+                           "analyze", "policy", "export", "--policy", *_DOCUMENTS),
     "ramsis.manifest": _kind("the manifest of a folder of policies", "its folder is for `ramsis "
-                             "analyze DIR` or --scheme policies:DIR", *_POLICIES.taken_by),
+                             "analyze DIR` or --policy DIR", *_POLICIES.taken_by),
     "ramsis.placement-problem": _kind("a placement problem", "`ramsis place` takes it", "place",
                                       *_DOCUMENTS),
     "ramsis.placement": _kind("a placement", "`ramsis place` and --placement take it", "place",
@@ -93,6 +93,8 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
         path, asked = (value, option) if value else ("", "")
         if not word.startswith("-"):
             path, asked = word.rpartition("=")[2] if "=" in word else word, before
+        if asked.startswith("--out"):
+            path = ""
         kind = _kind_of(path) if path and path in message else None
         if kind is not None and not {asked if asked.startswith("--") else command,
                                      asked or command} & kind.taken_by:

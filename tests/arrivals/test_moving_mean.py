@@ -33,9 +33,9 @@ def test_motion_and_bursts_are_told_apart(kind: str, moves: bool, bursts: bool, 
         "poisson": lambda: drawn(Poisson(100.0), rng),
         "bursts": lambda: drawn(MarkovModulated(100.0, 5.0, 300.0, 0.2), rng),
         "day": lambda: RateTrace(1000.0 * np.arange(SECONDS), DAY).arrivals_ms(rng),
-        "bursty day": lambda: RateTrace(1000.0 * np.arange(SECONDS), DAY,
-
-                                        arrivals="mmpp:ratio=5,burst-ms=30,share=0.2").arrivals_ms(rng),
+        "bursty day": lambda: RateTrace(
+            1000.0 * np.arange(SECONDS), DAY,
+            arrivals="mmpp:ratio=5,burst-ms=30,share=0.2").arrivals_ms(rng),
     }[kind]()
     found = moving_mean(times)
     assert found is not None

@@ -33,9 +33,10 @@ def trace(tmp_path: Path) -> Path:
 def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) -> None:
     ran = run("arrivals", "fit", trace)
     assert (ran.code, ran.err) == (0, "")
-    last = ran.out.splitlines()[-1]
-    assert last.startswith("best: --arrivals negative-binomial:")
-    assert Arrivals.parse(last.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
+    best, levels = ran.out.splitlines()[-2:]
+    assert best.startswith("best: --arrivals negative-binomial:")
+    assert levels.startswith("levels: --load ")
+    assert Arrivals.parse(best.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
     for word in ("queries/s", "window (s)", "dispersion", "p-value", "poisson", "mmpp:ratio="):
         assert word in ran.out
 
