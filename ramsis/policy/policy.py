@@ -152,6 +152,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        for name in ("slo_ms", "load_qps", "violation_price", "overhead_ms"):
+            put(self, name, float(getattr(self, name)))  # as a file gives them back
         put(self, "arrivals", _plain(self.arrivals))
         put(self, "slack_ms", _frozen(self.slack_ms, np.float64))
         if self.quantile_levels is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,3 +272,19 @@ def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny: P
     late, more = (simulated(one, queries=50_000, runs=2, seed=5).violation_rate
                   for one in (policy, dropping))
     assert late < 0.0005 < 0.001 < more
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+def test_numbers_of_any_type_make_the_file_of_those_numbers(
+    dispatch: str, tiny: ProfileSet
+) -> None:
+    """Replays are seeded by the load and the SLO, which a file gives back as floats."""
+    def made(load_qps: float, slo_ms: float) -> dict[str, Any]:
+        return generate_policy(tiny, load_qps, samples.settings(
+            dispatch=dispatch, slo_ms=slo_ms, workers=2, grid="fixed:4", max_queue=4,
+            headroom=0.01)).to_document()
+
+    usual = made(300.0, 100.0)
+    for document in (made(300, 100), made(np.float64(300.0), np.float64(100.0))):
+        for key in ("load_qps", "replay", "headroom", "expectations"):
+            assert document[key] == usual[key]
