@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ramsis.synthesis import analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
+from ramsis.verify.made_again import certificate_checks
 from tests.policy.samples import put_longer_queue, put_model
 from tests.synthesis import samples
 
@@ -198,6 +200,20 @@ def test_a_changed_certificate_is_found(
     changed: Callable[[Change], Path], name: str, delta: float, claims: list[str]
 ) -> None:
     assert failures(changed(certificate(name, delta))) == claims
+
+
+@pytest.mark.parametrize(("name", "again", "stated"), [
+    ("iterations", 2, 1), ("iterations", 3, 1), ("iterations", 4, 6), ("iterations", 5, 7),
+    ("truncated_mass", 2.5e-10, 1.25e-10)])
+def test_half_as_much_is_found_however_little_it_is(
+    made: dict[str, Any], name: str, again: float, stated: float
+) -> None:
+    one = Policy.from_document(made, "made").certificate
+    derived: Any = {name: again}
+    for value in (again, stated):
+        changed: Any = {name: value}
+        checks = certificate_checks(replace(one, **changed), replace(one, **derived), 1e-4)
+        assert all(check.holds for check in checks) == (value == again)
 
 
 def test_a_wrong_overload_flag_is_found(changed: Callable[[Change], Path]) -> None:
