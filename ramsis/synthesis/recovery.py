@@ -13,20 +13,22 @@ and t_i how long after the burst it arrives,
     T = the t at which  Σ_{t_i <= t} (d_i − 0.01)  is greatest
 
 is the time after which less than 0.01 is lost. It needs no intervals to average over: where d_i
-falls, the sum rises until its mean passes 0.01. Where the load alone makes the policy collapse in
-the course of a run, what it has without bursts is what it has when its workers are idle again each
-time that a burst would come. That is replayed, too, and counts where it is better by 0.01 on the
-mean: a load that changes by itself is no collapse. Bursts are 4 SLOs apart. Where their halves, or
-quarters of fewer than 40, tell times that differ by more than 10 % and a tenth of an SLO, there
-are eight times as many. Where T is more than half of the time between bursts they are set 16, 128
-and 512 SLOs apart; a policy that has not recovered after 256 SLOs is called metastable. ``ramsis
-verify`` checks the result by the plain engine, with other arrivals, and by means over intervals
-(:mod:`ramsis.verify.recovery`).
+falls, the sum rises until its mean passes 0.01. Bursts of another size meet other arrivals, so
+that T, which is one of the t_i, is that of no other size. Where the load alone makes the policy
+collapse in the course of a run, which it cannot do where it drops what is late, what it has
+without bursts is what it has when its workers are idle again each time that a burst would come.
+That is replayed, too, and counts where it is better by 0.01 on the mean. Bursts are 4 SLOs apart.
+Where their halves, or quarters of fewer than 40, tell times that differ by more than 10 % and a
+tenth of an SLO, there are eight times as many. Where T is more than half of the time between
+bursts they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256 SLOs is
+called metastable. ``ramsis verify`` checks the result by the plain engine, with other arrivals,
+and by means over intervals (:mod:`ramsis.verify.recovery`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,7 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.tables import KERNELS, Compiled
 from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.simulated import prepared_policy
+from ramsis.worker.problem.actions import LateRule
 
 __all__ = ["LOSS", "recovery", "with_recovery"]
 
@@ -59,7 +62,7 @@ _SEEN = 0.75  # of that: requests that wait when the next burst comes lose by th
 _STEPS = 1600  # that the time between bursts is divided into
 _UNLIKE, _AGAIN = 0.1, 8  # parts of the bursts may differ so much; else so many times as many
 _ENOUGH = 40  # bursts whose halves are held against each other; of fewer, quarters
-_SEED = 1 << 21
+_SEED = (1 << 21) - BURST  # of a burst of no requests
 
 
 def with_recovery(
@@ -115,18 +118,44 @@ def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> floa
     """T; with more requests where parts of the bursts tell different times."""
     for times in (1, _AGAIN):
         losses = _losses(replayed, burst, apart_ms, seed, times)
-        count = 2 if len(losses) >= _ENOUGH else 4
-        parts = [_recovered(losses[i::count]) for i in range(count)]
+        by_step = losses.by_step
+        count = 2 if len(by_step) >= _ENOUGH else 4
+        parts = [_recovered(by_step[i::count]) for i in range(count)]
         spare = _UNLIKE * max(parts) + _UNLIKE * replayed.policy.slo_ms / apart_ms
         if max(parts) - min(parts) <= spare:
             break
-    return apart_ms * _recovered(losses)
+    return losses.recovered_ms(_SEEN * apart_ms)
 
 
-def _recovered(losses: FloatArray) -> float:
-    """T as a share of the time between bursts, from the losses by burst and step."""
-    steps = losses.shape[1]
-    total = np.cumsum(losses.sum(axis=0)[: int(_SEEN * steps)])
+class _Losses(NamedTuple):
+    """d − 0.01 of requests.
+
+    Attributes
+    ----------
+    by_step : ndarray, shape (bursts, steps)
+        Sums over the requests that follow a burst, by time since then.
+    since_ms, lost : ndarray, shape (n,)
+        Of each request, and how long after a burst it arrives.
+    """
+
+    by_step: FloatArray
+    since_ms: FloatArray
+    lost: FloatArray
+
+    def recovered_ms(self, until_ms: float) -> float:
+        """T, from the requests that arrive so long after a burst."""
+        seen = self.since_ms < until_ms
+        order = np.argsort(self.since_ms[seen], kind="stable")
+        total = np.cumsum(self.lost[seen][order])
+        if not len(total) or total.max() <= 0.0:
+            return 0.0
+        return float(self.since_ms[seen][order][int(total.argmax())])
+
+
+def _recovered(by_step: FloatArray) -> float:
+    """T as a share of the time between bursts, to a step."""
+    steps = by_step.shape[1]
+    total = np.cumsum(by_step.sum(axis=0)[: int(_SEEN * steps)])
     last = int(total.argmax())
     return (last + 1) / steps if total[last] > 0.0 else 0.0
 
@@ -143,10 +172,10 @@ class _Replayed:
 
 def _losses(
     replayed: _Replayed, burst: int, apart_ms: float, seed: int, times: int
-) -> FloatArray:
-    """Σ (d − 0.01) of the requests by the burst that they follow, and by time since then."""
+) -> _Losses:
+    """What the requests of a replay lose by bursts."""
     policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.compiled
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed + burst)
     bursts = min(max(_MOST_REQUESTS // burst, _FEWEST), times * int(
         np.clip(_QUERIES / (policy.load_qps / 1000.0 * apart_ms), _FEWEST, _MOST)))
     first_ms = _SETTLES * policy.slo_ms
@@ -171,7 +200,8 @@ def _losses(
     usual = _usual(replayed, calm, at_ms, without)[after]
     lost = usual - with_bursts[own][after] - LOSS
     by_step = np.bincount(step[after], weights=lost, minlength=bursts * _STEPS)
-    return np.asarray(by_step, dtype=float).reshape(bursts, _STEPS)
+    return _Losses(np.asarray(by_step, dtype=float).reshape(bursts, _STEPS),
+                   (arrival_ms[after] - first_ms) % apart_ms, lost)
 
 
 def _usual(
@@ -188,7 +218,7 @@ def _usual(
     without : ndarray, shape (n,)
         What each request earns then.
     """
-    if not len(without):
+    if not len(without) or replayed.policy.late == LateRule.DROP.value:
         return without
     pause_ms = _DRAINS * calm.duration_ms  # in which any queue is served
     pauses = np.searchsorted(at_ms, calm.arrival_ms, side="right")

@@ -16,7 +16,7 @@ from ramsis.policy import Policy, write
 from ramsis.policy.records import Recovery
 from ramsis.runtime.fields import Fields
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recovery import recovery, with_recovery
+from ramsis.synthesis.recovery import _Losses, recovery, with_recovery
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
 from ramsis.verify.recovery import recovery_checks
@@ -69,13 +69,16 @@ def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: fl
     assert not recovery(dropped, 5000).metastable
 
 
-@pytest.mark.parametrize("burst_ms", [500, 5000])
-def test_a_load_that_swings_by_itself_is_no_collapse(burst_ms: int) -> None:
+@pytest.mark.parametrize(("burst_ms", "load_qps", "burst"), [
+    (500, 1500.0, 2000), (5000, 1500.0, 2000), (500, 1555.0, 1000)])
+def test_a_load_that_swings_by_itself_is_no_collapse(
+    burst_ms: int, load_qps: float, burst: int
+) -> None:
     """In bursts that are beyond the capacity much is lost, with a burst of requests or without."""
-    policy = generate_policy(samples.tiny_profile(), 1500.0, samples.settings(
+    policy = generate_policy(samples.tiny_profile(), load_qps, samples.settings(
         max_queue=4, grid="fixed:8", arrivals=f"mmpp:ratio=4,burst-ms={burst_ms},share=0.2"))
     assert policy.expectations.violation_rate > 0.05
-    found = with_recovery(policy, 2000)
+    found = with_recovery(policy, burst)
     record = found.expectations.recovery
     assert record is not None
     assert record.within_ms is not None
@@ -92,9 +95,10 @@ def test_parts_of_few_bursts_that_differ_ask_for_more(
     """Of few bursts quarters, which may differ where halves do not."""
     asked = list[object]()
 
-    def losses(*given: object) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    def losses(*given: object) -> _Losses:
         asked.append(given[-1])
-        return np.where(np.arange(1600) < np.resize(until, bursts)[:, None], 1.0, -1.0)
+        by_step = np.where(np.arange(1600) < np.resize(until, bursts)[:, None], 1.0, -1.0)
+        return _Losses(by_step, np.empty(0), np.empty(0))
 
     monkeypatch.setattr("ramsis.synthesis.recovery._losses", losses)
     recovery(one_by_one(100.0))
@@ -113,6 +117,17 @@ def test_a_wrong_recovery_is_found(dispatch: str) -> None:
                   Recovery(1000, None, True)):
         other = replace(policy, expectations=replace(policy.expectations, recovery=wrong))
         assert not all(check.holds for check in recovery_checks(other))
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
+def test_another_burst_is_found_where_the_time_is_hardly_another(dispatch: str) -> None:
+    """Who drops what is late recovers from bursts of any size when the late ones are dropped."""
+    policy = generate_policy(samples.tiny_profile(), 900.0, samples.settings(
+        dispatch=dispatch, max_queue=4, grid="fixed:8", headroom=0.0))
+    times = [recovery(policy, burst).within_ms for burst in (500, 1000, 1500)]
+    assert all(times)
+    assert times == pytest.approx([times[1]] * 3, rel=0.1)
+    assert len(set(times)) == 3
 
 
 def test_verify_checks_what_the_file_says_of_bursts(tmp_path: Path) -> None:
