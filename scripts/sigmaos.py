@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, scenario_from_document, write_scenario
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 
 Row = dict[str, Any]
 
@@ -94,7 +94,7 @@ TABLES = {
 }
 
 
-def served(scenario: Scenario, name: str, seed: int) -> ClusterRun:
+def served(scenario: Scenario, name: str, seed: int) -> Run:
     """One run of a scheduler."""
     return ClusterEngine(scenario, seed).serve(scheduler(NAMES[name]))
 

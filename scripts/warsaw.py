@@ -32,7 +32,7 @@ from ramsis.bounds import scenario_bound
 from ramsis.errors import RamsisError
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document, write_scenario
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, measure_cluster, scheduler
 
 MINUTES = (
     1767, 2082, 1812, 1708, 1798, 1920, 1839, 1785, 1668, 1758, 3606, 1726, 1740, 1726, 1704,
@@ -114,7 +114,7 @@ def warsaw_scenario(overhead_ms: float = 0.0, seed: int = 0) -> Scenario:
     }, "Warsaw")
 
 
-def violations_by_minute(run: ClusterRun) -> list[float]:
+def violations_by_minute(run: Run) -> list[float]:
     """Share of the requests that came in each minute and were not answered in time."""
     minute = (run.arrival_ms // 60_000).astype(int)
     late = np.bincount(minute[~run.in_time], minlength=len(MINUTES))

@@ -16,7 +16,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError
 from ramsis.scenario.requests import draw_requests
-from ramsis.sim.cluster.requests import RequestState
+from ramsis.sim.engine.requests import RequestState
 from tests.cli.command import Run
 from tests.scenario.samples import scenario as scenario_of
 from tests.scenario.samples import stream

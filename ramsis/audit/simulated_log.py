@@ -18,9 +18,9 @@ def requests_of_run(run: Run) -> Iterator[Request]:
     A query that is never answered counts as dropped, without a time.
     """
     models, in_time = run.models, run.in_time
-    left_s = np.full(run.queries, np.nan)
-    left_s[run.drop_query] = run.drop_ms / 1000.0
-    slo_ms = np.full(run.queries, run.fleets[0].slo_ms) if run.slo_ms is None else run.slo_ms
+    left_s = np.full(run.requests, np.nan)
+    left_s[run.drop_request] = run.drop_ms / 1000.0
+    slo_ms = np.broadcast_to(run.slo_ms, run.requests)
     for query, batch in enumerate(run.batch_of.tolist()):
         arrival_s, deadline_ms = float(run.arrival_ms[query]) / 1000.0, float(slo_ms[query])
         if batch < 0:

@@ -13,7 +13,7 @@ from ramsis.sim import Estimate
 from ramsis.sim.cluster import (
     ClusterEngine,
     ClusterMetrics,
-    ClusterRun,
+    Run,
     SchedulerSpec,
     Slowdown,
     measure_cluster,
@@ -37,7 +37,7 @@ class Compared:
     bounds : tuple of float
         Share of the requests that any scheduler can answer in time at most, of each seed; empty
         where it was not asked for, or is not known.
-    first : ClusterRun
+    first : Run
         Of the first seed.
     figures : tuple of dict
         What the scheduler says of itself, of each seed.
@@ -47,7 +47,7 @@ class Compared:
     seeds: tuple[int, ...]
     metrics: tuple[ClusterMetrics, ...]
     bounds: tuple[float, ...]
-    first: ClusterRun
+    first: Run
     figures: tuple[Mapping[str, float], ...] = ()
 
     def row(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def compare(
             raise InvalidValueError(describe("none", where=name, allowed="one or more"))
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
-    firsts: list[ClusterRun] = []
+    firsts: list[Run] = []
     figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
     for seed in seeds:
         requests = draw_requests(scenario, seed)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.report.figure import COLOURS, saved_figure
-from ramsis.sim.cluster import ClusterRun
+from ramsis.sim import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ _DASHES = ("-", "--", "-.", ":")
 _DARK = "#1a1a1a"
 
 
-def plot_cluster(runs: Mapping[str, ClusterRun], path: str | os.PathLike[str]) -> None:
+def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     """Draw the runs of some schedulers on one scenario.
 
     Above, for each run, the use of the machines: a row for each place of a worker that a model
@@ -38,7 +38,7 @@ def plot_cluster(runs: Mapping[str, ClusterRun], path: str | os.PathLike[str]) -
 
     Parameters
     ----------
-    runs : mapping of str to ClusterRun
+    runs : mapping of str to Run
         By the name of the scheduler; one or more.
     path : path
         Ends in .png, .pdf or .svg.
@@ -64,12 +64,12 @@ def plot_cluster(runs: Mapping[str, ClusterRun], path: str | os.PathLike[str]) -
 class _Slots:
     """Where the stay of each model on a worker is drawn, from the start of its load."""
 
-    def __init__(self, run: ClusterRun) -> None:
+    def __init__(self, run: Run) -> None:
         stays = _stays(run)
         self.stays: list[tuple[int, int, float, float, float, int]] = []
         self.first: list[int] = []
         self.rows = 0
-        for worker in range(len(run.scenario.arrays.workers)):
+        for worker in range(len(run.site.workers)):
             self.first.append(self.rows)
             ends: list[float] = []
             for model, start_ms, ready_ms, end_ms in sorted(
@@ -80,7 +80,7 @@ class _Slots:
             self.rows += max(len(ends), 1)
 
 
-def _stays(run: ClusterRun) -> dict[int, list[tuple[int, float, float, float]]]:
+def _stays(run: Run) -> dict[int, list[tuple[int, float, float, float]]]:
     """By worker: model, start of its load, its end, and when the model was given up."""
     gone: dict[tuple[int, int], list[float]] = {}
     leaving = [*zip(run.unload_worker.tolist(), run.unload_model.tolist(), run.unload_ms.tolist(),
@@ -93,7 +93,7 @@ def _stays(run: ClusterRun) -> dict[int, list[tuple[int, float, float, float]]]:
         if not up:
             stopped.setdefault(worker, []).append(at_ms)
     found: dict[int, list[tuple[int, float, float, float]]] = {}
-    begun = [(worker, model, 0.0, 0.0) for worker, held in enumerate(run.scenario.arrays.start)
+    begun = [(worker, model, 0.0, 0.0) for worker, held in enumerate(run.site.start)
              for model in held]
     begun += zip(run.load_worker.tolist(), run.load_model.tolist(), run.load_start_ms.tolist(),
                  run.load_end_ms.tolist(), strict=True)
@@ -105,16 +105,16 @@ def _stays(run: ClusterRun) -> dict[int, list[tuple[int, float, float, float]]]:
     return found
 
 
-def _draw_usage(axes: Axes, name: str, run: ClusterRun, slots: _Slots) -> None:
+def _draw_usage(axes: Axes, name: str, run: Run, slots: _Slots) -> None:
     """A row for each place; batches as dark pieces of the stay of their model."""
     by_stay: dict[tuple[int, int], list[tuple[float, float]]] = {}
     shown = np.argsort(run.start_ms)[:_MOST_BATCHES]
     for worker, model, start_ms, finish_ms in zip(
-            run.worker[shown].tolist(), run.batch_model[shown].tolist(),
+            run.worker[shown].tolist(), run.model[shown].tolist(),
             run.start_ms[shown].tolist(), run.finish_ms[shown].tolist(), strict=True):
         by_stay.setdefault((worker, model), []).append((start_ms, finish_ms))
     for worker, model, start_ms, ready_ms, end_ms, row in slots.stays:
-        colour = COLOURS[int(run.scenario.arrays.kind[model]) % len(COLOURS)]
+        colour = COLOURS[int(run.site.kind[model]) % len(COLOURS)]
         axes.broken_barh([(ready_ms / 1000, (end_ms - ready_ms) / 1000)], (row, 0.9),
                          facecolors=colour, alpha=0.25, linewidth=0)
         if ready_ms > start_ms:
@@ -124,22 +124,22 @@ def _draw_usage(axes: Axes, name: str, run: ClusterRun, slots: _Slots) -> None:
                by_stay.get((worker, model), ()) if ready_ms <= from_ms and from_ms <= end_ms]
         if ran:
             axes.broken_barh(ran, (row, 0.9), facecolors=_DARK, linewidth=0)
-    axes.set_yticks(slots.first, run.scenario.arrays.workers, fontsize=5)
+    axes.set_yticks(slots.first, run.site.workers, fontsize=5)
     axes.set_xlim(0, max(run.end_ms, 1e-9) / 1000)
     axes.set_ylim(slots.rows, 0)
     axes.set_title(f"{name}: loaded (faint), loading (hatched), inference (dark); time in s",
                    fontsize=9, loc="left")
 
 
-def _bins(run: ClusterRun) -> tuple[FloatArray, str]:
+def _bins(run: Run) -> tuple[FloatArray, str]:
     """Edges of the bins of time, in ms, and what one is called."""
-    duration_ms = run.scenario.duration_ms
+    duration_ms = run.duration_ms
     if duration_ms >= _FEWEST_BINS * _MINUTE_MS:
         return np.arange(0.0, duration_ms + _MINUTE_MS, _MINUTE_MS), "minute"
     return np.linspace(0.0, duration_ms, _BINS + 1), f"{duration_ms / 1000 / _BINS:.3g} s"
 
 
-def _draw_violations(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
+def _draw_violations(axes: Axes, runs: Mapping[str, Run]) -> None:
     unit = ""
     for i, (name, run) in enumerate(runs.items()):
         edges, unit = _bins(run)
@@ -151,7 +151,7 @@ def _draw_violations(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
     axes.legend(fontsize=7)
 
 
-def _draw_responses(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
+def _draw_responses(axes: Axes, runs: Mapping[str, Run]) -> None:
     for i, (name, run) in enumerate(runs.items()):
         response = np.sort(run.response_ms[run.answered])
         if len(response):
@@ -163,16 +163,16 @@ def _draw_responses(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
         axes.legend(fontsize=7)
 
 
-def _draw_arrivals(axes: Axes, run: ClusterRun) -> None:
+def _draw_arrivals(axes: Axes, run: Run) -> None:
     """Arrivals over time, the kinds with most of them by name."""
     edges, unit = _bins(run)
-    arrays = run.scenario.arrays
-    kind = arrays.kind[run.model] if run.requests else np.empty(0, dtype=np.int64)
-    counts = np.bincount(kind, minlength=len(arrays.kinds))
+    site = run.site
+    kind = site.kind[run.asked] if run.requests else np.empty(0, dtype=np.int64)
+    counts = np.bincount(kind, minlength=len(site.kinds))
     most = np.argsort(-counts, kind="stable")[:_MOST_MODELS].tolist()
     below: Any = np.zeros(len(edges) - 1)
-    parts = [(arrays.kinds[k], kind == k, COLOURS[i % len(COLOURS)]) for i, k in enumerate(most)]
-    if len(arrays.kinds) > _MOST_MODELS:
+    parts = [(site.kinds[k], kind == k, COLOURS[i % len(COLOURS)]) for i, k in enumerate(most)]
+    if len(site.kinds) > _MOST_MODELS:
         parts.append(("others", ~np.isin(kind, most), "#999999"))
     for name, mine, colour in parts:
         height = np.histogram(run.arrival_ms[mine], edges)[0]

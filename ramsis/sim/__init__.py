@@ -1,4 +1,4 @@
-"""Discrete-event simulation of serving schemes: workloads, engine, schemes, figures.
+"""Discrete-event simulation of serving: workloads, engine, schemes, figures.
 
 >>> import ramsis
 >>> from ramsis.sim import JellyfishPlus, ConstantLoad, simulate
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.checks import check_arguments
-from ramsis.sim.engine import Engine, Scheme, SchemeError
+from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError
 from ramsis.sim.experiment import (
     SimulationSettings,
     check_load,
@@ -52,10 +52,10 @@ __all__ = [
     "ClosedLoop",
     "ClusterPlan",
     "ConstantLoad",
-    "Engine",
     "Estimate",
     "Fixed",
     "Fleet",
+    "FleetEngine",
     "Fleets",
     "Greedy",
     "Infaas",
@@ -68,8 +68,8 @@ __all__ = [
     "RateTrace",
     "Recorded",
     "Run",
-    "Scheme",
-    "SchemeError",
+    "Scheduler",
+    "SchedulerError",
     "SchemeSpec",
     "SimulationResult",
     "SimulationSettings",
@@ -87,6 +87,7 @@ __all__ = [
     "simulate_profile",
 ]
 
-_WITHIN_RUNS = ("Engine", "Fleet", "Metrics", "Run", "Scheme")  # made or asked at every event
+# Made or asked at every event.
+_WITHIN_RUNS = ("Fleet", "FleetEngine", "Metrics", "Run", "Scheduler")
 check_arguments(globals(), [name for name in __all__ if name not in _WITHIN_RUNS])
 check_arguments(globals(), _WITHIN_RUNS, methods=False)

@@ -13,8 +13,8 @@ from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
-from ramsis.sim.engine import coins
-from ramsis.sim.fleet import Fleet
+from ramsis.sim.engine.on_fleets import coins
+from ramsis.sim.fleet import Fleet, FleetSite
 from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
@@ -97,7 +97,7 @@ def replay(
 
     Raises
     ------
-    SchemeError
+    SchedulerError
         The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(given.arrival_ms), scheme.tables
@@ -122,7 +122,7 @@ def replay(
     count = _KERNELS[scheme.kernel](queries, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
-        fleets=(fleet,),
+        site=FleetSite((fleet,)),
         duration_ms=given.duration_ms,
         arrival_ms=given.arrival_ms,
         batch_of=out.batch_of,
@@ -131,9 +131,9 @@ def replay(
         worker=out.worker[:count],
         model=out.model[:count],
         size=out.size[:count],
-        drop_query=dropped,
+        drop_request=dropped,
         drop_ms=drop_ms[dropped],
-        slo_ms=given.slo_ms,
+        slo_ms=np.array([fleet.slo_ms]) if given.slo_ms is None else given.slo_ms,
         queued=out.queued[:count],
         drop_queued=out.drop_queued[dropped],
     )

@@ -19,7 +19,7 @@ from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
-from ramsis.sim.engine import Engine
+from ramsis.sim.engine import FleetEngine
 from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
@@ -154,7 +154,7 @@ def simulate(
         A policy for other models, workers or SLOs.
     InfeasibleError
         An SLO below every latency.
-    SchemeError
+    SchedulerError
         The scheme did what cannot be done.
     """
     settings = settings or SimulationSettings()
@@ -248,8 +248,8 @@ def run_cluster(
         spells = settings.slow_spells.drawn(fleets.workers, workload.duration_ms, slow)
     if isinstance(workload, ClosedLoop):
         _check_closed(workload, plan, settings)
-        engine = Engine(own, workload, workload.duration_ms, service, stated_qps,
-                        settings.monitor_ms, spells=spells)
+        engine = FleetEngine(own, workload, workload.duration_ms, service, stated_qps,
+                             settings.monitor_ms, spells=spells)
         return _plain(engine, plan, one, None, routing)
     times = workload.arrivals_ms(arrivals)
     slos = fleets.drawn_slos(len(times), classes)
@@ -271,20 +271,20 @@ def run_cluster(
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
     check_amount(len(times), bytes_each=_BYTES_EACH)
-    engine = Engine(own, times, workload.duration_ms, service, stated_qps, settings.monitor_ms,
-                    slos, spells)
+    engine = FleetEngine(own, times, workload.duration_ms, service, stated_qps,
+                         settings.monitor_ms, slos, spells)
     return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
 
 
 def _plain(
-    engine: Engine, plan: ClusterPlan, one: StationPlan | None,
-    query_slo_ms: Sequence[float] | None, routing: np.random.Generator,
+    engine: FleetEngine, plan: ClusterPlan, one: StationPlan | None,
+    request_slo_ms: Sequence[float] | None, routing: np.random.Generator,
 ) -> Run:
     """The plain engine, for the only station ``one`` or for several."""
     if one is not None:
-        return engine.run(one.plan.start)
+        return engine.serve(one.plan.start)
     uniform = _Uniform(routing)
-    return engine.run(lambda whole: RoutedByLevel(whole, plan, query_slo_ms, uniform))
+    return engine.serve(lambda whole: RoutedByLevel(whole, plan, request_slo_ms, uniform))
 
 
 class _Uniform:

@@ -23,7 +23,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
-__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "Fleets", "drawn_slos"]
+__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "FleetSite", "Fleets", "drawn_slos"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -248,6 +248,60 @@ class Fleets:
     def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
         """The SLO of each query, its class drawn by the shares; None with one SLO for all."""
         return drawn_slos(self.classes, queries, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class FleetSite:
+    """Workers and models of fleets, numbered through; a :class:`ramsis.sim.run.Site`.
+
+    Attributes
+    ----------
+    fleets : tuple of Fleet
+        One for each type of workers.
+    """
+
+    fleets: tuple[Fleet, ...]
+
+    @cached_property
+    def worker_type(self) -> IntArray:
+        """The fleet of each worker."""
+        return np.repeat(np.arange(len(self.fleets)), [fleet.workers for fleet in self.fleets])
+
+    @cached_property
+    def workers(self) -> tuple[str, ...]:
+        """Their names: their numbers."""
+        return tuple(f"worker {worker}" for worker in range(len(self.worker_type)))
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Their names; one that several fleets hold is there for each."""
+        return tuple(name for fleet in self.fleets for name in fleet.models)
+
+    @cached_property
+    def accuracy(self) -> FloatArray:
+        """Of each model."""
+        return np.concatenate([fleet.table.accuracy for fleet in self.fleets])
+
+    @cached_property
+    def active(self) -> NDArray[np.bool_]:
+        """All workers are."""
+        return np.ones(len(self.worker_type), dtype=bool)
+
+    @cached_property
+    def start(self) -> tuple[range, ...]:
+        """Each worker holds all models of its fleet."""
+        first = np.cumsum([0, *(len(fleet.models) for fleet in self.fleets)]).tolist()
+        return tuple(range(first[kind], first[kind + 1]) for kind in self.worker_type.tolist())
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """There are no copies."""
+        return self.models
+
+    @cached_property
+    def kind(self) -> IntArray:
+        """Each model is a kind of its own."""
+        return np.arange(len(self.models))
 
 
 def drawn_slos(

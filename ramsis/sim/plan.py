@@ -14,7 +14,7 @@ from math import inf
 from typing import Protocol, runtime_checkable
 
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim import engine
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.tables import Compiled
 
@@ -72,7 +72,7 @@ class Plan(PerType):
     ----------
     name : str
     start : callable
-        Makes the :class:`~ramsis.sim.engine.Scheme` of one run.
+        Makes the :class:`~ramsis.sim.engine.Scheduler` of one run.
     compiled : Compiled, optional
         The same decisions as tables, where they are a function of load, queue and slack.
     max_batch : int
@@ -80,7 +80,7 @@ class Plan(PerType):
     """
 
     name: str
-    start: Callable[[StationEngine], Scheme]
+    start: Callable[[engine.WorkerGroup], engine.Scheduler[engine.WorkerGroup]]
     compiled: Compiled | None = None
     max_batch: int = 1
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.compiled import Given, replay
-from ramsis.sim.fleet import Fleets
+from ramsis.sim.fleet import Fleets, FleetSite
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import NEVER_ANSWERED, Run
 
@@ -86,11 +86,11 @@ def _joined(
         kind = int(np.searchsorted(firsts, one.workers.start, side="right")) - 1
         worker.append(run.worker + one.workers.start)
         model.append(run.model + first_model[kind])
-        dropped.append(queries[run.drop_query])
+        dropped.append(queries[run.drop_request])
         batches += len(run.size)
     records = [run for _, _, run in runs]
     return Run(
-        fleets=fleets.fleets,
+        site=FleetSite(fleets.fleets),
         duration_ms=given.duration_ms,
         arrival_ms=given.arrival_ms,
         batch_of=batch_of,
@@ -99,7 +99,8 @@ def _joined(
         worker=np.concatenate(worker).astype(np.int32),
         model=np.concatenate(model).astype(np.int32),
         size=np.concatenate([run.size for run in records]),
-        drop_query=np.concatenate(dropped).astype(np.int32),
+        drop_request=np.concatenate(dropped).astype(np.int32),
         drop_ms=np.concatenate([run.drop_ms for run in records]),
-        slo_ms=given.slo_ms,
+        slo_ms=(np.array([fleets.fleets[0].slo_ms]) if given.slo_ms is None
+                else given.slo_ms),
     )

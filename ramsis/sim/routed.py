@@ -13,13 +13,13 @@ that is busy serves its new station once it has finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol, overload
+from typing import Protocol
 
 from ramsis.runtime.policy_set import Level
-from ramsis.sim.engine import Engine, Scheme, StationEngine
+from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import ClusterPlan, StationPlan
 
@@ -42,18 +42,18 @@ class StationStart:
         Number of its first worker.
     """
 
-    start: Callable[[StationEngine], Scheme]
+    start: Callable[[WorkerGroup], Scheduler[WorkerGroup]]
     load_share: float
     fleet: Fleet | None = None
     first: int | None = None
 
 
-class Routed(Scheme):
+class Routed(Scheduler[FleetEngine]):
     """Routes each request to a station when it arrives; the station's scheme decides the rest.
 
     Parameters
     ----------
-    engine : Engine
+    engine : FleetEngine
         With a fleet for each station, in the same order, unless the stations say theirs.
     stations : sequence of StationStart
     route : callable
@@ -61,12 +61,12 @@ class Routed(Scheme):
     """
 
     def __init__(
-        self, engine: Engine, stations: Sequence[StationStart], route: Callable[[int], int]
+        self, engine: FleetEngine, stations: Sequence[StationStart], route: Callable[[int], int]
     ) -> None:
         super().__init__(engine)
         self.whole, self.route = engine, route
         self.opened = 0
-        self.ends = len(engine.idle)
+        self.ends = len(engine.workers)
         self.idle_since = list(range(self.ends))  # a number that rises with each end of a batch
         self.open(stations)
 
@@ -75,8 +75,8 @@ class Routed(Scheme):
         self.opened += 1
         fleets = self.whole.fleets
         firsts = [0, *accumulate(fleet.workers for fleet in fleets)]
-        self.station_of = [-1] * len(self.whole.idle)
-        self.first, self.schemes = list[int](), list[Scheme]()
+        self.station_of = [-1] * len(self.whole.workers)
+        self.first, self.schemes = list[int](), list[Scheduler[WorkerGroup]]()
         for number, one in enumerate(stations):
             fleet = one.fleet or fleets[number]
             first = firsts[number] if one.first is None else one.first
@@ -85,16 +85,16 @@ class Routed(Scheme):
             view = StationView(self, number, fleet, first, one.load_share)
             self.schemes.append(one.start(view))
 
-    def on_arrival(self, query: int) -> None:
+    def on_arrival(self, request: int) -> None:
         """Route the request."""
-        self.schemes[self.route(query)].on_arrival(query)
+        self.schemes[self.route(request)].on_arrival(request)
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         """Tell the worker's station."""
         self.note_idle(worker)
         station = self.station_of[worker]
         if station >= 0:
-            self.schemes[station].on_idle(worker - self.first[station])
+            self.schemes[station].on_end(worker - self.first[station], batch)
 
     def on_timer(self, token: object) -> None:
         """Tell the station that set the timer, unless others serve now."""
@@ -120,43 +120,43 @@ class RoutedByLevel(Routed):
 
     Parameters
     ----------
-    engine : Engine
+    engine : FleetEngine
         With the fleets of the plan.
     plan : ClusterPlan
-    query_slo_ms : sequence of float, or None
+    request_slo_ms : sequence of float, or None
         Of each request, where there are several classes.
     uniform : ByPlace
         A number of each request, by which it is routed.
     """
 
     def __init__(
-        self, engine: Engine, plan: ClusterPlan, query_slo_ms: Sequence[float] | None,
+        self, engine: FleetEngine, plan: ClusterPlan, request_slo_ms: Sequence[float] | None,
         uniform: ByPlace,
     ) -> None:
-        self.levels, self.slos, self.uniform = plan.levels, query_slo_ms, uniform
+        self.levels, self.slos, self.uniform = plan.levels, request_slo_ms, uniform
         self.slo_ms = plan.fleets.classes[0].slo_ms
         self.changes = engine.monitored and len(plan.levels.levels) > 1
         self.level = self.levels.at(engine.load_qps()).level
         super().__init__(engine, _starts(self.level), self.station)
 
-    def station(self, query: int) -> int:
+    def station(self, request: int) -> int:
         """The station of a request, by the runtime's own routing."""
-        slo_ms = self.slo_ms if self.slos is None else self.slos[query]
-        return self.level.route(slo_ms, self.uniform[query]).policy.number
+        slo_ms = self.slo_ms if self.slos is None else self.slos[request]
+        return self.level.route(slo_ms, self.uniform[request]).policy.number
 
-    def on_arrival(self, query: int) -> None:
+    def on_arrival(self, request: int) -> None:
         """Route the request; with all others that wait if the workers are divided anew."""
         if not self.divided_anew():
-            super().on_arrival(query)
+            super().on_arrival(request)
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         """Tell the worker's station."""
         if not self.changes:
-            super().on_idle(worker)
+            super().on_end(worker, batch)
             return
         self.note_idle(worker)
         if not self.divided_anew():
-            super().on_idle(worker)
+            super().on_end(worker, batch)
 
     def on_timer(self, token: object) -> None:
         """Tell the station that set the timer."""
@@ -175,10 +175,10 @@ class RoutedByLevel(Routed):
             return False
         self.open(_starts(level))
         waiting: list[list[int]] = [[] for _ in level.stations]
-        for query in self.whole.waiting():
-            waiting[self.station(query)].append(query)
-        for scheme, queries in zip(self.schemes, waiting, strict=True):
-            scheme.on_arrivals(queries)
+        for request in self.whole.waiting():
+            waiting[self.station(request)].append(request)
+        for scheme, requests in zip(self.schemes, waiting, strict=True):
+            scheme.on_arrivals(requests)
         return True
 
 
@@ -202,29 +202,6 @@ class _Token:
     token: object
 
 
-class _Idle(Sequence[bool]):
-    """Whether each worker of a station is idle."""
-
-    def __init__(self, idle: Sequence[bool], first: int, workers: int) -> None:
-        self._idle, self._first, self._workers = idle, first, workers
-
-    @overload
-    def __getitem__(self, worker: int) -> bool: ...
-    @overload
-    def __getitem__(self, worker: slice) -> list[bool]: ...
-    def __getitem__(self, worker: int | slice) -> bool | list[bool]:
-        within = range(self._first, self._first + self._workers)[worker]
-        if isinstance(within, range):
-            return [self._idle[i] for i in within]
-        return self._idle[within]
-
-    def __len__(self) -> int:
-        return self._workers
-
-    def __iter__(self) -> Iterator[bool]:
-        return iter(self[:])
-
-
 class StationView:
     """What the scheme of one station sees of the engine, and does through it.
 
@@ -246,8 +223,9 @@ class StationView:
     ) -> None:
         self._routed, self._engine, self._opened = routed, routed.whole, routed.opened
         self._station, self._first, self._load_share = station, first, load_share
+        held = self._engine.workers.loaded[first] if fleet.workers else ()
+        self._first_model = min(held, default=0)
         self.fleet = fleet
-        self.idle: Sequence[bool] = _Idle(self._engine.idle, first, fleet.workers)
 
     @property
     def now_ms(self) -> float:
@@ -268,29 +246,34 @@ class StationView:
         """The station's part of the stated or anticipated load."""
         return self._load_share * self._engine.load_qps()
 
+    def is_idle(self, worker: int) -> bool:
+        """Whether a worker can start a batch now."""
+        return self._engine.is_idle(self._first + worker)
+
     def idle_workers(self) -> list[int]:
         """The idle workers, the one that has been idle longest first."""
-        own = [worker for worker, free in enumerate(self.idle) if free]
+        own = [worker for worker in range(self.fleet.workers) if self.is_idle(worker)]
         return sorted(own, key=lambda worker: self._routed.idle_since[self._first + worker])
 
     def in_service(self) -> list[int]:
-        """Queries in each worker's batch."""
+        """Requests in each worker's batch."""
         return self._engine.in_service()[self._first:self._first + self.fleet.workers]
 
-    def deadline_ms(self, query: int) -> float:
+    def deadline_ms(self, request: int) -> float:
         """When the answer to a request is due."""
-        return self._engine.deadline_ms(query)
+        return self._engine.deadline_ms(request)
 
-    def dispatch(
-        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
-    ) -> None:
+    def run(
+        self, worker: int, model: int, requests: Sequence[int], *, run_as: int | None = None
+    ) -> int:
         """Start a batch on an idle worker of the station; errors as of the engine."""
         known = 0 <= worker < self.fleet.workers
-        self._engine.dispatch(self._first + worker if known else -1, queries, model, run_as)
+        return self._engine.run(self._first + worker if known else -1, self._first_model + model,
+                                requests, run_as=run_as)
 
-    def drop(self, query: int) -> None:
+    def drop(self, request: int) -> None:
         """Give a waiting request up; errors as of the engine."""
-        self._engine.drop(query)
+        self._engine.drop(request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
         """Have the station's scheme woken at a time; errors as of the engine."""

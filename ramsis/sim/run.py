@@ -1,130 +1,301 @@
-"""What happened in one run: every query and every batch, as arrays."""
+"""What happened in one run: every request, batch, load and worker, as arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim.fleet import Fleet
 
-__all__ = ["DROPPED", "NEVER_ANSWERED", "Run"]
+__all__ = ["DROPPED", "NEVER_ANSWERED", "Changes", "Run", "Site"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 _Number = TypeVar("_Number", np.float64, np.int32)
 
 NEVER_ANSWERED = -1
-"""In ``batch_of``: the query was still waiting when nothing could happen any more."""
+"""In ``batch_of``: the request was still waiting when nothing could happen any more."""
 DROPPED = -2
-"""In ``batch_of``: the scheme gave the query up."""
+"""In ``batch_of``: the scheduler gave the request up."""
+
+_ROUNDING_MS = 1e-3
+
+
+def _floats() -> FloatArray:
+    return np.empty(0)
+
+
+def _ints() -> IntArray:
+    return np.empty(0, dtype=np.int32)
+
+
+def _bools() -> NDArray[np.bool_]:
+    return np.empty(0, dtype=bool)
+
+
+def _always() -> FloatArray:
+    return np.array([-np.inf])
+
+
+class Site(Protocol):
+    """Workers and models of a run, numbered through.
+
+    A scenario's is its :class:`~ramsis.scenario.ScenarioArrays`, that of fleets a
+    :class:`~ramsis.sim.fleet.FleetSite`.
+    """
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Their names."""
+        ...
+
+    @property
+    def worker_type(self) -> NDArray[np.int64]:
+        """The type of each worker."""
+        ...
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Whether each worker is active at the start."""
+        ...
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Their names; one that several types of workers hold may be there for each."""
+        ...
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Of each model."""
+        ...
+
+    @property
+    def start(self) -> Sequence[Sequence[int]]:
+        """The models that each worker holds at the start."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names of models of which there are copies."""
+        ...
+
+    @property
+    def kind(self) -> NDArray[np.int64]:
+        """The kind of each model."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """Record of one run. Queries are numbered in order of arrival, times are in ms.
+class Changes:
+    """Models that came and went, and workers. Where everything is loaded there are none.
 
     Attributes
     ----------
-    fleets : tuple of Fleet
-        One for each type of workers; workers and models are numbered through.
+    load_start_ms, load_end_ms, load_worker, load_model : ndarrays, shape (l,)
+    unload_worker, unload_model, unload_ms : ndarrays, shape (u,)
+    scaled_worker, scaled_up, scaled_ms : ndarrays, shape (s,)
+        Orders to start and to stop workers.
+    """
+
+    load_start_ms: FloatArray = field(default_factory=_floats)
+    load_end_ms: FloatArray = field(default_factory=_floats)
+    load_worker: IntArray = field(default_factory=_ints)
+    load_model: IntArray = field(default_factory=_ints)
+    unload_worker: IntArray = field(default_factory=_ints)
+    unload_model: IntArray = field(default_factory=_ints)
+    unload_ms: FloatArray = field(default_factory=_floats)
+    scaled_worker: IntArray = field(default_factory=_ints)
+    scaled_up: NDArray[np.bool_] = field(default_factory=_bools)
+    scaled_ms: FloatArray = field(default_factory=_floats)
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Changes):
+    """Record of one run. Requests are numbered, times are in ms.
+
+    Attributes
+    ----------
+    site : Site
+        Workers and models.
     duration_ms : float
         When arrivals stop; the queues drain afterwards.
     arrival_ms : ndarray, shape (n,)
-        Not falling.
+        In the order of arrival but for requests that a run has made, which follow.
+    slo_ms : ndarray, shape (n,) or (1,)
+        Deadline after arrival, of each request or of all.
     batch_of : ndarray of int32, shape (n,)
-        Index of the batch that answers a query, or :data:`NEVER_ANSWERED`, :data:`DROPPED`.
+        Index of the batch that answers a request, or :data:`NEVER_ANSWERED`, :data:`DROPPED`.
     start_ms, finish_ms : ndarrays, shape (b,)
-        Of each batch. Batches are in no particular order.
+        Of each batch, in no particular order; a request of a continuous batch is a batch of its
+        own.
     worker, model, size : ndarrays of int32, shape (b,)
-    drop_query, drop_ms : ndarrays, shape (d,)
-        The dropped queries, and when they were given up.
-    slo_ms : ndarray, shape (n,), optional
-        Deadline of each query after its arrival, where the fleet has SLO classes.
+    drop_request, drop_ms : ndarrays, shape (d,)
+        The dropped requests, and when they were given up.
+    earliest_ms : ndarray, shape (n,) or (1,)
+        An answer before is too early.
+    asked, stream : ndarrays of int32, shape (n,), or empty
+        The model that each request asks for, and its stream; empty where any model may answer.
+    processed_ms : ndarray, shape (n,), or empty
+        When a machine was done with each answer; NaN for requests that need none.
+    last_ms : float
+        When the last event happened; NaN from compiled loops.
+    figures : mapping
+        What the scheduler says of itself, by name.
     queued : ndarray of int32, shape (b,), optional
-        Queries in the queue that a batch is taken from, just before; from compiled loops only.
+        Requests in the queue that a batch is taken from, just before; from compiled loops only.
     drop_queued : ndarray of int32, shape (d,), optional
-        The same of each drop, the dropped query included.
+        The same of each drop, the dropped request included.
     """
 
-    fleets: tuple[Fleet, ...]
-    duration_ms: float
-    arrival_ms: FloatArray
-    batch_of: IntArray
-    start_ms: FloatArray
-    finish_ms: FloatArray
-    worker: IntArray
-    model: IntArray
-    size: IntArray
-    drop_query: IntArray
-    drop_ms: FloatArray
-    slo_ms: FloatArray | None = None
+    site: Site = field(kw_only=True)
+    duration_ms: float = field(kw_only=True)
+    arrival_ms: FloatArray = field(kw_only=True)
+    slo_ms: FloatArray = field(kw_only=True)
+    batch_of: IntArray = field(kw_only=True)
+    start_ms: FloatArray = field(kw_only=True)
+    finish_ms: FloatArray = field(kw_only=True)
+    worker: IntArray = field(kw_only=True)
+    model: IntArray = field(kw_only=True)
+    size: IntArray = field(kw_only=True)
+    drop_request: IntArray = field(kw_only=True)
+    drop_ms: FloatArray = field(kw_only=True)
+    earliest_ms: FloatArray = field(default_factory=_always)
+    asked: IntArray = field(default_factory=_ints)
+    stream: IntArray = field(default_factory=_ints)
+    processed_ms: FloatArray = field(default_factory=_floats)
+    last_ms: float = np.nan
+    figures: Mapping[str, float] = field(default_factory=dict)
     queued: IntArray | None = None
     drop_queued: IntArray | None = None
 
     @property
     def workers(self) -> int:
         """Number of workers, of all types."""
-        return sum(fleet.workers for fleet in self.fleets)
+        return len(self.site.worker_type)
 
     @property
     def models(self) -> tuple[str, ...]:
         """Name of each model; one that several types hold is there for each."""
-        return tuple(name for fleet in self.fleets for name in fleet.models)
-
-    @cached_property
-    def accuracy(self) -> FloatArray:
-        """Accuracy of each of ``models``."""
-        return np.concatenate([fleet.table.accuracy for fleet in self.fleets])
+        return self.site.models
 
     @property
-    def queries(self) -> int:
-        """Number of queries that arrived."""
+    def accuracy(self) -> FloatArray:
+        """Accuracy of each of ``models``."""
+        return self.site.accuracy
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that arrived."""
         return len(self.arrival_ms)
+
+    @property
+    def deadline_ms(self) -> FloatArray:
+        """When the answer to each request is due, shape (n,)."""
+        return self.arrival_ms + self.slo_ms
 
     @cached_property
     def answered(self) -> NDArray[np.bool_]:
-        """Whether a query was answered, in time or late; shape (n,)."""
-        return self.batch_of >= 0
+        """Whether a request was answered, in time or not; shape (n,)."""
+        return np.isfinite(self.answered_ms) if len(self.processed_ms) else self.batch_of >= 0
 
     @cached_property
     def answered_ms(self) -> FloatArray:
-        """When each query was answered, shape (n,); infinite if it was not."""
-        return _of_batch(self.finish_ms, self.batch_of, np.inf)
+        """When each request was answered, shape (n,); infinite if it was not."""
+        found = _of_batch(self.finish_ms, self.batch_of, np.inf)
+        if len(self.processed_ms):
+            found = np.where(np.isnan(self.processed_ms), found, self.processed_ms)
+        return found
+
+    @cached_property
+    def response_ms(self) -> FloatArray:
+        """From arrival to answer, shape (n,); infinite without an answer."""
+        return self.answered_ms - self.arrival_ms
 
     @cached_property
     def served_ms(self) -> FloatArray:
-        """When each query left the queue, shape (n,); infinite if it never did."""
+        """When each request left the queue, shape (n,); infinite if it never did."""
         left = _of_batch(self.start_ms, self.batch_of, np.inf)
-        left[self.drop_query] = self.drop_ms
+        left[self.drop_request] = self.drop_ms
         return left
 
     @cached_property
     def in_time(self) -> NDArray[np.bool_]:
-        """Whether each query was answered by its deadline, shape (n,).
+        """Whether each request was answered by its deadline, and not too early; shape (n,).
 
         Up to twice the tolerance of the lookup: a batch is started that much late, and sums of
         times are rounded.
         """
-        slo_ms = self.fleets[0].slo_ms if self.slo_ms is None else self.slo_ms
-        return self.answered_ms <= self.arrival_ms + slo_ms + 2.0 * SLACK_TOLERANCE_MS
+        room_ms = 2.0 * SLACK_TOLERANCE_MS
+        return ((self.answered_ms <= self.deadline_ms + room_ms)
+                & (self.answered_ms >= self.earliest_ms - room_ms))
 
     @cached_property
     def model_of(self) -> IntArray:
-        """Index of the model that answered each query, shape (n,); -1 if none did."""
+        """Index of the model that answered each request, shape (n,); -1 if none did."""
         return _of_batch(self.model, self.batch_of, -1)
 
     @cached_property
+    def request_worker(self) -> IntArray:
+        """The worker that ran each request, shape (n,); -1 if none did."""
+        return _of_batch(self.worker, self.batch_of, -1)
+
+    @cached_property
     def reward(self) -> FloatArray:
-        """Accuracy of each query answered in time and 0 for the others, shape (n,)."""
+        """Accuracy of each request answered in time and 0 for the others, shape (n,)."""
         return np.where(self.in_time, np.append(self.accuracy, 0.0)[self.model_of], 0.0)
+
+    @cached_property
+    def end_ms(self) -> float:
+        """When the last event happened."""
+        if not np.isnan(self.last_ms):
+            return self.last_ms
+        last = (self.arrival_ms, self.finish_ms, self.drop_ms)
+        return max(float(times.max(initial=0.0)) for times in last)
+
+    @cached_property
+    def cold(self) -> NDArray[np.bool_]:
+        """Whether each request met a cold start, shape (n,).
+
+        That is, its model was loaded onto the worker that ran it after the request had arrived.
+        """
+        found = np.zeros(self.requests, dtype=bool)
+        ran = np.flatnonzero(self.batch_of >= 0)
+        if not len(ran) or not len(self.load_model):
+            return found
+        models = len(self.models)
+        load_key = self.load_worker.astype(np.int64) * models + self.load_model
+        batch = self.batch_of[ran]
+        key = self.worker[batch].astype(np.int64) * models + self.model[batch]
+        # One axis for all pairs of a worker and a model, each with a stretch of its own.
+        stretch_ms = self.end_ms + 1.0
+        loads = load_key * stretch_ms + self.load_end_ms
+        order = np.argsort(loads)
+        at = key * stretch_ms + self.start_ms[batch] + _ROUNDING_MS
+        last = order[np.maximum(np.searchsorted(loads[order], at, side="right") - 1, 0)]
+        found[ran] = ((load_key[last] == key) & (loads[last] <= at)
+                      & (self.load_end_ms[last] > self.arrival_ms[ran]))
+        return found
+
+    def active_ms(self) -> FloatArray:
+        """For how long each worker was active or starting, shape (W,), to the run's end."""
+        since = np.where(self.site.active, 0.0, np.nan)
+        total = np.zeros(self.workers)
+        for worker, up, at_ms in zip(self.scaled_worker, self.scaled_up, self.scaled_ms,
+                                     strict=True):
+            if up:
+                since[worker] = at_ms
+            else:
+                total[worker] += at_ms - since[worker]
+                since[worker] = np.nan
+        return np.asarray(total + np.nan_to_num(self.end_ms - since))
 
 
 def _of_batch(values: NDArray[_Number], batch_of: IntArray, absent: float) -> NDArray[_Number]:
-    """A batch's value for each of its queries, and ``absent`` for queries without a batch."""
+    """A batch's value for each of its requests, and ``absent`` for requests without a batch."""
     padded = np.append(values, np.array([absent], dtype=values.dtype))
     return padded[np.where(batch_of >= 0, batch_of, len(values))]

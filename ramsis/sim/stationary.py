@@ -91,12 +91,11 @@ def _counted(
     """What is counted in a window."""
     assert run.queued is not None
     assert run.drop_queued is not None
-    slo_ms = np.array([run.fleets[0].slo_ms]) if run.slo_ms is None else run.slo_ms
     return _window.count(
         uniform(_window.Decisions(
             run.arrival_ms, run.batch_of, run.start_ms, run.finish_ms, run.model, run.size,
-            run.queued, run.drop_query, run.drop_ms, run.drop_queued)),
-        uniform(_window.Window(since_ms, until_ms, slo_ms, 2.0 * SLACK_TOLERANCE_MS,
+            run.queued, run.drop_request, run.drop_ms, run.drop_queued)),
+        uniform(_window.Window(since_ms, until_ms, run.slo_ms, 2.0 * SLACK_TOLERANCE_MS,
                                run.accuracy, np.array(levels, dtype=float))))
 
 

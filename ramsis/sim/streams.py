@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.engine import Engine, Scheme, StationEngine
+from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
@@ -63,7 +63,9 @@ class Stream:
 class StationScheme(Protocol):
     """Makes the scheme of a station; ``use_of`` gives the use that a request is routed to."""
 
-    def __call__(self, engine: StationEngine, use_of: Callable[[int], int]) -> Scheme:
+    def __call__(
+        self, engine: WorkerGroup, use_of: Callable[[int], int]
+    ) -> Scheduler[WorkerGroup]:
         """The scheme."""
         ...
 
@@ -140,7 +142,7 @@ def run_streams(
 
     Raises
     ------
-    SchemeError
+    SchedulerError
         A station's scheme did what cannot be done.
     """
     station, use = requests.station.tolist(), requests.use.tolist()
@@ -149,9 +151,9 @@ def run_streams(
                            float(count) / max(len(station), 1))
               for one, count in zip(stations, counts, strict=True)]
     load_qps = 1000.0 * len(station) / duration_ms
-    engine = Engine([one.fleet for one in stations], requests.arrival_ms, duration_ms,
-                    np.random.default_rng(0), load_qps, query_slo_ms=requests.slo_ms)
-    return engine.run(lambda whole: Routed(whole, starts, station.__getitem__))
+    engine = FleetEngine([one.fleet for one in stations], requests.arrival_ms, duration_ms,
+                    np.random.default_rng(0), load_qps, request_slo_ms=requests.slo_ms)
+    return engine.serve(lambda whole: Routed(whole, starts, station.__getitem__))
 
 
 @dataclass(frozen=True, slots=True)

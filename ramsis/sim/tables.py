@@ -20,7 +20,7 @@ from ramsis.errors import describe
 from ramsis.policy import Policy
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
-from ramsis.sim.engine import SchemeError
+from ramsis.sim.engine import SchedulerError
 
 __all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of",
            "stack", "stack_central"]
@@ -154,13 +154,13 @@ class Compiled:
 
         Raises
         ------
-        SchemeError
+        SchedulerError
             No such model, or no such batch.
         """
         for what, (lowest, highest), most in zip(("model", "batch"), self.tables.reach(),
                                                  (models - 1, max_batch), strict=True):
             if highest > most or lowest < 0:
-                raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
+                raise SchedulerError(describe(f"no such {what}", where="tables of the scheme",
                                            value=highest, allowed=f"at most {most}"))
 
     @property

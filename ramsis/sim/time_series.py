@@ -86,6 +86,7 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
     if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
         raise InvalidValueError(describe("not a length of bins", where="bin_ms", value=bin_ms,
                                          allowed="> 0, for at most a million bins"))
+    bin_ms = float(bin_ms)  # a whole number could be too large for an array
     bins = math.ceil(run.duration_ms / bin_ms)
     edges = np.minimum(np.arange(bins + 1) * bin_ms, run.duration_ms)
     which = np.minimum((run.arrival_ms / bin_ms).astype(np.int64), bins - 1)

@@ -1,7 +1,7 @@
-"""A run as a trace that Perfetto shows (:mod:`ramsis.sim.trace_events`).
+"""Runs as a trace that Perfetto shows (:mod:`ramsis.sim.trace_events`).
 
-A process for each run, in it a track for each worker with its batches, and a counter of the
-queries that wait.
+A process for each run; in it, for each worker, a track for every lane with its batches, and one
+with its loads, where models are loaded; and a counter of the requests that wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from ramsis.sim.run import Run
 from ramsis.sim.trace_events import counter, instant, named, piece, trace, write_trace
 
-__all__ = ["timeline", "write_timeline"]
+__all__ = ["lanes_of", "timeline", "write_timeline"]
+
 
 def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     """Write :func:`timeline` to a file.
@@ -33,15 +34,38 @@ def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
     return trace(runs, _events)
 
 
+def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A lane of its worker for each batch, so that no two on it overlap; shape (b,)."""
+    lane = np.zeros(len(run.start_ms), dtype=np.int64)
+    free: dict[int, list[float]] = {}
+    for batch in np.argsort(run.start_ms, kind="stable").tolist():
+        start_ms, ends = float(run.start_ms[batch]), free.setdefault(int(run.worker[batch]), [])
+        place = next((i for i, end_ms in enumerate(ends) if end_ms <= start_ms), len(ends))
+        ends[place:place + 1] = [float(run.finish_ms[batch])]
+        lane[batch] = place
+    return lane
+
+
 def _events(process: int, run: Run) -> Iterator[dict[str, Any]]:
-    for worker in range(run.workers):
-        yield named(process, worker + 1, f"worker {worker}")
-    models = run.models
+    lane, models = lanes_of(run), run.models
+    lanes, loads = int(lane.max(initial=0)) + 1, len(run.load_model) > 0
+    width = lanes + loads
+    for worker, title in enumerate(run.site.workers):
+        for track in range(width):
+            label = f"{title} loads" if track == lanes else (
+                title if lanes == 1 else f"{title} lane {track + 1}")
+            yield named(process, worker * width + track + 1, label)
     late = np.bincount(run.batch_of[run.answered & ~run.in_time], minlength=len(run.size))
-    for batch in np.argsort(run.start_ms, kind="stable"):
-        start_ms, finish_ms = float(run.start_ms[batch]), float(run.finish_ms[batch])
-        yield piece((process, int(run.worker[batch]) + 1), models[run.model[batch]],
-                    (start_ms, finish_ms), batch=int(run.size[batch]), late=int(late[batch]))
-    for query, when in zip(run.drop_query, run.drop_ms, strict=True):
-        yield instant(process, "drop", float(when), query=int(query))
-    yield from counter(process, "queries", run.duration_ms, run.arrival_ms, run.served_ms)
+    for batch in np.argsort(run.start_ms, kind="stable").tolist():
+        yield piece((process, int(run.worker[batch]) * width + int(lane[batch]) + 1),
+                    models[run.model[batch]],
+                    (float(run.start_ms[batch]), float(run.finish_ms[batch])),
+                    batch=int(run.size[batch]), late=int(late[batch]))
+    for i in range(len(run.load_model)):
+        yield piece((process, (int(run.load_worker[i]) + 1) * width),
+                    f"load {models[run.load_model[i]]}",
+                    (float(run.load_start_ms[i]), float(run.load_end_ms[i])))
+    for request, when in zip(run.drop_request, run.drop_ms, strict=True):
+        yield instant(process, "drop", float(when), request=int(request))
+    yield from counter(process, "requests", run.duration_ms, np.sort(run.arrival_ms),
+                       run.served_ms)

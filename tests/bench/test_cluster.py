@@ -18,7 +18,7 @@ import pytest
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from ramsis.sim.cluster.registry import SCHEDULERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
@@ -38,7 +38,7 @@ def script() -> ModuleType:
     return module
 
 
-def served(scenario: Scenario, requests: Requests, name: str) -> ClusterRun:
+def served(scenario: Scenario, requests: Requests, name: str) -> Run:
     return ClusterEngine(scenario, requests=requests).serve(scheduler(name))
 
 

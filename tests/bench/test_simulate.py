@@ -32,7 +32,7 @@ from ramsis.sim import (
     simulate,
     simulate_profile,
 )
-from ramsis.sim.engine import Engine
+from ramsis.sim.engine import FleetEngine
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
@@ -77,8 +77,8 @@ def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float |
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = Engine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
-    return engine.run(plan.start)
+    engine = FleetEngine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
+    return engine.serve(plan.start)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_compiled_kernels(
 ) -> None:
     times, plan = arrivals(COMPILED), plans[name]
     done, timing = repeated(benchmark, partial(compiled, fleet, plan, times, load), rounds=7)
-    assert done.queries == COMPILED == done.size.sum()
+    assert done.requests == COMPILED == done.size.sum()
     assert done.in_time.mean() > 0.999
     monitored = " with the load monitor" if load is None else ""
     ledger.time(f"compiled, {name}{monitored}: {COMPILED / 1e6:g} M queries", timing,
@@ -129,7 +129,7 @@ def test_the_plain_engine(
     times = arrivals(PLAIN)
     done, timing = repeated(benchmark, partial(plain, fleet, plans[name], times, LOAD_QPS),
                             rounds=3)
-    assert done.queries == PLAIN == done.size.sum()
+    assert done.requests == PLAIN == done.size.sum()
     ledger.time(f"plain engine, {name}: {PLAIN / 1e3:g} k queries", timing, PLAIN / 200e3)
     ledger.ratio(timing, several(partial(_bare_heap, times.tolist()), 3),
                  "a heap of one event for each query alone")
@@ -177,5 +177,5 @@ def test_the_monitored_trace_of_five_minutes(
     plan, day = Policies(policies).prepare(fleet), read_rates("day")
     done, timing = repeated(
         benchmark, lambda: run_plan(fleet, plan, day, monitored=True), rounds=3)
-    assert done.queries == pytest.approx(300 * day.load_qps, rel=0.01)
+    assert done.requests == pytest.approx(300 * day.load_qps, rel=0.01)
     ledger.time("the day, ten policies, load monitor; arrivals drawn", timing, 0.5)

@@ -53,10 +53,10 @@ def test_estimates_are_what_the_engine_does(data: st.DataObject) -> None:
     cluster = SharedCluster(models, gpus, router, interference, duration_s=0.7)
     run = play(cluster, replicas, data.draw(st.integers(0, 99))).run
     estimator = Estimator(models, gpus, router, interference, 700.0, [0])
-    estimator.see([[run.arrival_ms[run.model == m] for m in range(3)]])
+    estimator.see([[run.arrival_ms[run.asked == m] for m in range(3)]])
     shares = estimator.served(state)
     for m in range(3):
-        mine = run.model == m
+        mine = run.asked == m
         assert shares[m] * mine.sum() == pytest.approx(run.in_time[mine].sum())
 
 

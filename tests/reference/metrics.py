@@ -14,7 +14,7 @@ __all__ = ["figures", "queue_at_arrivals"]
 
 def figures(run: Run) -> dict[str, Any]:
     """What :func:`ramsis.sim.metrics.measure` has, by name."""
-    n, duration_ms = run.queries, run.duration_ms
+    n, duration_ms = run.requests, run.duration_ms
     in_time, answered = int(run.in_time.sum()), run.answered
     reward = float(run.reward.sum())
     response = (run.answered_ms - run.arrival_ms)[answered]
@@ -54,7 +54,7 @@ def queue_at_arrivals(run: Run) -> NDArray[np.int64]:
     left = np.sort(run.served_ms)
     # Who arrives at an instant comes after who left before it, and has not left itself.
     gone = np.searchsorted(left, run.arrival_ms, side="left")
-    waiting: NDArray[np.int64] = np.maximum(np.arange(run.queries) - gone, 0)
+    waiting: NDArray[np.int64] = np.maximum(np.arange(run.requests) - gone, 0)
     return waiting
 
 

@@ -76,7 +76,7 @@ def driven(
     drops: list[tuple[float, int]] = []
     running: list[tuple[float, int, int]] = []
     arrivals = run.arrival_ms.tolist()
-    slos = None if run.slo_ms is None else run.slo_ms.tolist()
+    slos = np.broadcast_to(run.slo_ms, run.requests).tolist()
     coming = 0
 
     def obey(now: float, orders: Orders[int]) -> None:
@@ -95,7 +95,7 @@ def driven(
             now, _, worker = heappop(running)
             obey(now, dispatcher.finished(now, worker))
         else:
-            slo_ms = SLO_MS if slos is None else slos[coming]
+            slo_ms = slos[coming]
             obey(next_ms, dispatcher.arrive(next_ms, [coming], next_ms + slo_ms, slo_ms))
             coming += 1
     return batches, drops
@@ -107,12 +107,11 @@ def of_run(run: Run) -> tuple[set[Any], set[Any]]:
     for query, batch in enumerate(run.batch_of.tolist()):
         if batch >= 0:
             queries.setdefault(batch, []).append(query)
-    slos = np.full(run.queries, SLO_MS) if run.slo_ms is None else run.slo_ms
-    due = (run.arrival_ms + slos).tolist()
+    due = run.deadline_ms.tolist()
     batches = {(run.start_ms[b].item(), int(run.worker[b]),
                 tuple(sorted(found, key=lambda q: (due[q], q))),
                 run.models[run.model[b]]) for b, found in queries.items()}
-    return batches, set(zip(run.drop_ms.tolist(), run.drop_query.tolist(), strict=True))
+    return batches, set(zip(run.drop_ms.tolist(), run.drop_request.tolist(), strict=True))
 
 
 def assert_same(run: Run, found: tuple[list[Any], list[Any]]) -> None:

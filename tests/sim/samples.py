@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
-from ramsis.sim import Engine, Fleet, Plan, Run, Scheme
-from ramsis.sim.engine import StationEngine
+from ramsis.sim import Fleet, FleetEngine, Plan, Run, Scheduler
+from ramsis.sim.engine import WorkerGroup
 from ramsis.synthesis import generate_policy
 from tests.policy import samples
 from tests.synthesis.samples import settings, tiny_profile
@@ -67,18 +67,18 @@ def tiny() -> ProfileSet:
 
 
 def run(
-    fleet: Fleet, start: Callable[[Engine], Scheme], arrivals_ms: list[float],
+    fleet: Fleet, start: Callable[[FleetEngine], Scheduler], arrivals_ms: list[float],
     duration_ms: float = 1000.0, load_qps: float | None = 10.0,
 ) -> Run:
     """One run of the plain engine."""
-    return Engine((fleet,), np.array(arrivals_ms, dtype=float), duration_ms,
-                  np.random.default_rng(0), load_qps).run(start)
+    return FleetEngine((fleet,), np.array(arrivals_ms, dtype=float), duration_ms,
+                       np.random.default_rng(0), load_qps).serve(start)
 
 
-class Logged(Scheme):
+class Logged(Scheduler):
     """Notes every event with its time, and serves one query at a time on m0."""
 
-    def __init__(self, engine: StationEngine, log: list[tuple[float, str, object]]) -> None:
+    def __init__(self, engine: WorkerGroup, log: list[tuple[float, str, object]]) -> None:
         super().__init__(engine)
         self.log, self.queue = log, list[int]()
 
@@ -87,7 +87,7 @@ class Logged(Scheme):
         self.queue.append(query)
         self.serve()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         self.log.append((self.engine.now_ms, "idle", worker))
         self.serve()
 
@@ -95,15 +95,15 @@ class Logged(Scheme):
         self.log.append((self.engine.now_ms, "timer", token))
 
     def serve(self) -> None:
-        for worker, idle in enumerate(self.engine.idle):
-            if idle and self.queue:
-                self.engine.dispatch(worker, [self.queue.pop(0)], 0)
+        for worker in self.engine.idle_workers():
+            if self.queue:
+                self.engine.run(worker, 0, [self.queue.pop(0)])
 
 
-class Anything(Scheme):
+class Anything(Scheduler):
     """Does whatever chance says, as far as it is allowed: waits, drops, serves in any order."""
 
-    def __init__(self, engine: StationEngine, seed: int) -> None:
+    def __init__(self, engine: WorkerGroup, seed: int) -> None:
         super().__init__(engine)
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []
@@ -112,7 +112,7 @@ class Anything(Scheme):
         self.queue.append(query)
         self.act()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         self.act()
 
     def on_timer(self, token: object) -> None:
@@ -124,12 +124,12 @@ class Anything(Scheme):
             engine.wake_at(engine.now_ms + float(rng.integers(0, 5)))
         if self.queue and rng.random() < 0.2:
             engine.drop(self.queue.pop(int(rng.integers(len(self.queue)))))
-        idle = [w for w, free in enumerate(engine.idle) if free]
+        idle = engine.idle_workers()
         while self.queue and idle and rng.random() < 0.6:
             size = int(rng.integers(1, min(len(self.queue), engine.fleet.max_batch) + 1))
             chosen = [self.queue.pop(int(rng.integers(len(self.queue)))) for _ in range(size)]
             worker = idle.pop(int(rng.integers(len(idle))))
-            engine.dispatch(worker, chosen, int(rng.integers(len(engine.fleet.models))))
+            engine.run(worker, int(rng.integers(len(engine.fleet.models))), chosen)
 
 
 def anything(seed: int) -> Plan:

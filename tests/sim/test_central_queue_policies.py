@@ -51,18 +51,18 @@ def test_engines_agree_with_any_tables(
     for name in ("start_ms", "finish_ms", "worker", "model", "size"):
         assert (getattr(one, name)[one.batch_of[good]]
                 == getattr(two, name)[two.batch_of[good]]).all(), name
-    assert sorted(zip(one.drop_query, one.drop_ms, strict=True)) == sorted(
-        zip(two.drop_query, two.drop_ms, strict=True))
+    assert sorted(zip(one.drop_request, one.drop_ms, strict=True)) == sorted(
+        zip(two.drop_request, two.drop_ms, strict=True))
 
 
 def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
     from ramsis.sim.compiled import Given
     from ramsis.sim.compiled import replay as compiled
-    from ramsis.sim.engine import Engine
+    from ramsis.sim.engine import FleetEngine
 
     arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
     if engine == "plain":
-        return Engine((fleet,), arrivals, 1e6, rng, load).run(plan.start)
+        return FleetEngine((fleet,), arrivals, 1e6, rng, load).serve(plan.start)
     return compiled(fleet, plan.compiled, Given.drawn(arrivals, 1e6, rng), load)
 
 

@@ -26,7 +26,7 @@ from ramsis.sim import (
     RateTrace,
     Recorded,
     Run,
-    SchemeError,
+    SchedulerError,
     run_plan,
 )
 from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
@@ -39,8 +39,8 @@ def same(one: Run, two: Run) -> None:
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
     answered = one.batch_of >= 0
     assert (two.batch_of[~answered] == one.batch_of[~answered]).all()
-    assert dict(zip(one.drop_query.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
-        zip(two.drop_query.tolist(), two.drop_ms.tolist(), strict=True))
+    assert dict(zip(one.drop_request.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
+        zip(two.drop_request.tolist(), two.drop_ms.tolist(), strict=True))
     assert len(one.size) == len(two.size)
     for name in ("start_ms", "finish_ms", "worker", "model", "size"):
         mine, other = (getattr(run, name)[run.batch_of[answered]] for run in (one, two))
@@ -87,12 +87,12 @@ def test_worker_policies_with_any_tables(
 
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
-    from ramsis.sim import Engine
+    from ramsis.sim import FleetEngine
     from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = Engine((fleet,), times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    plain = FleetEngine((fleet,), times, 1e6, np.random.default_rng(0), load).serve(plan.start)
     return plain, replay(fleet, plan.compiled, Given.drawn(
         times, 1e6, np.random.default_rng(0)), load)
 
@@ -128,7 +128,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
         "model-switching": ModelSwitching(profile_s=2.0, step_qps=100.0),
     }.get(name) or Policies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
     done = agree(fleet, spec.prepare(fleet), ConstantLoad(load_qps, 3000.0), monitored)
-    assert done.queries > 400
+    assert done.requests > 400
 
 
 @pytest.mark.parametrize("anticipated", [{"monitored": True, "monitor_ms": 40.0},
@@ -162,7 +162,7 @@ def test_tables_beyond_the_fleet_are_refused_by_both_engines() -> None:
     small = Fleet.of(tiny(), workers=2, slo_ms=1000.0, max_batch=8)
     burst = Recorded([0.0] * 100)
     for engine in ("plain", "compiled"):
-        with pytest.raises(SchemeError, match="no such batch"):
+        with pytest.raises(SchedulerError, match="no such batch"):
             run_plan(small, plan, burst, engine=engine)  # type: ignore[arg-type]
 
 
@@ -177,4 +177,4 @@ def test_no_arrivals_give_an_empty_run() -> None:
     nobody = ConstantLoad(100.0, 100.0, lambda _: Silent())
     for spec in (Fixed("small"), Policies((dataclasses.replace(POLICY, workers=2),))):
         done = agree(fleet, spec.prepare(fleet), nobody, True)
-        assert done.queries == 0
+        assert done.requests == 0

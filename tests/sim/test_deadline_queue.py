@@ -34,31 +34,28 @@ def run(load_qps: float, engine: str, fleet: Fleet | None = None) -> Run:
 @pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
 def test_compiled_and_plain_runs_agree(load_qps: float) -> None:
     plain, compiled = run(load_qps, "plain"), run(load_qps, "compiled")
-    assert plain.slo_ms is not None
     assert compiled.slo_ms is not None
     assert np.array_equal(plain.slo_ms, compiled.slo_ms)
     assert np.array_equal(plain.in_time, compiled.in_time)
     assert np.array_equal(plain.answered_ms, compiled.answered_ms)
     assert np.array_equal(plain.model_of, compiled.model_of)
-    assert plain.drop_query.tolist() == compiled.drop_query.tolist() or \
-        sorted(plain.drop_query) == sorted(compiled.drop_query)
+    assert plain.drop_request.tolist() == compiled.drop_request.tolist() or \
+        sorted(plain.drop_request) == sorted(compiled.drop_request)
 
 
 def test_who_is_due_first_leaves_first() -> None:
     found = run(1500.0, "auto")
-    assert found.slo_ms is not None
     due = found.arrival_ms + found.slo_ms
     left = found.served_ms
-    for query in range(0, found.queries, 7):
+    for query in range(0, found.requests, 7):
         waiting = (found.arrival_ms < left[query]) & (left > left[query])
         assert (due[waiting] >= due[query] - 1e-9).all()
 
 
 def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
     found = run(1500.0, "auto")
-    assert found.slo_ms is not None
     share = float((found.slo_ms == 60.0).mean())
-    assert abs(share - 0.3) < 5 * np.sqrt(0.21 / found.queries)
+    assert abs(share - 0.3) < 5 * np.sqrt(0.21 / found.requests)
     one = ConstantLoad(1500.0, 4000.0).arrivals_ms(
         np.random.default_rng(np.random.SeedSequence(3).spawn(2)[0]))
     assert np.array_equal(found.arrival_ms, one)

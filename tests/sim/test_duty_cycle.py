@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.sim.engine import Engine, Scheme, StationEngine
+from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.schemes.duty_cycle import DutyCycle
@@ -27,8 +27,8 @@ from ramsis.sim.streams import (
 from tests.sim.samples import fleet, lattice_arrivals
 
 
-def starts(batches: list[int], *, drop: bool = False) -> Callable[..., Scheme]:
-    def start(engine: StationEngine, use_of: Callable[[int], int]) -> Scheme:
+def starts(batches: list[int], *, drop: bool = False) -> Callable[..., Scheduler]:
+    def start(engine: WorkerGroup, use_of: Callable[[int], int]) -> Scheduler:
         return DutyCycle(engine, batches, use_of, drop=drop)
 
     return start
@@ -39,9 +39,9 @@ def served(
     drop: bool = False,
 ) -> Run:
     start = starts(batches, drop=drop)
-    engine = Engine((one,), arrivals, float(arrivals[-1]) + 1.0 if len(arrivals) else 1.0,
+    engine = FleetEngine((one,), arrivals, float(arrivals[-1]) + 1.0 if len(arrivals) else 1.0,
                     np.random.default_rng(0), 1.0)
-    return engine.run(lambda whole: start(whole, uses.tolist().__getitem__))
+    return engine.serve(lambda whole: start(whole, uses.tolist().__getitem__))
 
 
 def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue() -> None:
@@ -80,12 +80,12 @@ def test_every_request_ends_once_and_what_is_dropped_would_be_late(
     both = fleet([[3.0, 4.0, 9.0], [6.0, 7.0, 7.0]], workers=workers, slo_ms=20.0)
     uses = np.random.default_rng(seed).integers(2, size=len(arrivals))
     run = served(both, [3, 2], arrivals, uses, drop=drop)
-    ends = figures(run, np.ones(run.queries, dtype=bool))
+    ends = figures(run, np.ones(run.requests, dtype=bool))
     assert ends.never_answered == 0
     assert ends.in_time + ends.late + ends.dropped == ends.queries == len(arrivals)
     if drop:
         assert ends.late == 0
-        slack = arrivals[run.drop_query] + 20.0 - run.drop_ms
+        slack = arrivals[run.drop_request] + 20.0 - run.drop_ms
         assert (slack < 9.0).all()  # the longest batch
     else:
         assert ends.dropped == 0
@@ -125,4 +125,4 @@ def test_stations_do_side_by_side_what_each_does_alone() -> None:
                                                 np.zeros_like(some.station), some.use), 2e4)
         assert (alone.answered_ms == together.answered_ms[mine]).all()
         assert (alone.reward == together.reward[mine]).all()
-        assert figures(alone, np.ones(alone.queries, dtype=bool), 3) == figures(together, mine, 3)
+        assert figures(alone, np.ones(alone.requests, dtype=bool), 3) == figures(together, mine, 3)

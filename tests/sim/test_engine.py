@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import RamsisError
-from ramsis.sim import ClosedLoop, ConstantLoad, Engine, Run, Scheme, SchemeError, run_plan
+from ramsis.sim import (
+    ClosedLoop,
+    ConstantLoad,
+    FleetEngine,
+    Run,
+    Scheduler,
+    SchedulerError,
+    run_plan,
+)
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
@@ -41,8 +49,8 @@ def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch() -> 
     class Backwards(Logged):
         def serve(self) -> None:
             for worker in (2, 0, 1):
-                if self.engine.idle[worker] and self.queue:
-                    self.engine.dispatch(worker, [self.queue.pop(0)], 0)
+                if self.engine.is_idle(worker) and self.queue:
+                    self.engine.run(worker, 0, [self.queue.pop(0)])
 
     run(fleet([[7.0]], workers=3), partial(Backwards, log=log), [0.0, 0.0, 0.0])
     assert [what for when, kind, what in log if kind == "idle"] == [2, 0, 1]
@@ -51,7 +59,7 @@ def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch() -> 
 def test_a_timer_for_the_present_instant_rings_after_it() -> None:
     rings: list[float] = []
 
-    class Now(Scheme):
+    class Now(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.wake_at(self.engine.now_ms)
 
@@ -70,17 +78,17 @@ def test_service_network_and_deadline_add_up() -> None:
     assert done.start_ms.tolist() == [1.0, 33.0, 65.0]
     assert done.finish_ms.tolist() == [33.0, 65.0, 97.0]
     assert done.in_time.tolist() == [True, True, False]
-    assert done.queries == 3
+    assert done.requests == 3
 
 
-def wrong(act: str) -> type[Scheme]:
+def wrong(act: str) -> type[Scheduler]:
     """A scheme that does one thing that cannot be done, at the third arrival."""
 
-    class Wrong(Scheme):
+    class Wrong(Scheduler):
         def on_arrival(self, query: int) -> None:
             engine = self.engine
             if query == 1:
-                engine.dispatch(0, [0], 0)
+                engine.run(0, 0, [0])
             if query == 2:
                 exec(act, {"engine": engine})
 
@@ -90,16 +98,16 @@ def wrong(act: str) -> type[Scheme]:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        ("engine.dispatch(0, [1], 0)", ["not idle", "got 0"]),
-        ("engine.dispatch(9, [1], 0)", ["not idle", "got 9"]),
-        ("engine.dispatch(-1, [1], 0)", ["not idle", "got -1"]),
-        ("engine.dispatch(1, [0], 0)", ["does not wait", "got 0"]),
-        ("engine.dispatch(1, [1, 1], 0)", ["does not wait", "got 1"]),
-        ("engine.dispatch(1, [7], 0)", ["does not wait", "got 7"]),
-        ("engine.dispatch(1, [-1], 0)", ["does not wait", "got -1"]),
-        ("engine.dispatch(1, [], 0)", ["no such batch", "0 queries"]),
-        ("engine.dispatch(1, [1, 2, 2], 0)", ["no such batch", "3 queries", "1 to 2"]),
-        ("engine.dispatch(1, [1], 1)", ["no such batch", "model 1"]),
+        ("engine.run(0, 0, [1])", ["cannot start one", "worker 0"]),
+        ("engine.run(9, 0, [1])", ["no such batch", "worker 9"]),
+        ("engine.run(-1, 0, [1])", ["cannot start one", "worker -1"]),
+        ("engine.run(1, 0, [0])", ["does not wait", "got 0"]),
+        ("engine.run(1, 0, [1, 1])", ["does not wait", "got 1"]),
+        ("engine.run(1, 0, [7])", ["does not wait", "got 7"]),
+        ("engine.run(1, 0, [-1])", ["does not wait", "got -1"]),
+        ("engine.run(1, 0, [])", ["no such batch", "0 requests"]),
+        ("engine.run(1, 0, [1, 2, 2])", ["no such batch", "3 requests"]),
+        ("engine.run(1, 1, [1])", ["model that is not loaded", "model 1"]),
         ("engine.drop(0)", ["drop", "does not wait"]),
         ("engine.drop(3)", ["drop", "does not wait"]),
         ("engine.wake_at(1.0)", ["timer", "got 1.0"]),
@@ -110,7 +118,7 @@ def wrong(act: str) -> type[Scheme]:
 def test_what_cannot_be_done_stops_the_run_and_names_the_event(
     act: str, words: list[str]
 ) -> None:
-    with pytest.raises(SchemeError, match="at 3 ms, arrival of query 2") as stopped:
+    with pytest.raises(SchedulerError, match="at 3 ms, arrival of request 2") as stopped:
         run(fleet([[50.0, 60.0]], workers=2), wrong(act), [1.0, 2.0, 3.0])
     assert "\n" not in str(stopped.value)
     for word in words:
@@ -119,44 +127,44 @@ def test_what_cannot_be_done_stops_the_run_and_names_the_event(
 
 def test_a_mistake_when_a_worker_is_idle_or_a_timer_rings_is_named_too() -> None:
     class AtIdle(Logged):
-        def on_idle(self, worker: int) -> None:
-            self.engine.dispatch(worker, [0], 0)
+        def on_end(self, worker: int, batch: int) -> None:
+            self.engine.run(worker, 0, [0])
 
-    class AtTimer(Scheme):
+    class AtTimer(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.wake_at(4.0, "tick")
 
         def on_timer(self, token: object) -> None:
             self.engine.drop(5)
 
-    with pytest.raises(SchemeError, match="at 10 ms, end of a batch on worker 0"):
+    with pytest.raises(SchedulerError, match="at 10 ms, end of batch 0"):
         run(fleet([[10.0]]), partial(AtIdle, log=[]), [0.0])
-    with pytest.raises(SchemeError, match="at 4 ms, timer tick"):
+    with pytest.raises(SchedulerError, match="at 4 ms, timer tick"):
         run(fleet([[10.0]]), AtTimer, [0.0])
-    with pytest.raises(SchemeError, match="at 0 ms, start"):
-        run(fleet([[10.0]]), lambda engine: engine.drop(0) or Scheme(engine), [])
-    assert issubclass(SchemeError, RamsisError)
+    with pytest.raises(SchedulerError, match="at 0 ms, start"):
+        run(fleet([[10.0]]), lambda engine: engine.drop(0) or Scheduler(engine), [])
+    assert issubclass(SchedulerError, RamsisError)
 
 
 def test_timers_without_end_are_stopped() -> None:
-    class Restless(Scheme):
+    class Restless(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.wake_at(self.engine.now_ms)
 
         on_timer = on_arrival  # type: ignore[assignment]
 
-    with pytest.raises(SchemeError, match="without end"):
+    with pytest.raises(SchedulerError, match="without end"):
         run(fleet([[1.0]]), Restless, [0.0])
 
 
 def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
-    class Refusing(Scheme):
+    class Refusing(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.drop(query)
 
     loop = ClosedLoop(1, 0.0, 10.0)
-    with pytest.raises(SchemeError, match="dropped without end"):
-        Engine((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).run(Refusing)
+    with pytest.raises(SchedulerError, match="dropped without end"):
+        FleetEngine((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).serve(Refusing)
 
 
 def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
@@ -183,7 +191,7 @@ def accounted(done: Run) -> None:
     counts = np.bincount(done.batch_of[answered], minlength=len(done.size))
     assert (counts == done.size).all()
     assert (done.size >= 1).all()
-    assert found.dropped == len(done.drop_query) == (done.batch_of == DROPPED).sum()
+    assert found.dropped == len(done.drop_request) == (done.batch_of == DROPPED).sum()
     assert (done.served_ms[answered] >= done.arrival_ms[answered]).all()
     for worker in range(done.workers):
         own = done.worker == worker
@@ -198,7 +206,7 @@ def test_every_query_is_accounted_for_whatever_a_scheme_does(
 ) -> None:
     small = fleet([[3.0, 5.0], [8.0, 20.0]], workers=workers, slo_ms=15.0)
     done = run(small, anything(seed).start, arrivals.tolist())
-    assert done.queries == len(arrivals)
+    assert done.requests == len(arrivals)
     accounted(done)
 
 
@@ -209,23 +217,23 @@ def test_every_query_of_a_closed_loop_is_accounted_for(
 ) -> None:
     small = fleet([[3.0, 5.0]], workers=2, slo_ms=15.0)
     done = run_plan(small, anything(seed), ClosedLoop(users, think_ms, 200.0), monitored=True)
-    assert done.queries >= users
+    assert done.requests >= users
     assert (np.diff(done.arrival_ms) >= 0).all()
     assert (done.arrival_ms[users:] < 200.0).all()
     accounted(done)
 
 
 def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking() -> None:
-    done = Engine((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0, np.random.default_rng(0),
-                  None).run(partial(Logged, log=[]))
+    done = FleetEngine((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0,
+                       np.random.default_rng(0), None).serve(partial(Logged, log=[]))
     assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
 
 
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
-    done = Engine((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
-                  np.random.default_rng(0), None).run(partial(Logged, log=[]))
-    assert done.queries == 6 + 2 * 99
+    done = FleetEngine((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
+                       np.random.default_rng(0), None).serve(partial(Logged, log=[]))
+    assert done.requests == 6 + 2 * 99
     assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
 
 

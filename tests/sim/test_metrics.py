@@ -222,7 +222,7 @@ def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path: Path) -> None
         (1, 0.0, 10000.0, {"batch": 1, "late": 0}), (2, 1000.0, 10000.0, {"batch": 1, "late": 0}),
         (1, 10000.0, 10000.0, {"batch": 1, "late": 1}),
     ]
-    waiting = [e["args"]["queries"] for e in events if e["ph"] == "C" and e["pid"] == 2]
+    waiting = [e["args"]["requests"] for e in events if e["ph"] == "C" and e["pid"] == 2]
     assert waiting == [0, 3, 2, 1, 0]  # at 0, 5, 10, 15, 20 ms, what starts then left out
 
 
@@ -230,7 +230,7 @@ def test_drops_stand_in_the_timeline() -> None:
     own = fleet([[60.0]], slo_ms=100.0)
     done = run(own, Greedy("drop").prepare(own).start, [0.0, 1.0])
     (drop,) = [e for e in timeline({"x": done})["traceEvents"] if e["ph"] == "i"]
-    assert (drop["ts"], drop["args"]) == (60000.0, {"query": 1})
+    assert (drop["ts"], drop["args"]) == (60000.0, {"request": 1})
 
 
 @pytest.mark.parametrize("network_ms", [1e12, 1e300])

@@ -27,7 +27,7 @@ from ramsis.sim import (
     SimulationSettings,
     simulate,
 )
-from ramsis.sim.engine import Engine, Scheme, SchemeError, StationEngine
+from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
 from ramsis.sim.replayed import routes
@@ -44,7 +44,7 @@ def whole_queue(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int
     return (0 if slack_ms < 12.0 else 1), min(queued, 2)
 
 
-def central(engine: StationEngine) -> Scheme:
+def central(engine: WorkerGroup) -> Scheduler:
     return CentralQueue(engine, whole_queue)
 
 
@@ -53,12 +53,12 @@ SLOW = fleet([[8.0, 10.0], [15.0, 18.0]], workers=3, slo_ms=20.0)
 
 
 def routed(arrivals: NDArray[np.float64], stations: NDArray[np.int64], fleets: list[Fleet]) -> Run:
-    def start(engine: Engine) -> Scheme:
+    def start(engine: FleetEngine) -> Scheduler:
         share = 1.0 / len(fleets)
         return Routed(engine, [StationStart(central, share)] * len(fleets),
                       lambda query: int(stations[query]))
 
-    return Engine(fleets, arrivals, 1e4, np.random.default_rng(0), 100.0).run(start)
+    return FleetEngine(fleets, arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
@@ -68,7 +68,8 @@ def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], see
     first_worker, first_model = 0, 0
     for i, own in enumerate((FAST, SLOW)):
         mine = np.flatnonzero(stations == i)
-        alone = Engine((own,), arrivals[mine], 1e4, np.random.default_rng(0), 100.0).run(central)
+        alone = FleetEngine((own,), arrivals[mine], 1e4, np.random.default_rng(0),
+                            100.0).serve(central)
         np.testing.assert_array_equal(together.answered_ms[mine], alone.answered_ms)
         np.testing.assert_array_equal(together.model_of[mine], np.where(
             alone.model_of >= 0, alone.model_of + first_model, -1))
@@ -80,7 +81,7 @@ def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], see
 def test_one_station_is_the_engine_itself() -> None:
     arrivals = np.cumsum(np.random.default_rng(3).exponential(4.0, 500))
     one = routed(arrivals, np.zeros(500, dtype=np.int64), [FAST])
-    bare = Engine((FAST,), arrivals, 1e4, np.random.default_rng(0), 100.0).run(central)
+    bare = FleetEngine((FAST,), arrivals, 1e4, np.random.default_rng(0), 100.0).serve(central)
     for name in ("batch_of", "start_ms", "finish_ms", "worker", "model", "size"):
         np.testing.assert_array_equal(getattr(one, name), getattr(bare, name))
 
@@ -101,30 +102,33 @@ def test_figures_count_all_stations() -> None:
 def test_a_station_sees_its_part_of_the_load_and_of_the_workers() -> None:
     seen: list[tuple[float, int, int]] = []
 
-    class Looks(Scheme):
+    class Looks(Scheduler):
         def on_arrival(self, query: int) -> None:
-            seen.append((self.engine.load_qps(), len(self.engine.idle), sum(self.engine.idle)))
-            self.engine.dispatch(0, [query], 0)
+            seen.append((self.engine.load_qps(), self.engine.fleet.workers,
+                         len(self.engine.idle_workers())))
+            self.engine.run(0, 0, [query])
 
-    def start(engine: Engine) -> Scheme:
+    def start(engine: FleetEngine) -> Scheduler:
         return Routed(engine, [StationStart(Looks, 0.25), StationStart(Looks, 0.75)],
                       lambda query: query)
 
-    Engine([FAST, SLOW], np.array([0.0, 1.0]), 10.0, np.random.default_rng(0), 100.0).run(start)
+    FleetEngine([FAST, SLOW], np.array([0.0, 1.0]), 10.0, np.random.default_rng(0),
+                100.0).serve(start)
     assert seen == [(25.0, 2, 2), (75.0, 3, 3)]
 
 
 def test_a_station_cannot_use_a_worker_of_another() -> None:
-    class Greedy(Scheme):
+    class Greedy(Scheduler):
         def on_arrival(self, query: int) -> None:
-            self.engine.dispatch(2, [query], 0)
+            self.engine.run(2, 0, [query])
 
-    def start(engine: Engine) -> Scheme:
+    def start(engine: FleetEngine) -> Scheduler:
         return Routed(engine, [StationStart(Greedy, 1.0), StationStart(Greedy, 0.0)],
                       lambda query: 0)
 
-    with pytest.raises(SchemeError, match="dispatch to a worker that is not idle"):
-        Engine([FAST, SLOW], np.array([0.0]), 10.0, np.random.default_rng(0), 100.0).run(start)
+    with pytest.raises(SchedulerError, match="a batch on a worker that cannot start one"):
+        FleetEngine([FAST, SLOW], np.array([0.0]), 10.0, np.random.default_rng(0),
+                    100.0).serve(start)
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
@@ -132,14 +136,14 @@ def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int
     rng = np.random.default_rng(seed)
     stations = rng.integers(0, 2, len(arrivals))
 
-    def start(engine: Engine) -> Scheme:
+    def start(engine: FleetEngine) -> Scheduler:
         return Routed(engine, [StationStart(partial(Anything, seed=seed), 0.5),
                                StationStart(partial(Anything, seed=seed + 1), 0.5)],
                       lambda query: int(stations[query]))
 
-    run = Engine([FAST, SLOW], arrivals, 1e4, np.random.default_rng(0), 100.0).run(start)
+    run = FleetEngine([FAST, SLOW], arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
     assert int(run.size.sum()) == int(run.answered.sum())
-    assert int((run.batch_of == -2).sum()) == len(run.drop_query)
+    assert int((run.batch_of == -2).sum()) == len(run.drop_request)
     for worker in range(run.workers):
         own = np.flatnonzero(run.worker == worker)
         order = own[np.argsort(run.start_ms[own])]
@@ -182,10 +186,10 @@ def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
     (run,) = simulate(cluster, Greedy(), load, SimulationSettings(engine="plain"),
                       keep_runs=True).runs
     station = run.worker[run.batch_of] >= 4
-    for kind, own in enumerate(run.fleets):
+    for kind, own in enumerate(run.site.fleets):
         mine = np.flatnonzero(station == bool(kind))
-        alone = Engine((own,), run.arrival_ms[mine], 3000.0, np.random.default_rng(0),
-                       700.0).run(Greedy().prepare(own).start)
+        alone = FleetEngine((own,), run.arrival_ms[mine], 3000.0, np.random.default_rng(0),
+                            700.0).serve(Greedy().prepare(own).start)
         np.testing.assert_array_equal(run.answered_ms[mine], alone.answered_ms)
         assert run.answered.all()
 
@@ -252,7 +256,7 @@ def test_stations_change_with_the_anticipated_load(policies: Policies) -> None:
     trace = RateTrace(np.array([0.0, 2000.0, 4000.0]), np.array([150.0, 450.0, 850.0]), 6000.0)
     (run,) = simulate(two_types(), policies, trace, keep_runs=True).runs
     assert int(run.size.sum()) == int(run.answered.sum())
-    assert run.answered.sum() + len(run.drop_query) == run.queries
+    assert run.answered.sum() + len(run.drop_request) == run.requests
     assert set(run.worker.tolist()) == set(range(10))
     for worker in range(run.workers):
         own = np.flatnonzero(run.worker == worker)
@@ -287,7 +291,6 @@ def test_two_classes_are_served_by_deadline() -> None:
     cluster = Cluster((WorkerType("all", tiny(), 1),), (SloClass(60.0, 0.5), SloClass(300.0, 0.5)))
     (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0),
                       keep_runs=True).runs
-    assert run.slo_ms is not None
     deadline = run.arrival_ms + run.slo_ms
     start = run.start_ms[run.batch_of]
     reference, free, waiting, done = 0, 0.0, list[tuple[float, int]](), {}
@@ -300,9 +303,10 @@ def test_two_classes_are_served_by_deadline() -> None:
             heappush(waiting, (float(deadline[query]), query))
         _, query = heappop(waiting)
         done[query] = free
-        free += float(run.fleets[0].table.latency_ms[run.fleets[0].models.index("small"), 0])
+        fleet = run.site.fleets[0]
+        free += float(fleet.table.latency_ms[fleet.models.index("small"), 0])
         reference += 1
-    np.testing.assert_allclose(start, [done[query] for query in range(run.queries)])
+    np.testing.assert_allclose(start, [done[query] for query in range(run.requests)])
 
 
 def test_types_under_deterministic_service_wait_as_in_theory() -> None:
@@ -331,7 +335,7 @@ def test_every_request_of_a_cluster_is_accounted_for(
     (run,) = simulate(cluster, Greedy("drop"), ConstantLoad(load_qps, 300.0),
                       SimulationSettings(monitor=monitor, seeds=[seed]), keep_runs=True).runs
     assert int(run.size.sum()) == int(run.answered.sum())
-    assert int(run.answered.sum()) + len(run.drop_query) == run.queries
+    assert int(run.answered.sum()) + len(run.drop_request) == run.requests
 
 
 def test_a_closed_loop_has_no_classes() -> None:

@@ -265,7 +265,7 @@ def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_n
         plan = Policies((policy,), dispatch=dispatch).prepare(own)
         done = run_plan(own, plan, ConstantLoad(800.0, 2000.0))
         answered = np.flatnonzero(done.answered)  # the others were given up
-        assert len(answered) > done.queries / 2
+        assert len(answered) > done.requests / 2
         assert (done.worker[done.batch_of[answered]] == answered % 4).all() == turns
 
 

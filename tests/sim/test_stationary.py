@@ -64,11 +64,11 @@ def _by_definition(
     dropped = (run.drop_ms >= since_ms) & (run.drop_ms < until_ms)
     size = np.repeat(run.size[started], run.size[started])
     queued = np.append(run.queued[started], run.drop_queued[dropped])
-    due_ms = run.arrival_ms + run.fleets[0].slo_ms
+    due_ms = run.arrival_ms + float(run.slo_ms[0])
     head_due_ms = np.array([due_ms[run.batch_of == batch].min()
                             for batch in np.flatnonzero(started)])
     slack_ms = np.append(head_due_ms - run.start_ms[started],
-                         due_ms[run.drop_query[dropped]] - run.drop_ms[dropped])
+                         due_ms[run.drop_request[dropped]] - run.drop_ms[dropped])
     met = run.finish_ms[started] <= head_due_ms + 2.0 * SLACK_TOLERANCE_MS
     figures = {
         "violation_rate": 1.0 - in_time.mean(), "effective_accuracy": reward.mean(),

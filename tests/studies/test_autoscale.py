@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 
 NAMES = tuple(f"autoscale:of={of},down_after_ms=2000" for of in ("modified-baseline",
                                                                  "round-robin", "planned"))
@@ -33,7 +33,7 @@ def fleet(active: int = 1, small: int = 6) -> Scenario:
     }, "fleet")
 
 
-def served(made: Scenario, name: str, seed: int = 0) -> ClusterRun:
+def served(made: Scenario, name: str, seed: int = 0) -> Run:
     return ClusterEngine(made, seed).serve(scheduler(name))
 
 
@@ -52,8 +52,8 @@ def test_scaling_up_and_down_loses_no_request(name: str, seed: int) -> None:
             assert any(a <= start_ms and finish_ms <= b for a, b in on)
 
 
-def _active(run: ClusterRun, worker: int) -> list[tuple[float, float]]:
-    begin = 0.0 if run.scenario.arrays.active[worker] else np.inf
+def _active(run: Run, worker: int) -> list[tuple[float, float]]:
+    begin = 0.0 if run.site.active[worker] else np.inf
     found = []
     for w, up, at_ms in zip(run.scaled_worker, run.scaled_up, run.scaled_ms, strict=True):
         if w == worker and up:
@@ -66,7 +66,7 @@ def _active(run: ClusterRun, worker: int) -> list[tuple[float, float]]:
 
 def test_both_types_are_used_at_the_peak_and_few_workers_in_calm() -> None:
     run = served(fleet(), NAMES[0])
-    kinds = run.scenario.arrays.worker_type[run.scaled_worker[run.scaled_up]]
+    kinds = run.site.worker_type[run.scaled_worker[run.scaled_up]]
     assert {0, 1} <= set(kinds.tolist())
     assert run.active_ms().sum() < 0.7 * 9 * run.end_ms
     calm = run.arrival_ms < 8000
@@ -76,7 +76,7 @@ def test_both_types_are_used_at_the_peak_and_few_workers_in_calm() -> None:
 def test_a_model_that_no_active_worker_can_run_starts_one() -> None:
     run = served(fleet(active=0), NAMES[0])
     assert run.answered.all()
-    assert (run.model == 1).any()
+    assert (run.asked == 1).any()
 
 
 def test_an_unknown_scheduler_within_is_refused() -> None:

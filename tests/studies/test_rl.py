@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim import Run as SimulatedRun
+from ramsis.sim.cluster import ClusterEngine, scheduler
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, read_agent, shipped_agent, write_agent
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
@@ -20,7 +21,7 @@ SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
          for size, ms in ((1, 3.0), (2, 5.0), (4, 7.0))]
 
 
-def play(tmp_path: Path, agent: Agent, **changes: Any) -> ClusterRun:
+def play(tmp_path: Path, agent: Agent, **changes: Any) -> SimulatedRun:
     path = tmp_path / "agent.json"
     write_agent(agent, path)
     made = scenario(**{"models": [model(copies=2, latency=SIZES)], **changes})
@@ -35,7 +36,7 @@ def test_a_hand_made_agent_does_what_its_weights_say(tmp_path: Path) -> None:
         stream("t", "b", slo_ms=20, workload={"times_ms": [0.5]})])
     # At 1 ms b, which is due first; at 3 ms, with 1 ms of work left, two requests of a; the third
     # once less than 2 ms of those are left, at 8 ms.
-    assert run.batch_model.tolist() == [1, 0, 0]
+    assert run.model.tolist() == [1, 0, 0]
     assert run.size.tolist() == [1, 2, 1]
     assert run.start_ms.tolist() == [1, 4, 9]
     assert run.in_time.all()

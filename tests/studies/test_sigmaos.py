@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import SCHEDULERS, ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import SCHEDULERS, ClusterEngine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 
 FAMILY = sorted(name for name in SCHEDULERS if name.startswith("sigmaos"))
 
 
-def served(made: Scenario, name: str, seed: int = 0) -> ClusterRun:
+def served(made: Scenario, name: str, seed: int = 0) -> Run:
     return ClusterEngine(made, seed).serve(scheduler(name))
 
 
@@ -159,15 +159,15 @@ def test_every_request_is_answered_in_random_scenarios(
     # A copy runs one at a time, once its model is there.
     for one in range(len(made.arrays.workers)):
         for kind in range(3):
-            mine = np.flatnonzero((run.worker == one) & (run.batch_model == kind))
+            mine = np.flatnonzero((run.worker == one) & (run.model == kind))
             assert (run.start_ms[mine][1:] >= run.finish_ms[mine][:-1] - 1e-9).all()
     # No more cores are held than there are.
-    assert _most_cores(run) <= worker["cores"] * worker["machines"]
+    assert _most_cores(run, made) <= worker["cores"] * worker["machines"]
 
 
-def _most_cores(run: ClusterRun) -> int:
+def _most_cores(run: Run, made: Scenario) -> int:
     """Most cores that are held at any time, by what is certain: from inference to the answer."""
-    cores = np.array([one.cores for one in run.scenario.streams])[run.stream]
+    cores = np.array([one.cores for one in made.streams])[run.stream]
     if not len(cores):
         return 0
     start_ms = run.start_ms[run.batch_of]

@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 
 ROUND_ROBIN = tuple(f"round-robin:quantum_ms=200,variant={variant}"
@@ -18,7 +18,7 @@ NAMES = ("baseline", "modified-baseline", "modified-baseline:load_when=no-idle",
          "clockwork-adjusted", "planned-loading", *ROUND_ROBIN)
 
 
-def served(made: Scenario, name: str, seed: int = 0) -> ClusterRun:
+def served(made: Scenario, name: str, seed: int = 0) -> Run:
     return ClusterEngine(made, seed).serve(scheduler(name))
 
 
@@ -51,13 +51,13 @@ def test_the_baseline_loads_what_is_nowhere_and_no_second_copy() -> None:
     run = served(cluster(3, "ab", [at("a", *range(0, 100, 2)), at("b", 0)]), "baseline")
     assert run.load_model.tolist() == [0, 1]
     assert run.load_worker.tolist() == [0, 1]
-    assert run.answered_ms[run.model == 0][-1] == pytest.approx(50 + 50 * 10)
+    assert run.answered_ms[run.asked == 0][-1] == pytest.approx(50 + 50 * 10)
 
 
 def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
     streams = [at("a", 0), at("b", 1), at("c", 2)]
     run = served(cluster(1, "abc", streams), "modified-baseline")
-    used = [int((run.batch_model == m).sum()) for m in range(3)]
+    used = [int((run.model == m).sum()) for m in range(3)]
     assert used == [1, 1, 1]
     assert run.load_model.tolist() == [0, 1, 2]
 
@@ -133,8 +133,8 @@ def test_planned_loading_gives_copies_to_the_model_whose_rate_rises() -> None:
     run = served(cluster(6, "abcd", calm, max_models=1), "planned-loading")
     loads = run.load_start_ms[run.load_model == 3]
     assert ((loads > 8000) & (loads < 9500)).sum() >= 1
-    assert run.in_time[run.model == 3].mean() > 0.5
-    assert run.in_time[run.model != 3].mean() > 0.95
+    assert run.in_time[run.asked == 3].mean() > 0.5
+    assert run.in_time[run.asked != 3].mean() > 0.95
 
 
 def test_hindsight_loads_before_the_rate_rises() -> None:
@@ -151,7 +151,7 @@ def test_the_past_alone_decides_without_hindsight() -> None:
     late = at("a", *np.arange(5000, 6000, 5.0).tolist(), name="later")
     runs = [served(cluster(2, "abc", streams), "planned-loading")
             for streams in (early, [*early, late])]
-    until = [np.array(list(zip(one.start_ms, one.worker, one.batch_model, strict=True)))
+    until = [np.array(list(zip(one.start_ms, one.worker, one.model, strict=True)))
              for one in runs]
     assert (until[0][until[0][:, 0] < 5000] == until[1][until[1][:, 0] < 5000]).all()
     assert runs[0].load_start_ms.tolist()[:9] == runs[1].load_start_ms.tolist()[:9]

@@ -121,9 +121,9 @@ def cluster_command(
 
         plot_cluster(first, plot)
     if timeline is not None:
-        from ramsis.sim.cluster.timeline import write_cluster_timeline
+        from ramsis.sim.timeline import write_timeline
 
-        write_cluster_timeline(first, timeline)
+        write_timeline(first, timeline)
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:

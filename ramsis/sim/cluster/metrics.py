@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.cluster.record import ClusterRun
-from ramsis.sim.cluster.requests import DROPPED
+from ramsis.sim.run import DROPPED, Run
 
 __all__ = ["ClusterMetrics", "measure_cluster"]
 
@@ -72,12 +71,12 @@ class ClusterMetrics:
         return asdict(self)
 
 
-def measure_cluster(run: ClusterRun, chosen: NDArray[np.bool_] | None = None) -> ClusterMetrics:
+def measure_cluster(run: Run, chosen: NDArray[np.bool_] | None = None) -> ClusterMetrics:
     """The figures of a run.
 
     Parameters
     ----------
-    run : ClusterRun
+    run : Run
     chosen : ndarray of bool, shape (n,), optional
         The requests to count, as those of one model or stream; batches, loads and workers are
         those of the whole run.
@@ -98,9 +97,9 @@ def measure_cluster(run: ClusterRun, chosen: NDArray[np.bool_] | None = None) ->
     response = run.response_ms[answered]
     p50, p99, longest = (np.quantile(response, (0.5, 0.99, 1.0)).tolist() if len(response)
                          else (None, None, None))
-    duration_s = run.scenario.duration_s
+    duration_s = run.duration_ms / 1000.0
     active_ms = float(run.active_ms().sum())
-    right = run.batch_model[run.batch_of[mine & run.in_time]]
+    right = run.model[run.batch_of[mine & run.in_time]]
     return ClusterMetrics(
         requests=requests, in_time=in_time, late=int(answered.sum()) - in_time, dropped=dropped,
         never_answered=requests - int(answered.sum()) - dropped,
@@ -114,11 +113,11 @@ def measure_cluster(run: ClusterRun, chosen: NDArray[np.bool_] | None = None) ->
         cold_starts=int(run.cold[mine].sum()),
         utilisation=_busy_ms(run) / active_ms if active_ms else 0.0,
         worker_s=active_ms / 1000.0,
-        accuracy=float(run.scenario.arrays.accuracy[right].mean()) if in_time else None,
+        accuracy=float(run.accuracy[right].mean()) if in_time else None,
     )
 
 
-def _busy_ms(run: ClusterRun) -> float:
+def _busy_ms(run: Run) -> float:
     """Time in which workers run at least one batch, added up: the unions of intervals."""
     order = np.lexsort((run.start_ms, run.worker))
     total, worker, begin, end = 0.0, -1, 0.0, 0.0

@@ -20,15 +20,14 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.plugins import blamed, own
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.record import ClusterRun
-from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
+from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.run import Run
 
 __all__ = ["GROUP", "SCHEDULERS", "SchedulerSpec", "Schedulers", "scheduler"]
 
@@ -36,21 +35,21 @@ GROUP = "ramsis.schedulers"
 """Entry points by which installed packages offer schedulers; the project's studies do so, too."""
 
 
-class Schedulers(Mapping[str, type[Scheduler]]):
+class Schedulers(Mapping[str, type[Scheduler[Any]]]):
     """Schedulers by name: some that are at hand, and those that installed packages offer.
 
     What a package offers is imported when it is asked for. Parameters of a scheduler are those of
     its constructor.
     """
 
-    def __init__(self, own: Mapping[str, type[Scheduler]]) -> None:
+    def __init__(self, own: Mapping[str, type[Scheduler[Any]]]) -> None:
         self._own = dict(own)
 
-    def also(self, own: Mapping[str, type[Scheduler]]) -> Schedulers:
+    def also(self, own: Mapping[str, type[Scheduler[Any]]]) -> Schedulers:
         """The same with others at hand, which take the place of those of their name."""
         return Schedulers({**self._own, **own})
 
-    def __getitem__(self, name: str) -> type[Scheduler]:
+    def __getitem__(self, name: str) -> type[Scheduler[Any]]:
         """A scheduler by its name.
 
         Raises
@@ -114,15 +113,15 @@ class SchedulerSpec:
     """
 
     text: str
-    kind: Callable[..., Scheduler]
+    kind: Callable[..., Scheduler[Any]]
     parameters: Mapping[str, Any]
     own: str | None = None
 
-    def __call__(self, engine: ClusterEngine) -> Scheduler:
+    def __call__(self, engine: ClusterEngine) -> Scheduler[Any]:
         """The scheduler of a run."""
         return self.kind(engine, **self.parameters)
 
-    def serve(self, engine: ClusterEngine) -> ClusterRun:
+    def serve(self, engine: ClusterEngine) -> Run:
         """Serve the requests of an engine.
 
         Raises
@@ -139,7 +138,7 @@ class SchedulerSpec:
 
 
 def scheduler(
-    text: str, known: Mapping[str, type[Scheduler]] = SCHEDULERS
+    text: str, known: Mapping[str, type[Scheduler[Any]]] = SCHEDULERS
 ) -> SchedulerSpec:
     """The scheduler that a text names; see the module's description.
 
@@ -155,7 +154,7 @@ def scheduler(
     name, _, rest = text.partition(":")
     own = None
     if name in known:
-        kind: type[Scheduler] = known[name]
+        kind: type[Scheduler[Any]] = known[name]
     elif rest:
         attribute, _, rest = rest.partition(":")
         own = name = f"{name}:{attribute}"
@@ -185,12 +184,12 @@ def scheduler(
     return SchedulerSpec(text, kind, given, own)
 
 
-def _own(text: str) -> type[Scheduler]:
+def _own(text: str) -> type[Scheduler[Any]]:
     """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
     return _is_scheduler(own(text, "scheduler", option="--scheduler"), text)
 
 
-def _is_scheduler(found: object, text: str) -> type[Scheduler]:
+def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
     """What a text names, which has to be a scheduler."""
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError(describe("not a scheduler", where="scheduler", value=text,

@@ -82,9 +82,9 @@ class Metrics:
 
 def measure(run: Run) -> Metrics:
     """The figures of a run."""
-    n, duration_ms, found = run.queries, run.duration_ms, _Tally(run)
+    n, duration_ms, found = run.requests, run.duration_ms, _Tally(run)
     answered = int(found.answered.sum())
-    dropped = len(run.drop_query)
+    dropped = len(run.drop_request)
     p50, p95, p99 = found.response_ms((0.5, 0.95, 0.99))
     served = found.by_size * np.arange(len(found.by_size))
     (batch_p99,) = _quantiles(served, (0.99,))
@@ -137,8 +137,8 @@ class _Tally:
     def __init__(self, run: Run) -> None:
         from ramsis.sim.metrics import _kernels  # which take long to load
 
-        n, slo_ms = run.queries, run.fleets[0].slo_ms
-        slos = np.array([slo_ms]) if run.slo_ms is None else run.slo_ms
+        n, slos = run.requests, np.ascontiguousarray(run.slo_ms)
+        slo_ms = float(slos.max(initial=0.0)) or 1.0
         self._kernels = _kernels
         self._record = _kernels.Record(
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
@@ -153,7 +153,7 @@ class _Tally:
         self.by_size = np.zeros(largest + 1, dtype=np.int64)
         self.busy_ms = _kernels.of_batches(self._record, run.duration_ms, self.by_size)
         given_up = [np.minimum(when, run.duration_ms)
-                    for when in (run.drop_ms, run.arrival_ms[run.drop_query])]
+                    for when in (run.drop_ms, run.arrival_ms[run.drop_request])]
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
         self.answering_ms = 0.0
         in_time = np.zeros(len(run.models), dtype=np.int64)

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes.fixed import model_index
@@ -97,7 +97,7 @@ class _Dispatcher:
     """The dispatcher of one worker."""
 
     def __init__(
-        self, engine: StationEngine, worker: int, model: int, limit: int, objective_ms: float
+        self, engine: WorkerGroup, worker: int, model: int, limit: int, objective_ms: float
     ) -> None:
         self.engine, self.worker, self.model = engine, worker, model
         self.limit, self.objective_ms = limit, objective_ms
@@ -114,7 +114,7 @@ class _Dispatcher:
             late, ready = self.trained_look() if self.phase < len(_TRAINING) else self.usual_look()
             if late:
                 self.engine.drop(self.queue.popleft()[0])
-            elif ready and self.engine.idle[self.worker]:
+            elif ready and self.engine.is_idle(self.worker):
                 self.start()
             else:
                 self.asleep = True
@@ -127,7 +127,7 @@ class _Dispatcher:
         first_ms = now_ms - self.queue[0][1]
         if count > 1 and first_ms + line.slope_ms * count + line.start_ms >= self.objective_ms:
             return True, False
-        if not self.engine.idle[self.worker]:
+        if not self.engine.is_idle(self.worker):
             return count == 1 and first_ms >= self.objective_ms, False
         last_ms = now_ms - self.queue[-1][1]
         waits = (count < self.limit
@@ -151,8 +151,7 @@ class _Dispatcher:
         now_ms, size = self.engine.now_ms, min(len(self.queue), self.limit)
         waited_ms = 0.0 if training else now_ms - self.queue[0][1]
         self.running = (size, now_ms, waited_ms)
-        self.engine.dispatch(self.worker, [self.queue.popleft()[0] for _ in range(size)],
-                             self.model)
+        self.engine.run(self.worker, self.model, [self.queue.popleft()[0] for _ in range(size)])
         if training:
             self.train()
 
@@ -176,9 +175,9 @@ class _Dispatcher:
         self.line.record(self.engine.now_ms, size, self.engine.now_ms - start_ms, waited_ms)
 
 
-class _Run(Scheme):
+class _Run(Scheduler[WorkerGroup]):
     def __init__(
-        self, engine: StationEngine, model: int, limit: int, objective_ms: float
+        self, engine: WorkerGroup, model: int, limit: int, objective_ms: float
     ) -> None:
         super().__init__(engine)
         self.dispatchers = [_Dispatcher(engine, worker, model, limit, objective_ms)
@@ -192,7 +191,7 @@ class _Run(Scheme):
         if not chosen.asleep:
             chosen.look()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         self.dispatchers[worker].ended()
 
     def on_timer(self, token: object) -> None:

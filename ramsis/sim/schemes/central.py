@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, Level, stack
@@ -34,7 +34,7 @@ Choose = Callable[[int, float, float], tuple[int, int] | None]
 class ByDeadline:
     """A queue whose head is the query with the earliest deadline, of like ones the first."""
 
-    def __init__(self, engine: StationEngine) -> None:
+    def __init__(self, engine: WorkerGroup) -> None:
         self._engine, self._heap = engine, list[tuple[float, int]]()
 
     def __len__(self) -> int:
@@ -52,15 +52,15 @@ class ByDeadline:
         return heappop(self._heap)[1]
 
 
-def queue_of(engine: StationEngine) -> deque[int] | ByDeadline:
+def queue_of(engine: WorkerGroup) -> deque[int] | ByDeadline:
     """An empty queue by deadline: with one SLO that is the order of arrival."""
     return ByDeadline(engine) if engine.fleet.classes else deque()
 
 
-class CentralQueue(Scheme):
+class CentralQueue(Scheduler[WorkerGroup]):
     """The earliest deadline first, in the batches that ``choose`` asks for."""
 
-    def __init__(self, engine: StationEngine, choose: Choose) -> None:
+    def __init__(self, engine: WorkerGroup, choose: Choose) -> None:
         super().__init__(engine)
         self.choose = choose
         self.queue = queue_of(engine)
@@ -72,7 +72,7 @@ class CentralQueue(Scheme):
         if self.idle:
             self.serve()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         """The worker takes its turn after those that are idle already."""
         self.idle.append(worker)
         if self.queue:
@@ -88,7 +88,7 @@ class CentralQueue(Scheme):
                 engine.drop(queue.popleft())
                 continue
             model, batch = choice
-            engine.dispatch(idle.popleft(), [queue.popleft() for _ in range(batch)], model)
+            engine.run(idle.popleft(), model, [queue.popleft() for _ in range(batch)])
 
 
 class ModelLevel(NamedTuple):

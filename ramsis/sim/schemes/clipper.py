@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import queue_of
@@ -51,8 +51,8 @@ class Clipper(PerType):
         return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))
 
 
-class _Run(Scheme):
-    def __init__(self, engine: StationEngine, model: int, objective_ms: float) -> None:
+class _Run(Scheduler[WorkerGroup]):
+    def __init__(self, engine: WorkerGroup, model: int, objective_ms: float) -> None:
         super().__init__(engine)
         self.model, self.objective_ms = model, objective_ms
         workers = engine.fleet.workers
@@ -67,7 +67,7 @@ class _Run(Scheme):
         if self.idle:
             self.serve()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         if self.engine.now_ms - self.started_ms[worker] > self.objective_ms:
             self.limit[worker] = max(int(self.limit[worker] * _BACK_OFF), 1)
         elif self.size[worker] == self.limit[worker] < self.engine.fleet.max_batch:
@@ -82,4 +82,4 @@ class _Run(Scheme):
             size = min(len(self.queue), self.limit[worker])
             self.size[worker], self.started_ms[worker] = size, self.engine.now_ms
             queries = [self.queue.popleft() for _ in range(size)]
-            self.engine.dispatch(worker, queries, self.model)
+            self.engine.run(worker, self.model, queries)

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 
 __all__ = ["DutyCycle"]
 
 
-class DutyCycle(Scheme):
+class DutyCycle(Scheduler[WorkerGroup]):
     """See the module's description.
 
     Parameters
     ----------
-    engine : StationEngine
+    engine : WorkerGroup
         Its fleet's models are the uses, in their order.
     batches : sequence of int
         Largest batch of each use.
@@ -33,7 +33,7 @@ class DutyCycle(Scheme):
     """
 
     def __init__(
-        self, engine: StationEngine, batches: Sequence[int], use_of: Callable[[int], int], *,
+        self, engine: WorkerGroup, batches: Sequence[int], use_of: Callable[[int], int], *,
         drop: bool = False,
     ) -> None:
         super().__init__(engine)
@@ -48,7 +48,7 @@ class DutyCycle(Scheme):
         self.queues[self.use_of(query)].append(query)
         self.serve()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         """The worker takes its turn after those that are idle already."""
         self.idle.append(worker)
         self.serve()
@@ -64,7 +64,7 @@ class DutyCycle(Scheme):
             self.idle.popleft()
             self.turn[worker] = (use + 1) % len(self.queues)
             queue = self.queues[use]
-            self.engine.dispatch(worker, [queue.popleft() for _ in range(size)], use)
+            self.engine.run(worker, use, [queue.popleft() for _ in range(size)])
 
     def next_use(self, worker: int) -> int:
         """The first use in turn for which queries wait."""

@@ -184,8 +184,8 @@ class ModelSwitching(PerType):
         response_ms = run.answered_ms - run.arrival_ms
         return {
             "load_qps": load_qps,
-            "in_time": float(run.in_time.mean()) if run.queries else 1.0,
-            "response_ms": float(np.quantile(response_ms, self.share)) if run.queries else 0.0,
+            "in_time": float(run.in_time.mean()) if run.requests else 1.0,
+            "response_ms": float(np.quantile(response_ms, self.share)) if run.requests else 0.0,
         }
 
 

@@ -29,7 +29,7 @@ from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, set_of_selectors
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.runtime.selector import wake_slack
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.schemes.stations import stations_of
@@ -262,11 +262,11 @@ class _Queue:
         self.asked = 0
 
 
-class _Run(Scheme):
+class _Run(Scheduler[WorkerGroup]):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: StationEngine, tables: Callable[[], Sequence[DecisionTable]],
+        self, engine: WorkerGroup, tables: Callable[[], Sequence[DecisionTable]],
         index: dict[str, int], dispatch: str,
     ) -> None:
         super().__init__(engine)
@@ -279,8 +279,9 @@ class _Run(Scheme):
         known_qps = 0.0 if self.monitored else engine.load_qps()
         self.selector = self.policies.at(known_qps).selector
         idle = engine.idle_workers()
+        free = set(idle)
         self.serving = engine.in_service()
-        self.queues = ([_Queue([w] if engine.idle[w] else []) for w in range(workers)]
+        self.queues = ([_Queue([w] if w in free else []) for w in range(workers)]
                        if rule.own_queues else [_Queue(idle)])
         self.queue_of = self.queues if rule.own_queues else self.queues * workers
         self.route = rule.routing(len(self.queues))
@@ -316,7 +317,7 @@ class _Run(Scheme):
         heappush(queue.waiting, (self.engine.deadline_ms(query), query))
         return queue
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         queue = self.queue_of[worker]
         self.in_system[worker if self.own_queues else 0] -= self.serving[worker]
         queue.idle.append(worker)
@@ -350,7 +351,7 @@ class _Run(Scheme):
                 self.serving[worker] = batch
                 queries = ([heappop(waiting)[1]] if batch == 1
                            else [heappop(waiting)[1] for _ in range(batch)])
-                engine.dispatch(worker, queries, self.index[model], answer.run_as)
+                engine.run(worker, self.index[model], queries, run_as=answer.run_as)
                 if self.own_queues:
                     return
             elif isinstance(answer, Drop):

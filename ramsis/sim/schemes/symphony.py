@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes.central import queue_of
@@ -49,9 +49,9 @@ class Symphony(SingleModel):
             reserve_ms=(1.0 - self.objective) * fleet.slo_ms))
 
 
-class _Run(Scheme):
+class _Run(Scheduler[WorkerGroup]):
     def __init__(
-        self, engine: StationEngine, model: int, latency_ms: list[float], reserve_ms: float
+        self, engine: WorkerGroup, model: int, latency_ms: list[float], reserve_ms: float
     ) -> None:
         super().__init__(engine)
         self.model, self.latency_ms, self.reserve_ms = model, latency_ms, reserve_ms
@@ -64,7 +64,7 @@ class _Run(Scheme):
         self.queue.append(query)
         self.serve()
 
-    def on_idle(self, worker: int) -> None:
+    def on_end(self, worker: int, batch: int) -> None:
         heappush(self.idle, worker)
         self.serve()
 
@@ -87,5 +87,4 @@ class _Run(Scheme):
                     SLACK_TOLERANCE_MS):
                 engine.wake_at(due_ms - latency_ms[size], self.asked)
                 return
-            engine.dispatch(heappop(self.idle), [queue.popleft() for _ in range(size)],
-                            self.model)
+            engine.run(heappop(self.idle), self.model, [queue.popleft() for _ in range(size)])

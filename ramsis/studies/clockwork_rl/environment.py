@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, ClusterRun
+from ramsis.sim.cluster import ClusterEngine, Run
 from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, Observed
@@ -81,9 +81,9 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         self.episode += 1
         self.engine = ClusterEngine(self.scenario, int(self.np_random.integers(2 ** 31)))
         self.learner = _Learner(self.engine, self.slots, self.reward, self._outcomes)
-        self._playing: Generator[None, None, ClusterRun] = self.engine.play(self.learner)
+        self._playing: Generator[None, None, Run] = self.engine.play(self.learner)
         self._turn: Iterator[int] = iter(())
-        self.run: ClusterRun | None = None
+        self.run: Run | None = None
         self._go_on()
         self.learner.earned = 0.0
         return self._observation, {}

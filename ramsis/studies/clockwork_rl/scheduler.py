@@ -24,8 +24,8 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.invoked import Invoked
+from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
 __all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "Observed",

@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.workers import ACTIVE
+from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine.workers import ACTIVE
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 __all__ = ["SigmaOSDynamic"]

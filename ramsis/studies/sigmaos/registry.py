@@ -12,8 +12,7 @@ there each runs one replica.
 
 from __future__ import annotations
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import check_at_least
+from ramsis.sim.engine import ClusterEngine, check_at_least
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 __all__ = ["SigmaOSRegistry"]

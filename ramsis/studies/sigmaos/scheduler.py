@@ -28,9 +28,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from random import Random
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
-from ramsis.sim.cluster.workers import ACTIVE
+from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine.workers import ACTIVE
 
 __all__ = ["Copy", "Place", "SigmaOS"]
 
@@ -67,7 +66,7 @@ class Copy:
     waiting: deque[int] = field(default_factory=deque)
 
 
-class SigmaOS(Scheduler):
+class SigmaOS(Scheduler[ClusterEngine]):
     """The default scheduler: any machine with enough free cores and room for the model.
 
     Subclasses say otherwise in :meth:`place` or :meth:`choose`.

@@ -24,11 +24,10 @@ from functools import partial
 from math import ceil, inf
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.replanning import Demand
-from ramsis.sim.cluster.workers import OFF
+from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine.workers import OFF
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
 from ramsis.studies.warsaw.round_robin import RoundRobin
@@ -43,7 +42,7 @@ _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
 _LOOK = object()
 
 
-class Autoscale(Scheduler):
+class Autoscale(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

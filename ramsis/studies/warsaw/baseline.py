@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
 __all__ = ["Baseline"]

@@ -28,13 +28,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.engine import ClusterEngine, Scheduler
 
 __all__ = ["ClockworkAdjusted"]
 
 
-class ClockworkAdjusted(Scheduler):
+class ClockworkAdjusted(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import inf
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.baseline import Baseline
 
 __all__ = ["ModifiedBaseline"]

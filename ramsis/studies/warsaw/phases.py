@@ -24,14 +24,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.requests import WAITING
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine.requests import WAITING
 
 __all__ = ["PhasedScheduler"]
 
 
-class PhasedScheduler(Scheduler):
+class PhasedScheduler(Scheduler[ClusterEngine]):
     """Inference in phases; what is loaded is up to subclasses.
 
     Parameters

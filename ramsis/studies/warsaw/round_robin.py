@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
 __all__ = ["RoundRobin"]

@@ -261,10 +261,9 @@ def _busy(run: Run, since_ms: float, until_ms: float) -> tuple[float, ...]:
     """Share of the workers' time that is busy, by fleet."""
     busy_ms = (np.clip(run.finish_ms, since_ms, until_ms)
                - np.clip(run.start_ms, since_ms, until_ms))
-    counts = [fleet.workers for fleet in run.fleets]
-    fleet_of = np.repeat(np.arange(len(counts)), counts)[run.worker]
-    total = np.bincount(fleet_of, busy_ms, minlength=len(counts))
-    return tuple((total / np.array(counts) / (until_ms - since_ms)).tolist())
+    counts = np.bincount(run.site.worker_type)
+    total = np.bincount(run.site.worker_type[run.worker], busy_ms, minlength=len(counts))
+    return tuple((total / counts / (until_ms - since_ms)).tolist())
 
 
 def _outcome(

@@ -13,8 +13,8 @@ import numpy as np
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, Scheduler, measure_cluster
-from ramsis.sim.cluster.requests import DROPPED
+from ramsis.sim.cluster import ClusterEngine, Run, Scheduler, measure_cluster
+from ramsis.sim.engine.requests import DROPPED
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -200,7 +200,7 @@ def slower(worker: int, running: Any) -> list[float]:
     return [1.0 / (1.0 + 0.3 * (len(running) - 1))] * len(running)
 
 
-def check(seed: int) -> ClusterRun:
+def check(seed: int) -> Run:
     """One random run; what must hold of it."""
     rng = np.random.default_rng(seed)
     made = random_scenario(rng)
@@ -219,12 +219,12 @@ def check(seed: int) -> ClusterRun:
     bound = scenario_bound(made, draw_requests(made, seed))
     assert bound is None or found.in_time <= bound.in_time
     _check_loaded(run)
-    _check_lanes(run)
+    _check_lanes(run, made)
     _check_cold(run)
     return run
 
 
-def _check_loaded(run: ClusterRun) -> None:
+def _check_loaded(run: Run) -> None:
     """Each batch runs, from start to end, within a stay of its model on its worker."""
     stays: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for worker, model, ready_ms in zip(run.load_worker.tolist(), run.load_model.tolist(),
@@ -236,29 +236,29 @@ def _check_loaded(run: ClusterRun) -> None:
                                          strict=True) if w == worker and not up and at >= ready_ms]
         stays.setdefault((worker, model), []).append((ready_ms, min(gone, default=np.inf)))
     for worker, model, start_ms, finish_ms in zip(
-            run.worker.tolist(), run.batch_model.tolist(), run.start_ms.tolist(),
+            run.worker.tolist(), run.model.tolist(), run.start_ms.tolist(),
             run.finish_ms.tolist(), strict=True):
         assert any(ready <= start_ms and finish_ms <= gone + 1e-9
                    for ready, gone in stays[worker, model])
 
 
-def _check_cold(run: ClusterRun) -> None:
+def _check_cold(run: Run) -> None:
     """A cold start, request by request: the last load before the batch ended after the arrival."""
     for request in range(run.requests):
         batch = run.batch_of[request]
         ends = [] if batch < 0 else run.load_end_ms[
-            (run.load_worker == run.worker[batch]) & (run.load_model == run.batch_model[batch])
+            (run.load_worker == run.worker[batch]) & (run.load_model == run.model[batch])
             & (run.load_end_ms <= run.start_ms[batch] + 1e-9)]
         assert run.cold[request] == (len(ends) > 0 and max(ends) > run.arrival_ms[request])
 
 
-def _check_lanes(run: ClusterRun) -> None:
+def _check_lanes(run: Run, made: Scenario) -> None:
     """No more static batches at a time than a worker has lanes."""
-    arrays, types = run.scenario.arrays, run.scenario.worker_types
-    continuous = [one.inference.batching == "continuous" for one in run.scenario.models]
+    arrays, types = made.arrays, made.worker_types
+    continuous = [one.inference.batching == "continuous" for one in made.models]
     for worker, kind in enumerate(arrays.worker_type.tolist()):
         mine = [i for i in np.flatnonzero(run.worker == worker)
-                if not continuous[arrays.kind[run.batch_model[i]]]]
+                if not continuous[arrays.kind[run.model[i]]]]
         changes = sorted([(run.start_ms[i], 1) for i in mine]
                          + [(run.finish_ms[i], -1) for i in mine])
         level = 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "clockwork.py"
@@ -30,7 +30,7 @@ def script() -> ModuleType:
     return module
 
 
-def batches(made: Scenario, text: str = "clockwork") -> ClusterRun:
+def batches(made: Scenario, text: str = "clockwork") -> Run:
     return ClusterEngine(made, 0).serve(scheduler(text))
 
 

@@ -10,12 +10,12 @@ import pytest
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import (
     ClusterEngine,
-    ClusterRun,
+    Run,
     Scheduler,
     SchedulerError,
     measure_cluster,
 )
-from ramsis.sim.cluster import engine as engine_module
+from ramsis.sim.engine import engine as engine_module
 from tests.scenario.samples import model, scenario, stream
 
 
@@ -30,7 +30,7 @@ class Scripted(Scheduler):
             setattr(self, name, lambda *args, name=name: script(engine, name, *args))
 
 
-def played(made: Scenario, script: Callable[..., None], **more: Any) -> ClusterRun:
+def played(made: Scenario, script: Callable[..., None], **more: Any) -> Run:
     return ClusterEngine(made, **more).serve(lambda engine: Scripted(engine, script))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ramsis.scenario import Scenario
 from ramsis.sim import Estimate
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, Scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, Scheduler
 from tests.scenario.samples import model, scenario, stream
 
 CONFIDENCE = 0.9999
@@ -60,8 +60,8 @@ def holds(found: Estimate, expected: float) -> bool:
     return abs(found.mean - expected) <= found.half_width
 
 
-def wait_ms(run: ClusterRun) -> float:
-    settled = run.arrival_ms > 0.05 * run.scenario.duration_ms
+def wait_ms(run: Run) -> float:
+    settled = run.arrival_ms > 0.05 * run.duration_ms
     return float((run.start_ms[run.batch_of] - run.arrival_ms)[settled].mean())
 
 

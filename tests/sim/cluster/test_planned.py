@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, measure_cluster, scheduler
 
 BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
 
@@ -27,7 +27,7 @@ def scenario(models: int = 1, workers: int = 1, slo_ms: float = 20.0, load_ms: f
 
 
 def serve(one: Scenario, rows: list[tuple[float, int, float]] | None = None, seed: int = 0,
-          name: str = "planned") -> ClusterRun:
+          name: str = "planned") -> Run:
     """With requests (arrival, model, SLO), or those of the scenario."""
     if rows is None:
         return ClusterEngine(one, seed).serve(scheduler(name))
@@ -55,7 +55,7 @@ def test_both_are_run_by_latest_start_where_both_can_be_in_time() -> None:
     rows = [(0.0, 0, 20.0), (0.1, 1, 12.0), *((0.2 + k / 10, 2, 20.0) for k in range(4))]
     run = serve(scenario(models=3), rows)
     assert run.in_time.all()
-    assert run.batch_model.tolist() == [0, 1, 2]
+    assert run.model.tolist() == [0, 1, 2]
 
 
 def test_a_size_that_takes_less_time_per_request_is_run() -> None:

@@ -36,8 +36,8 @@ def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
     load = ConstantLoad(250.0, made.duration_ms)
     plain = run_plan(fleet, plan, load, seed=3, monitored=load_qps is None,
                      engine="plain")
-    given = Requests(plain.arrival_ms, np.zeros(plain.queries, dtype=np.int64),
-                     np.zeros(plain.queries, dtype=np.int64), plain.arrival_ms,
+    given = Requests(plain.arrival_ms, np.zeros(plain.requests, dtype=np.int64),
+                     np.zeros(plain.requests, dtype=np.int64), plain.arrival_ms,
                      plain.arrival_ms + 60.0)
 
     def start(engine: ClusterEngine) -> SchemeScheduler:
@@ -47,12 +47,12 @@ def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
         return own
 
     run = ClusterEngine(made, 3, requests=given).serve(start)
-    assert plain.queries > 4000
+    assert plain.requests > 4000
     order, other = np.lexsort((run.worker, run.start_ms)), np.lexsort((plain.worker,
                                                                        plain.start_ms))
     for mine, its in ((run.start_ms, plain.start_ms), (run.finish_ms, plain.finish_ms),
-                      (run.worker, plain.worker), (run.batch_model, plain.model),
+                      (run.worker, plain.worker), (run.model, plain.model),
                       (run.size, plain.size)):
         np.testing.assert_array_equal(mine[order], its[other])
     np.testing.assert_array_equal(run.in_time, plain.in_time)
-    np.testing.assert_array_equal(np.sort(run.drop_request), np.sort(plain.drop_query))
+    np.testing.assert_array_equal(np.sort(run.drop_request), np.sort(plain.drop_request))

@@ -112,7 +112,7 @@ def test_without_coefficients_batches_take_their_isolated_time() -> None:
     models = (_model("a", 400, used=0.9), _model("b", 400, used=0.9, ms=7))
     cluster = SharedCluster(models, _gpus(1), interference=NO_INTERFERENCE, duration_s=2)
     run = play(cluster, [Replica("a", "gpu-0", 8), Replica("b", "gpu-0", 8)]).run
-    alone = np.where(run.batch_model == 0, 10.0, 7.0)
+    alone = np.where(run.model == 0, 10.0, 7.0)
     assert run.finish_ms - run.start_ms == pytest.approx(alone)
     function = replace(cluster, slowdown=lambda worker, running: [1 / len(running)] * len(running))
     run = play(function, [Replica("a", "gpu-0", 8), Replica("b", "gpu-0", 8)]).run
@@ -139,20 +139,20 @@ def test_no_work_is_lost_or_made_whatever_runs_together(
     done = np.zeros(len(run.size))
     for begin, end in itertools.pairwise(times):
         on = np.flatnonzero((run.start_ms <= begin) & (run.finish_ms >= end))
-        shared = max(1.0, sum(used[run.batch_model[k]] for k in on)) if saturates else 1.0
+        shared = max(1.0, sum(used[run.model[k]] for k in on)) if saturates else 1.0
         total = 0.0
         for k in on:
             others = 0.0
             for j in on:
                 if j != k:
-                    special = (run.batch_model[k], run.batch_model[j]) == (0, 1) and (
+                    special = (run.model[k], run.model[j]) == (0, 1) and (
                         run.size[k] == run.size[j] == 3)
-                    others += pair - 1 if special else coefficient * used[run.batch_model[j]]
+                    others += pair - 1 if special else coefficient * used[run.model[j]]
             speed = 1 / ((1 + others) * shared)
             done[k] += (end - begin) * speed
-            total += speed * used[run.batch_model[k]]
+            total += speed * used[run.model[k]]
         assert not saturates or total <= 1 + 1e-9
-    assert done == pytest.approx(5.0 + 3 * run.batch_model, abs=1e-6)
+    assert done == pytest.approx(5.0 + 3 * run.model, abs=1e-6)
 
 
 def test_the_network_takes_what_the_anchor_says() -> None:
@@ -191,7 +191,7 @@ def test_copies_run_beside_the_batch_before() -> None:
 
 def _batches(played: Played, model: int) -> list[tuple[float, float, int]]:
     run = played.run
-    mine = run.batch_model == model
+    mine = run.model == model
     return list(zip(run.start_ms[mine].tolist(), run.finish_ms[mine].tolist(),
                     run.size[mine].tolist(), strict=True))
 
@@ -212,7 +212,7 @@ def test_a_model_that_is_added_leaves_the_queues_of_others() -> None:
     fewer = play(cluster, before, 1, changes=[(1000.0, before[:1])])
     sent_after = [one for one in fewer.sent if one.sent_ms > 1000 and one.replica.worker == 1]
     assert not sent_after
-    assert fewer.run.answered[fewer.run.model == 0].all()  # what was queued is finished
+    assert fewer.run.answered[fewer.run.asked == 0].all()  # what was queued is finished
 
 
 def test_figures_add_up() -> None:

@@ -27,8 +27,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
 __all__ = ["Clockwork"]
 
@@ -38,7 +37,7 @@ Strategy = tuple[float, int, int, int]
 """Latest start, model, batch size, the model's oldest request when it was made."""
 
 
-class Clockwork(Scheduler):
+class Clockwork(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Iterator
 from random import Random
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
 __all__ = ["Invoked"]
 
 
-class Invoked(Scheduler):
+class Invoked(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

@@ -17,13 +17,12 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
 __all__ = ["LeastRecentlyUsed"]
 
 
-class LeastRecentlyUsed(Scheduler):
+class LeastRecentlyUsed(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

@@ -21,10 +21,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 from ramsis.sim.cluster.schedulers.copies import CopyProblem, choose_copies, gap_of, place_copies
-from ramsis.sim.cluster.workers import ACTIVE
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.engine.workers import ACTIVE
 
 __all__ = ["LoadsByPlan"]
 
@@ -37,7 +36,7 @@ _AT_START = 0.5  # requests
 _FIRST = 0.25  # of a window, until the first plan
 
 
-class LoadsByPlan(Scheduler):
+class LoadsByPlan(Scheduler[ClusterEngine]):
     """What is loaded where; which batches run is up to the subclass, which has the queues.
 
     Parameters

@@ -35,8 +35,6 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import check_at_least
 from ramsis.sim.cluster.schedulers._planned_kernels import (
     EPSILON_MS,
     Waiting,
@@ -44,6 +42,7 @@ from ramsis.sim.cluster.schedulers._planned_kernels import (
     first_batch,
 )
 from ramsis.sim.cluster.schedulers.loads import LoadsByPlan
+from ramsis.sim.engine import ClusterEngine, check_at_least
 
 __all__ = ["Planned"]
 

@@ -32,8 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, describe
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 from ramsis.sim.cluster.schedulers.replanning import (
     Change,
     Demand,
@@ -43,6 +41,7 @@ from ramsis.sim.cluster.schedulers.replanning import (
     set_work,
 )
 from ramsis.sim.cluster.schedulers.waiting import WaitingRequests
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
 __all__ = ["PlannedLoading"]
 
@@ -51,7 +50,7 @@ FloatArray = NDArray[np.float64]
 _MOST_PAIRS = 10_000  # the search for a change takes steps in the square of it: some seconds
 
 
-class PlannedLoading(Scheduler):
+class PlannedLoading(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

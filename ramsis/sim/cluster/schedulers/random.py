@@ -16,9 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import inf
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import check_at_least
 from ramsis.sim.cluster.schedulers.invoked import Invoked
+from ramsis.sim.engine import ClusterEngine, check_at_least
 
 __all__ = ["RandomScheduler"]
 

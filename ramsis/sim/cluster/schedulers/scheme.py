@@ -7,17 +7,14 @@ be of one family. Latencies are those of the scenario, accuracies too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.runtime import LoadMonitor
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
-from ramsis.sim.engine import Scheme, coins
+from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes import Policies, scheme
@@ -61,7 +58,7 @@ def fleet_of(engine: ClusterEngine) -> Fleet:
     return Fleet(table, held, len(workers), slo_ms)
 
 
-class SchemeScheduler(Scheduler):
+class SchemeScheduler(Scheduler[ClusterEngine]):
     """A scheme, or policies of files, as a scheduler.
 
     Parameters
@@ -90,71 +87,50 @@ class SchemeScheduler(Scheduler):
 
     def begin(self, fleet: Fleet, plan: Plan, load_qps: float | None) -> None:
         """Start the scheme."""
-        self.view = _Station(self.engine, fleet, load_qps)
-        self.scheme: Scheme = plan.start(self.view)
+        if load_qps is None:
+            self.engine.monitor = LoadMonitor()
+        self.scheme = plan.start(_Workers(self.engine, fleet, load_qps))
 
     def on_arrival(self, request: int) -> None:
         """Tell the scheme."""
-        self.view.monitor.record(self.engine.now_ms)
         self.scheme.on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
         """Tell the scheme."""
-        self.view.idle[worker] = True
-        self.scheme.on_idle(worker)
+        self.scheme.on_end(worker, batch)
 
     def on_timer(self, token: object) -> None:
         """Tell the scheme."""
         self.scheme.on_timer(token)
 
 
-class _Station:
-    """A cluster as a scheme sees it (:class:`ramsis.sim.engine.StationEngine`)."""
+class _Workers:
+    """All workers of a cluster as one :class:`~ramsis.sim.engine.WorkerGroup`."""
 
     def __init__(self, engine: ClusterEngine, fleet: Fleet, load_qps: float | None) -> None:
-        self.engine, self.fleet, self.stated_qps = engine, fleet, load_qps
-        self.idle = [True] * fleet.workers
-        self.monitor = LoadMonitor()
+        self.fleet, self._engine, self._known_qps = fleet, engine, load_qps
         self._coins: list[float] = []
+        self.is_idle, self.idle_workers = engine.is_idle, engine.idle_workers
+        self.in_service, self.deadline_ms = engine.in_service, engine.deadline_ms
+        self.run, self.drop, self.wake_at = engine.run, engine.drop, engine.wake_at
 
     @property
     def now_ms(self) -> float:
-        return self.engine.now_ms
+        return self._engine.now_ms
 
     @property
     def monitored(self) -> bool:
-        return self.stated_qps is None
+        return self._engine.monitored
 
     @property
     def coins(self) -> list[float]:
         if not self._coins:
-            self._coins = coins(np.random.default_rng(self.engine.seed),
-                                len(self.engine.requests)).tolist()
+            self._coins = coins(np.random.default_rng(self._engine.seed),
+                                len(self._engine.requests)).tolist()
         return self._coins
 
     def load_qps(self) -> float:
-        if self.stated_qps is None:
-            return self.monitor.load_qps(self.engine.now_ms)
-        return self.stated_qps
-
-    def idle_workers(self) -> list[int]:
-        return [worker for worker, free in enumerate(self.idle) if free]
-
-    def in_service(self) -> list[int]:
-        return [sum(len(self.engine.members(batch)) for batch in running)
-                for running in self.engine.workers.running]
-
-    def deadline_ms(self, query: int) -> float:
-        return self.engine.requests.deadline_ms[query]
-
-    def dispatch(
-        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
-    ) -> None:
-        self.engine.run(worker, model, tuple(queries), run_as=run_as)
-        self.idle[worker] = False
-
-    def drop(self, query: int) -> None:
-        self.engine.drop(query)
-
-    def wake_at(self, at_ms: float, token: object = None) -> None:
-        self.engine.wake_at(at_ms, token)
+        if self._engine.monitor is None:
+            assert self._known_qps is not None
+            return self._known_qps
+        return self._engine.monitor.load_qps(self._engine.now_ms)

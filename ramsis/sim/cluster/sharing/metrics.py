@@ -119,7 +119,7 @@ def measure_sharing(played: Played) -> SharingFigures:
 
 def _model(played: Played, m: int) -> ModelFigures:
     run, model = played.run, played.cluster.models[m]
-    mine = run.model == m
+    mine = run.asked == m
     answered = np.flatnonzero(mine & run.answered)
     batch = run.batch_of[answered]
     at_gpu = np.full(len(run.size), np.nan)
@@ -141,7 +141,7 @@ def _p95(values: _Floats) -> float | None:
 
 def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
     run, cluster = played.run, played.cluster
-    total = np.bincount(run.model, minlength=len(cluster.models))
+    total = np.bincount(run.asked, minlength=len(cluster.models))
     by_replica: dict[Placed, list[int]] = {}
     for one in played.sent:
         by_replica.setdefault(one.replica, []).append(one.batch)

@@ -22,11 +22,11 @@ from ramsis.scenario import (
     Stream,
     TimesOf,
 )
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.progress import Slowdown
-from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.sharing.router import Placed, Router, Routing, SentBatch
 from ramsis.sim.cluster.sharing.slowdown import InterferenceSlowdown
+from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine.progress import Slowdown
+from ramsis.sim.run import Run
 
 __all__ = ["Played", "SharedCluster", "play"]
 
@@ -98,7 +98,7 @@ class Played:
 
     cluster: SharedCluster
     replicas: tuple[Replica, ...]
-    run: ClusterRun
+    run: Run
     sent: tuple[SentBatch, ...]
 
 

@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.engine import ClusterEngine, Scheduler
 
 __all__ = ["Batch", "Placed", "Router", "Routing", "SentBatch"]
 
@@ -75,7 +74,7 @@ class _Replica:
         self.copied_ms = 0.0
 
 
-class Router(Scheduler):
+class Router(Scheduler[ClusterEngine]):
     """See the module.
 
     Parameters

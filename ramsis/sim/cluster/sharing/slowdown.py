@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ramsis.cluster.interference import Interference, Load
-from ramsis.sim.cluster.progress import Running
+from ramsis.sim.engine.progress import Running
 
 __all__ = ["InterferenceSlowdown"]
 

@@ -6,18 +6,22 @@ from collections import defaultdict
 from heapq import heappush
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.scenario import Requests, Scenario
 from ramsis.scenario.requests import draw_stream, stream_generator
+from ramsis.sim.run import DROPPED, NEVER_ANSWERED
+from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["AT_MACHINE", "DROPPED", "NOT_COME", "TO_PROCESS", "WAITING", "RequestState"]
+__all__ = ["AT_MACHINE", "DROPPED", "NOT_COME", "TO_PROCESS", "WAITING", "ClusterRequests",
+           "FleetRequests", "RequestState"]
 
-WAITING = -1
-"""In ``batch``: the request waits for inference; or, in a record, was never answered."""
-DROPPED = -2
-"""In ``batch``: the scheduler gave the request up."""
+FloatArray = NDArray[np.float64]
+
+WAITING = NEVER_ANSWERED
+"""In ``batch``: the request waits for inference; in a record it was never answered."""
 NOT_COME = -3
 """In ``batch``: the request has not arrived."""
 TO_PROCESS = -4
@@ -36,43 +40,141 @@ class RequestState:
     Those that come by themselves are numbered in the order of their arrival. Those that a run
     makes follow, in the order in which it makes them.
 
+    Parameters
+    ----------
+    arrival_ms, deadline_ms : ndarrays, shape (n,)
+        Of those that come by themselves.
+    draws : Generator
+        Of the numbers that service times are drawn by.
+
     Attributes
     ----------
-    arrival_ms, earliest_ms, deadline_ms : list of float
-    model, stream : list of int
+    arrival_ms, deadline_ms : list of float
+    earliest_ms : list of float, or empty
+    model, stream : list of int, or empty
+        The model that each asks for, and its stream; empty where any model may answer.
     batch : list of int
         The batch that a request is in or was answered by, or why it is in none.
+    drawn : list of float
+        Numbers that service times are drawn by, as far as they were needed (:meth:`uniform`).
+    coming : list
+        A heap of the requests that the run has made, by arrival.
+    processed : list of bool
+        Of each stream, whether its requests need a machine.
+    reacts : bool
+        Whether requests come when others are answered.
     """
 
-    def __init__(self, scenario: Scenario, given: Requests, seed: int) -> None:
-        self._scenario, self._seed = scenario, seed
-        check_amount(len(given), where="streams", bytes_each=_BYTES_EACH)
-        self.arrival_ms: list[float] = given.arrival_ms.tolist()
-        self.model: list[int] = given.model.tolist()
-        self.stream: list[int] = given.stream.tolist()
-        self.earliest_ms: list[float] = given.earliest_ms.tolist()
-        self.deadline_ms: list[float] = given.deadline_ms.tolist()
-        self.batch = [NOT_COME] * len(given)
-        self.coming: list[tuple[float, int]] = []  # a heap of those that the run has made
-        self.processed = [one.processed for one in scenario.streams]
-        self.reacts = any(one.after is not None or one.workload.loop is not None
-                          for one in scenario.streams)
-        self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
-        self._uniform: list[float] = []
-        self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-        self._uniform_output: list[float] = []
-        self._left = [0] * len(scenario.streams)
-        if self.reacts:
-            self._begin(given)
+    processed: list[bool]
+    reacts: bool
+
+    def __init__(
+        self, arrival_ms: FloatArray, deadline_ms: FloatArray, draws: np.random.Generator
+    ) -> None:
+        self.arrival_ms: list[float] = arrival_ms.tolist()
+        self.deadline_ms: list[float] = deadline_ms.tolist()
+        self.earliest_ms: list[float] = []
+        self.model: list[int] = []
+        self.stream: list[int] = []
+        self.batch = [NOT_COME] * len(arrival_ms)
+        self.coming: list[tuple[float, int]] = []
+        self._draws = draws
+        self.drawn: list[float] = []
 
     def __len__(self) -> int:
         return len(self.arrival_ms)
 
     def uniform(self, request: int) -> float:
         """The number that draws the service time of a batch whose first request this is."""
-        while request >= len(self._uniform):
-            self._uniform += self._draws.random(_BLOCK).tolist()
-        return self._uniform[request]
+        while request >= len(self.drawn):
+            self.drawn += self._draws.random(_BLOCK).tolist()
+        return self.drawn[request]
+
+    def tokens(self, request: int, quantiles: list[float]) -> float:
+        """Tokens that a request makes, of a distribution; of those of fleets, one."""
+        return 1.0
+
+    def answered(self, request: int, now_ms: float) -> None:
+        """A request has been answered or dropped: others may come."""
+
+    def slos_ms(self) -> FloatArray:
+        """Deadlines after arrival, for the record."""
+        found: FloatArray = np.array(self.deadline_ms) - np.array(self.arrival_ms)
+        return found
+
+    def _come(self, at_ms: float, slo_ms: float) -> None:
+        """A request of the run's own will arrive."""
+        if len(self.arrival_ms) % _LOOKS_EACH == 0:  # nobody knew how many there would be
+            check_amount(len(self.arrival_ms), where="streams")
+            check_amount(_LOOKS_EACH, where="streams", bytes_each=_BYTES_EACH)
+        heappush(self.coming, (at_ms, len(self.arrival_ms)))
+        self.arrival_ms.append(at_ms)
+        self.deadline_ms.append(at_ms + slo_ms)
+        self.batch.append(NOT_COME)
+
+
+class FleetRequests(RequestState):
+    """Requests that any model may answer, with one SLO or one of each.
+
+    Parameters
+    ----------
+    arrivals : ndarray of arrival times in ms, not falling, or ClosedLoop
+    slo_ms : ndarray, shape (n,) or (1,)
+    draws : Generator
+    """
+
+    def __init__(
+        self, arrivals: FloatArray | ClosedLoop, slo_ms: FloatArray, draws: np.random.Generator
+    ) -> None:
+        self.loop = None if isinstance(arrivals, np.ndarray) else arrivals
+        given = arrivals if isinstance(arrivals, np.ndarray) else np.empty(0)
+        super().__init__(given, given + slo_ms if len(given) else given, draws)
+        self.slo_ms = slo_ms
+        self.processed, self.reacts = [], self.loop is not None
+        if self.loop is not None:
+            for _ in range(self.loop.users):
+                self._come(0.0, float(slo_ms[0]))
+
+    def answered(self, request: int, now_ms: float) -> None:
+        """The user of a closed loop thinks, and comes back."""
+        assert self.loop is not None
+        back_ms = now_ms + self.loop.think_ms
+        if back_ms < self.loop.duration_ms:
+            self._come(back_ms, float(self.slo_ms[0]))
+
+    def slos_ms(self) -> FloatArray:
+        """As they were given."""
+        return self.slo_ms
+
+
+class ClusterRequests(RequestState):
+    """The requests of a scenario's streams.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    given : Requests
+        Those that come by themselves.
+    seed : int
+        Of the draws, and of those that the run makes.
+    """
+
+    def __init__(self, scenario: Scenario, given: Requests, seed: int) -> None:
+        self._scenario, self._seed = scenario, seed
+        check_amount(len(given), where="streams", bytes_each=_BYTES_EACH)
+        super().__init__(given.arrival_ms, given.deadline_ms, np.random.default_rng(
+            np.random.SeedSequence(seed, spawn_key=(0,))))
+        self.model = given.model.tolist()
+        self.stream = given.stream.tolist()
+        self.earliest_ms = given.earliest_ms.tolist()
+        self.processed = [one.processed for one in scenario.streams]
+        self.reacts = any(one.after is not None or one.workload.loop is not None
+                          for one in scenario.streams)
+        self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self._uniform_output: list[float] = []
+        self._left = [0] * len(scenario.streams)
+        if self.reacts:
+            self._begin(given)
 
     def tokens(self, request: int, quantiles: list[float]) -> float:
         """Tokens that a request makes, of a distribution."""
@@ -148,13 +250,7 @@ class RequestState:
 
     def _add(self, stream: int, at_ms: float, model: int) -> None:
         spec = self._scenario.streams[stream]
-        if len(self.arrival_ms) % _LOOKS_EACH == 0:  # nobody knew how many there would be
-            check_amount(len(self.arrival_ms), where="streams")
-            check_amount(_LOOKS_EACH, where="streams", bytes_each=_BYTES_EACH)
-        heappush(self.coming, (at_ms, len(self.arrival_ms)))
-        self.arrival_ms.append(at_ms)
+        self._come(at_ms, spec.slo_ms)
         self.model.append(model)
         self.stream.append(stream)
         self.earliest_ms.append(at_ms + spec.earliest_ms)
-        self.deadline_ms.append(at_ms + spec.slo_ms)
-        self.batch.append(NOT_COME)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 
-from ramsis.scenario import Scenario
+from ramsis.scenario import ScenarioWorkerType
+from ramsis.sim.run import Site
 
 __all__ = ["ACTIVE", "OFF", "STARTING", "Workers"]
 
@@ -39,25 +40,34 @@ class Workers:
         For processing.
     blocking : list of bool
         Whether loading blocks batches.
+
+    Parameters
+    ----------
+    site : Site
+    types : sequence of ScenarioWorkerType
+        By number.
+    memory_mb : sequence of float
+        That each model takes.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        arrays, types = scenario.arrays, scenario.worker_types
-        self.type: list[int] = arrays.worker_type.tolist()
-        self.status = [ACTIVE if one else OFF for one in arrays.active.tolist()]
+    def __init__(
+        self, site: Site, types: Sequence[ScenarioWorkerType], memory_mb: Sequence[float]
+    ) -> None:
+        self.type: list[int] = site.worker_type.tolist()
+        self.status = [ACTIVE if one else OFF for one in site.active.tolist()]
         self.lanes = [types[t].lanes for t in self.type]
         self.free_lanes = [lanes if status == ACTIVE else 0
                            for lanes, status in zip(self.lanes, self.status, strict=True)]
         self.running: list[list[int]] = [[] for _ in self.type]
         self.busy_until_ms = [0.0] * len(self.type)
-        self.loaded: list[set[int]] = [set(held) for held in arrays.start]
-        self._holders: list[list[int]] = [[] for _ in arrays.models]
+        self.loaded: list[set[int]] = [set(held) for held in site.start]
+        self._holders: list[list[int]] = [[] for _ in site.models]
         for worker, held in enumerate(self.loaded):
             for model in held:
                 self._holders[model].append(worker)
         self.loading: list[dict[int, float]] = [{} for _ in self.type]
         self.memory_mb = [types[t].memory_mb or inf for t in self.type]
-        self.model_mb: list[float] = arrays.memory_mb.tolist()
+        self.model_mb = list(memory_mb)
         self.free_mb = [room - sum(self.model_mb[m] for m in sorted(held))
                         for room, held in zip(self.memory_mb, self.loaded, strict=True)]
         self.max_models = [types[t].max_models or inf for t in self.type]

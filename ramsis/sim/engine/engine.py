@@ -1,4 +1,4 @@
-"""The cluster engine: models that come and go, one event after the other.
+"""The engine: one event after the other.
 
 Events happen in the order of their times. At one instant batches end first, in the order in which
 they were started; then machines are done with requests, models have been loaded, workers have
@@ -8,67 +8,99 @@ it does takes no time. So a run is a function of arrivals, draws and scheduler a
 
 A request waits, is run in a batch on a worker that holds its model (or another of its family),
 and is answered when the batch ends. A request of a stream that needs a machine is first
-*processed* there (:meth:`ClusterEngine.process`): it holds cores of the machine from then on,
+*processed* there (:meth:`Engine.process`): it holds cores of the machine from then on,
 waits for inference once it is prepared and has reached the worker, and is answered when the
-machine is done with the answer.
+machine is done with the answer. Workers that hold all models are the plain case: nothing comes,
+goes or is processed.
+
+A batch's service time is drawn with the uniform number of its first request. Numbers belong to
+requests and come from a stream of their own, so schedulers that are compared meet the same
+arrivals and the same luck, and the order in which workers are simulated changes nothing.
 
 What a scheduler does is checked; what cannot be done ends the run with a :class:`SchedulerError`
-that names time and event. The run ends when nothing more can happen.
+that names time and event. The run ends when nothing more can happen; a request that still waits
+then is counted as never answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ramsis.cluster.quantiles import quantile
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import describe
 from ramsis.garbage_collection import without_collection
-from ramsis.scenario import Requests, Scenario, draw_requests
-from ramsis.sim.cluster.events import Listener
-from ramsis.sim.cluster.progress import Running, Slowdown, WorkInProgress
-from ramsis.sim.cluster.record import ClusterRun, Recorder
-from ramsis.sim.cluster.requests import (
-    AT_MACHINE,
-    DROPPED,
-    TO_PROCESS,
-    WAITING,
-    RequestState,
-)
-from ramsis.sim.cluster.times import Times
-from ramsis.sim.cluster.workers import ACTIVE, OFF, STARTING, Workers
+from ramsis.runtime import LoadMonitor
+from ramsis.scenario import ScenarioWorkerType, Stream
+from ramsis.sim.engine.progress import Running, Slowdown, WorkInProgress
+from ramsis.sim.engine.recorder import Recorder
+from ramsis.sim.engine.requests import AT_MACHINE, TO_PROCESS, WAITING, RequestState
+from ramsis.sim.engine.scheduler import Scheduler, SchedulerError
+from ramsis.sim.engine.times import Times
+from ramsis.sim.engine.workers import ACTIVE, OFF, STARTING, Workers
+from ramsis.sim.run import DROPPED, Run, Site
+from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 
-__all__ = ["ClusterEngine", "SchedulerError"]
+__all__ = ["Engine", "Setting"]
 
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
 _READY, _ANSWERED = range(2)  # what a machine is done with
 
-
-class SchedulerError(InvalidValueError):
-    """A scheduler did what cannot be done; the message names time and event."""
+Self = TypeVar("Self", bound="Engine")
 
 
-class ClusterEngine:
-    """One run of the cluster engine.
-
-    Parameters
-    ----------
-    scenario : Scenario
-    seed : int
-        Of arrivals and draws.
-    requests : Requests, optional
-        Those that come by themselves; by default drawn with the seed.
-    slowdown : Slowdown, optional
-        How batches that run on one worker slow each other down; by default not at all.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What stands where a run happens.
 
     Attributes
     ----------
-    scenario : Scenario
-    arrays : ScenarioArrays
-        The scenario, its workers and models numbered through.
+    site : Site
+        Workers and models.
+    types : sequence of ScenarioWorkerType
+        By the site's ``worker_type``.
+    family : sequence of int
+        Of each model; models with the same number answer each other's requests.
+    memory_mb : sequence of float
+        Of each model.
+    streams : sequence of Stream
+        Of requests that say theirs.
+    duration_ms : float
+        When arrivals stop.
+    network_ms : float
+        Added to each batch before it runs; the worker counts as busy.
+    slowdown : Slowdown, optional
+        How batches that run on one worker slow each other down; by default not at all.
+    spells : DrawnSpells
+        When workers are slow; by default never.
+    """
+
+    site: Site
+    types: Sequence[ScenarioWorkerType]
+    family: Sequence[int]
+    memory_mb: Sequence[float]
+    streams: Sequence[Stream]
+    duration_ms: float
+    network_ms: float = 0.0
+    slowdown: Slowdown | None = None
+    spells: DrawnSpells = NO_SPELLS
+
+
+class Engine:
+    """One run, in a setting; subclasses make it for fleets and for scenarios.
+
+    Parameters
+    ----------
+    setting : Setting
+    times : Times
+    requests : RequestState
+
+    Attributes
+    ----------
     now_ms : float
         The present time.
     workers : Workers
@@ -77,23 +109,26 @@ class ClusterEngine:
         ``requests.model[r]``, ``deadline_ms[r]`` and so on of each request.
     times : Times
         What batches and loads take.
+    deadline_ms : callable
+        When the answer to a request is due.
     progress : WorkInProgress or None
         Where batches slow each other down, or are continuous: the work of those that run.
+    monitor : LoadMonitor or None
+        Told of arrivals, where somebody anticipates the load.
     """
 
-    def __init__(
-        self, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,
-        slowdown: Slowdown | None = None,
-    ) -> None:
-        self.scenario, self.seed = scenario, seed
-        self.arrays = arrays = scenario.arrays
+    monitor: LoadMonitor | None = None
+
+    def __init__(self, setting: Setting, times: Times, requests: RequestState) -> None:
         self.now_ms = 0.0
-        given = draw_requests(scenario, seed) if requests is None else requests
-        self.requests = RequestState(scenario, given, seed)
-        self.workers = Workers(scenario)
-        self.times = Times(scenario)
-        self._come = len(given)
-        self._family: list[int] = arrays.family.tolist()
+        self.times, self.requests = times, requests
+        self.deadline_ms: Callable[[int], float] = requests.deadline_ms.__getitem__
+        self.workers = Workers(setting.site, setting.types, setting.memory_mb)
+        self._setting, self._site = setting, setting.site
+        self._network_ms, self._spells = setting.network_ms, setting.spells
+        self._come = len(requests) - len(requests.coming)
+        self._family = setting.family
+        self._any_model = not requests.model or len(set(setting.family)) == 1
         self._events: list[tuple[float, int, int, int, int]] = []
         self._timers: list[tuple[float, int, object]] = []
         self._set = 0  # events and timers set so far
@@ -102,14 +137,20 @@ class ClusterEngine:
         self._pausing = False
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
-        self._rows = [self.times.rows[kind] for kind in self.workers.type]
-        self._plain = self.times.plain
+        kinds = self.workers.type
+        self._rows = [times.rows[kind] for kind in kinds]
+        self._own_rows = [times.own_rows[kind] for kind in kinds]
+        self._quantiles = [times.quantiles[kind] for kind in kinds]
+        self._own_quantiles = [times.own_quantiles[kind] for kind in kinds]
+        self._levels = [times.levels[kind] for kind in kinds]
+        self._by_tokens = any(times.tokens)
+        self._plain = times.plain and setting.spells is NO_SPELLS
         self._members: dict[int, Sequence[int]] = {}
         self._at_machine: dict[int, tuple[int, int]] = {}
-        self._loaded_once: set[int] = {m for held in arrays.start for m in held}
+        self._loaded_once: set[int] = {m for held in setting.site.start for m in held}
         self.progress = (
-            WorkInProgress(slowdown, self._events, self._record.finish_ms)
-            if slowdown is not None or self.times.any_continuous else None)
+            WorkInProgress(setting.slowdown, self._events, self._record.finish_ms)
+            if setting.slowdown is not None or times.any_continuous else None)
 
     # What schedulers ask.
 
@@ -124,13 +165,31 @@ class ClusterEngine:
 
     def runs_now(self, worker: int, model: int) -> bool:
         """Whether a batch of a model runs on a worker."""
-        batches = self._record.batches
-        return any(batches[batch][3] == model for batch in self.workers.running[worker])
+        models = self._record.models
+        return any(models[batch] == model for batch in self.workers.running[worker])
 
     def machine_of(self, request: int) -> int | None:
         """The machine that processes a request, if one does."""
         found = self._at_machine.get(request)
         return None if found is None else found[0]
+
+    @property
+    def monitored(self) -> bool:
+        """Whether the load is anticipated by the monitor and so changes during the run."""
+        return self.monitor is not None
+
+    def is_idle(self, worker: int) -> bool:
+        """Whether a worker can start a batch now."""
+        return self.workers.free_lanes[worker] > 0
+
+    def idle_workers(self) -> list[int]:
+        """Those, in the order of their numbers."""
+        return [worker for worker, free in enumerate(self.workers.free_lanes) if free > 0]
+
+    def in_service(self) -> list[int]:
+        """Requests in each worker's batches."""
+        return [sum(len(self._members[batch]) for batch in running)
+                for running in self.workers.running]
 
     # What schedulers do.
 
@@ -172,26 +231,47 @@ class ClusterEngine:
             if model not in workers.loaded[worker]:
                 self._refuse("a batch of a model that is not loaded", self._pair(worker, model),
                              f"loaded there: {self._names(workers.loaded[worker])}")
-            alone_ms = self._rows[worker][model][(run_as or size) - 1] if size else inf
+            rows = self._rows[worker]
+            if run_as is not None:
+                own = self._own_rows[worker]
+                if own is None:
+                    run_as = None
+                else:
+                    rows = own
+            alone_ms = rows[model][(run_as or size) - 1] if size else inf
         except IndexError:
             alone_ms = inf
         if alone_ms == inf or (run_as is not None and run_as < size):
-            self._refuse("no such batch", f"worker {worker}, {size} requests run as {run_as}",
-                         "a worker's number, sizes that the model is run at")
+            self._refuse("no such batch", f"{self._pair(worker, model)}, {size} requests run as "
+                         f"{run_as or size}", "a worker's number, sizes that the model is run at")
         took_ms = alone_ms
         if work_ms is not None or not self._plain:
-            took_ms = self._drawn_ms(worker, model, requests, run_as or size, work_ms)
+            took_ms = self._drawn_ms(worker, model, requests, run_as, work_ms)
         if self.progress is not None:
             return self._run_shared(worker, model, requests, took_ms, share, alone_ms)
-        now_ms, batches = self.now_ms, self._record.batches
-        batch = len(batches)
-        self._take(requests, worker, model, batch)
-        finish_ms = now_ms + took_ms
+        now_ms = self.now_ms
+        finish_ms = now_ms + self._network_ms + took_ms
+        record = self._record  # as Recorder.batch does, without a call: speed counts here
+        batch = len(record.starts)
+        record.starts.append(now_ms)
+        record.finishes.append(finish_ms)
+        record.workers.append(worker)
+        record.models.append(model)
+        record.sizes.append(size)
+        if self._any_model and not self._at_machine:
+            states = self.requests.batch
+            self._waiting -= size
+            known = len(states)
+            for request in requests:
+                if request < 0 or request >= known or states[request] != WAITING:
+                    self._refuse_to_run(request)
+                states[request] = batch
+        else:
+            self._take(requests, worker, model, batch)
         workers.free_lanes[worker] -= 1
         workers.running[worker].append(batch)
-        workers.busy_until_ms[worker] = now_ms + alone_ms
+        workers.busy_until_ms[worker] = now_ms + self._network_ms + alone_ms
         self._members[batch] = requests
-        batches.append((now_ms, finish_ms, worker, model, size))
         heappush(self._events, (finish_ms, _END, batch, 0, worker))
         return batch
 
@@ -308,7 +388,7 @@ class ClusterEngine:
             self._refuse("processing of a request that does not wait for a machine", request,
                          "requests of streams with cores, once each")
         where = machine if inference_on is None else inference_on
-        stream = self.scenario.streams[state.stream[request]]
+        stream = self._setting.streams[state.stream[request]]
         if not (0 <= machine < len(workers) and 0 <= where < len(workers)
                 and workers.status[machine] == ACTIVE
                 and workers.free_cores[machine] >= stream.cores):
@@ -346,7 +426,7 @@ class ClusterEngine:
         for worker, status in enumerate(workers.status):
             if status == OFF and workers.type[worker] == worker_type:
                 workers.status[worker] = STARTING
-                spec = self.scenario.worker_types[worker_type]
+                spec = self._setting.types[worker_type]
                 self._record.scaling.append((worker, True, self.now_ms))
                 self._push(self.now_ms + spec.scale_up_ms, _SCALED, worker, 0)
                 return worker
@@ -372,7 +452,7 @@ class ClusterEngine:
 
     # The run.
 
-    def serve(self, start: Callable[[ClusterEngine], Listener]) -> ClusterRun:
+    def serve(self: Self, start: Callable[[Self], Scheduler[Any]]) -> Run:
         """Let a scheduler serve the requests to the end.
 
         Events leave nothing that refers to itself, so Python does not look for that meanwhile.
@@ -383,10 +463,10 @@ class ClusterEngine:
                 while True:
                     next(playing)
             except StopIteration as end:
-                run: ClusterRun = end.value
+                run: Run = end.value
                 return run
 
-    def play(self, scheduler: Listener) -> Generator[None, None, ClusterRun]:
+    def play(self, scheduler: Scheduler[Any]) -> Generator[None, None, Run]:
         """The run in pieces, for who decides outside of the scheduler.
 
         It pauses after each timer at which the scheduler has called :meth:`pause`, and returns
@@ -397,11 +477,14 @@ class ClusterEngine:
         coming, states, members = state.coming, state.batch, self._members
         free_lanes, running = workers.free_lanes, workers.running
         arrivals, streams, processed = state.arrival_ms, state.stream, state.processed
-        simple = self.progress is None and not state.reacts and not any(processed)
+        machines = any(processed)
+        simple = self.progress is None and not state.reacts and not machines
+        record = None if self.monitor is None else self.monitor.record
         place, known, in_a_row = 0, self._come, 0
+        own_ms = arrivals[0] if known else inf  # when the next comes that comes by itself
         scheduler.on_start()
         while True:
-            next_ms = arrivals[place] if place < known else inf
+            next_ms = own_ms
             if coming and coming[0][0] < next_ms:
                 next_ms = coming[0][0]
             event_ms = events[0][0] if events else inf
@@ -424,35 +507,40 @@ class ClusterEngine:
                     self._happen(scheduler, event)
                     continue
                 batch, worker = event[2], event[4]
-                if not simple and not self._end(worker, batch, event[3]):
-                    continue
                 if simple:
                     free_lanes[worker] += 1
                     running[worker].remove(batch)
+                elif not self._end(worker, batch, event[3]):
+                    continue
                 self._event = "end of batch", batch
                 on_end(worker, batch)
                 del members[batch]
             else:
                 self.now_ms = next_ms
-                if place < known and arrivals[place] == next_ms:
+                if own_ms == next_ms:
                     request = place
                     place += 1
+                    own_ms = arrivals[place] if place < known else inf
                 else:
                     request = heappop(coming)[1]
-                states[request] = TO_PROCESS if processed[streams[request]] else WAITING
+                states[request] = (
+                    TO_PROCESS if machines and processed[streams[request]] else WAITING)
                 self._waiting += 1
                 self._event = "arrival of request", request
+                if record is not None:
+                    record(next_ms)
                 on_arrival(request)
-        return self._record.run(self.scenario, state, self.now_ms, scheduler.figures())
+        return self._record.run(self._site, state, self._setting.duration_ms, self.now_ms,
+                                scheduler.figures())
 
-    def _ring(self, scheduler: Listener, in_a_row: int) -> None:
+    def _ring(self, scheduler: Scheduler[Any], in_a_row: int) -> None:
         self.now_ms, _, token = heappop(self._timers)
         self._event = "timer", token
         if in_a_row > _MOST:
             self._refuse("timers ring without end", in_a_row, f"{_MOST} with nothing between")
         scheduler.on_timer(token)
 
-    def _happen(self, scheduler: Listener, event: tuple[float, int, int, int, int]) -> None:
+    def _happen(self, scheduler: Scheduler[Any], event: tuple[float, int, int, int, int]) -> None:
         """Events other than the end of a batch."""
         _, kind, _, first, second = event
         if kind == _LOADED:
@@ -489,7 +577,7 @@ class ClusterEngine:
         state = self.requests
         for request in self._members[batch]:
             if request in self._at_machine:
-                stream = self.scenario.streams[state.stream[request]]
+                stream = self._setting.streams[state.stream[request]]
                 far = self._at_machine[request][0] != worker
                 back_ms = stream.network_back_ms if far else 0.0
                 self._push(self.now_ms + back_ms + stream.post_ms, _PROCESSED, _ANSWERED, request)
@@ -501,45 +589,59 @@ class ClusterEngine:
 
     def _take(self, requests: Sequence[int], worker: int, model: int, batch: int) -> None:
         """Put requests that wait into a batch."""
-        state, models = self.requests.batch, self.requests.model
+        state, models, anything = self.requests.batch, self.requests.model, self._any_model
+        self._waiting -= len(requests)
         for request in requests:
             if not 0 <= request < len(state) or state[request] != WAITING:
-                if 0 <= request < len(state) and state[request] == TO_PROCESS:
-                    stream = self.scenario.streams[self.requests.stream[request]].name
-                    self._refuse("run of a request that needs cores and has none",
-                                 f"request {request} of the stream {stream}",
-                                 "after process() on a machine; the schedulers sigmaos… do that, "
-                                 "others serve streams without cores")
-                self._refuse("run of a request that does not wait", request,
-                             "requests that have arrived and are prepared, each once")
-            if models[request] != model and (
+                self._refuse_to_run(request)
+            if not anything and models[request] != model and (
                     self._family[models[request]] != self._family[model]):
                 self._refuse("run of a request for another model", request,
-                             f"requests for {self.arrays.models[model]}, or its family")
+                             f"requests for {self._site.models[model]}, or its family")
             state[request] = batch
         if self._at_machine:
             for request in requests:
                 if self._at_machine.get(request, (0, worker))[1] != worker:
                     self._refuse("run on another worker than the request was sent to", request,
                                  f"worker {self._at_machine[request][1]}")
-        self._waiting -= len(requests)
+
+    def _refuse_to_run(self, request: int) -> NoReturn:
+        """Say why a request cannot be run now."""
+        state = self.requests
+        if 0 <= request < len(state) and state.batch[request] == TO_PROCESS:
+            self._refuse("run of a request that needs cores and has none",
+                         f"request {request} of the stream "
+                         f"{self._setting.streams[state.stream[request]].name}",
+                         "after process() on a machine; the schedulers sigmaos… do that, "
+                         "others serve streams without cores")
+        self._refuse("run of a request that does not wait", request,
+                     "requests that have arrived and are prepared, each once")
 
     def _drawn_ms(
-        self, worker: int, model: int, requests: Sequence[int], size: int, work_ms: float | None
+        self, worker: int, model: int, requests: Sequence[int], run_as: int | None,
+        work_ms: float | None,
     ) -> float:
         """What a batch takes alone: stated, drawn, or by the tokens of its longest request."""
         if work_ms is not None:
             if not 0 < work_ms < inf:
                 self._refuse("not a batch's time", work_ms, "a finite number > 0")
             return work_ms
-        times, kind = self.times, self.times.kind[model]
-        row = times.quantiles[self.workers.type[worker]][kind][size - 1]
-        took_ms = row[0]
+        kind = self.times.kind[model]
+        if run_as is None:
+            row = self._quantiles[worker][kind][len(requests) - 1]
+        else:
+            row = self._own_quantiles[worker][kind][run_as - 1]
+        took_ms: float = row[0]
         if len(row) > 1:
-            took_ms = float(quantile(row, times.levels, self.requests.uniform(requests[0])))
-        tokens = times.tokens[kind]
-        if tokens and not times.continuous[kind]:
-            took_ms *= max(self.requests.tokens(request, tokens) for request in requests)
+            first, drawn = requests[0], self.requests.drawn
+            uniform = drawn[first] if first < len(drawn) else self.requests.uniform(first)
+            took_ms = quantile(row, self._levels[worker], uniform)
+        if self._by_tokens and not self.times.continuous[kind]:
+            tokens = self.times.tokens[kind]
+            if tokens:
+                took_ms *= max(self.requests.tokens(request, tokens) for request in requests)
+        if self._spells is not NO_SPELLS:
+            took_ms *= self._spells.factor_at(worker, self.now_ms)
         return took_ms
 
     def _run_shared(
@@ -547,18 +649,18 @@ class ClusterEngine:
         share: float | None, expected_ms: float,
     ) -> int:
         """Start a batch whose speed may change."""
-        batch = len(self._record.batches)
         self.workers.free_lanes[worker] -= 1
         self.workers.busy_until_ms[worker] = self.now_ms + expected_ms
         kind = self.times.kind[model]
         if self.times.continuous[kind]:
             steps_ms = [row[0] for row in self.times.quantiles[self.workers.type[worker]][kind]]
-            self._add_continuous(worker, model, requests, steps_ms, batch)
-            return batch
+            group = len(self._record.starts)
+            self._add_continuous(worker, model, requests, steps_ms, group)
+            return group
+        batch = self._record.batch(self.now_ms, inf, worker, model, len(requests))
         self._take(requests, worker, model, batch)
         self._members[batch] = requests
         self.workers.running[worker].append(batch)
-        self._record.batches.append((self.now_ms, inf, worker, model, len(requests)))
         assert self.progress is not None
         self._started([Running(batch, worker, model, len(requests), batch, share, None, took_ms,
                                self.now_ms)])
@@ -572,11 +674,10 @@ class ClusterEngine:
         tokens = self.times.tokens[self.times.kind[model]]
         new = []
         for request in requests:
-            batch = len(self._record.batches)
+            batch = self._record.batch(self.now_ms, inf, worker, model, 1)
             self._take((request,), worker, model, batch)
             self._members[batch] = (request,)
             self.workers.running[worker].append(batch)
-            self._record.batches.append((self.now_ms, inf, worker, model, 1))
             work_ms = steps_ms[0] * (self.requests.tokens(request, tokens) if tokens else 1.0)
             new.append(Running(batch, worker, model, 1, group, None, steps_ms, work_ms,
                                self.now_ms))
@@ -589,7 +690,7 @@ class ClusterEngine:
 
     def _free_cores(self, request: int) -> None:
         machine, _ = self._at_machine.pop(request)
-        stream = self.scenario.streams[self.requests.stream[request]]
+        stream = self._setting.streams[self.requests.stream[request]]
         self.workers.free_cores[machine] += stream.cores
 
     def _push(self, at_ms: float, kind: int, first: int, second: int) -> None:
@@ -598,19 +699,19 @@ class ClusterEngine:
 
     def _worker(self, worker: int) -> str:
         known = 0 <= worker < len(self.workers)
-        return f"{self.arrays.workers[worker]} (worker {worker})" if known else f"worker {worker}"
+        return f"{self._site.workers[worker]} (worker {worker})" if known else f"worker {worker}"
 
     def _pair(self, worker: int, model: int) -> str:
-        name = self.arrays.models[model] if 0 <= model < len(self.arrays.models) else model
+        name = self._site.models[model] if 0 <= model < len(self._site.models) else model
         return f"{self._worker(worker)}, model {name}"
 
     def _names(self, models: set[int]) -> str:
-        names = [self.arrays.models[model] for model in sorted(models)[:10]]
+        names = [self._site.models[model] for model in sorted(models)[:10]]
         return ", ".join(names) + (", …" if len(models) > 10 else "") if names else "nothing"
 
     def _check_progress(self) -> None:
         """Count a load, and stop where ever more of them serve none of the requests that wait."""
-        served = len(self._record.batches) + len(self._record.drops)
+        served = len(self._record.starts) + len(self._record.drops)
         if served != self._served or not self._waiting:
             self._served, self._in_vain = served, 0
         self._in_vain += 1
@@ -620,7 +721,7 @@ class ClusterEngine:
                          if batch in (WAITING, TO_PROCESS))
             self._refuse(
                 f"models are loaded without end while {self._waiting} requests wait, the first "
-                f"for {self.arrays.models[state.model[first]]}", self._in_vain,
+                f"for {self._site.models[state.model[first]]}", self._in_vain,
                 f"{_MOST} loads since a request was served")
 
     def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:

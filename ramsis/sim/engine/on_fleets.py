@@ -1,0 +1,113 @@
+"""The engine for fleets: like workers that hold all their models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.runtime import LoadMonitor
+from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.scenario import ScenarioWorkerType
+from ramsis.sim.engine.engine import Engine, Setting
+from ramsis.sim.engine.requests import NOT_COME, WAITING, FleetRequests
+from ramsis.sim.engine.times import FleetTimes
+from ramsis.sim.fleet import Fleet, FleetSite
+from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
+from ramsis.sim.workload import ClosedLoop
+
+__all__ = ["FleetEngine", "coins"]
+
+_BLOCK = 4096  # uniform numbers drawn at a time
+
+
+def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Uniform numbers for answers that are drawn, from a stream apart from the service draws'."""
+    return rng.spawn(1)[0].random(count)
+
+
+class FleetEngine(Engine):
+    """One run on fleets.
+
+    A fleet is a number of like workers with the models that they hold. Workers and models of all
+    fleets are numbered through. One scheduler may decide about all workers, or each fleet may
+    have a scheduler of its own (:mod:`ramsis.sim.routed`).
+
+    Parameters
+    ----------
+    fleets : sequence of Fleet
+        One for each type of workers. SLO and network delay are those of the first.
+    arrivals : ndarray of arrival times in ms, not falling, or ClosedLoop
+    duration_ms : float
+        When arrivals stop.
+    rng : Generator
+        For service draws.
+    load_qps : float or None
+        The load that schedulers are told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window.
+    request_slo_ms : ndarray, shape (n,), optional
+        Deadline of each request after its arrival; by default the fleet's for all.
+    spells : DrawnSpells
+        When workers are slow; by default never.
+
+    Attributes
+    ----------
+    fleet : Fleet
+        The first fleet; with one type of workers, all of them.
+    fleets : tuple of Fleet
+    """
+
+    def __init__(
+        self,
+        fleets: Sequence[Fleet],
+        arrivals: NDArray[np.float64] | ClosedLoop,
+        duration_ms: float,
+        rng: np.random.Generator,
+        load_qps: float | None,
+        monitor_ms: float = WINDOW_MS,
+        request_slo_ms: NDArray[np.float64] | None = None,
+        spells: DrawnSpells = NO_SPELLS,
+    ) -> None:
+        self.fleets = tuple(fleets)
+        self.fleet = first = self.fleets[0]
+        site = FleetSite(self.fleets)
+        models = len(site.models)
+        slo_ms = np.array([first.slo_ms]) if request_slo_ms is None else request_slo_ms
+        super().__init__(
+            Setting(site, [ScenarioWorkerType(f"type-{i + 1}", fleet.workers)
+                           for i, fleet in enumerate(self.fleets)],
+                    [0] * models, [0.0] * models, (), duration_ms, first.network_ms,
+                    spells=spells),
+            FleetTimes(self.fleets), FleetRequests(arrivals, slo_ms, rng))
+        self.monitor = LoadMonitor(monitor_ms) if load_qps is None else None
+        self._known_qps = load_qps
+        self._rng, self._coins, self._oldest = rng, list[float](), 0
+
+    @property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schedulers that draw answers; one for each arrival given."""
+        if not self._coins:
+            count = _BLOCK if self.requests.reacts else len(self.requests)
+            self._coins = coins(self._rng, count).tolist()
+        return self._coins
+
+    def load_qps(self) -> float:
+        """The anticipated load: known, or the monitor's moving average."""
+        if self._known_qps is not None:
+            return self._known_qps
+        assert self.monitor is not None
+        return self.monitor.load_qps(self.now_ms)
+
+    def waiting(self) -> list[int]:
+        """The requests that wait, in the order of arrival."""
+        state, found = self.requests.batch, list[int]()
+        while self._oldest < len(state) and state[self._oldest] not in (WAITING, NOT_COME):
+            self._oldest += 1
+        for request in range(self._oldest, len(state)):
+            if state[request] == NOT_COME:  # and so have not those behind it
+                break
+            if state[request] == WAITING:
+                found.append(request)
+        return found

@@ -1,0 +1,126 @@
+"""What batches and loads take, as lists that are quick to look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ramsis.scenario import Scenario
+from ramsis.sim.fleet import Fleet
+
+__all__ = ["ClusterTimes", "FleetTimes", "Times"]
+
+_Rows = list[list[list[float]]]
+_Quantiles = list[list[list[list[float]]]]
+
+
+class Times:
+    """Times of batches and loads; T worker types, M models.
+
+    Attributes
+    ----------
+    rows : list of list of list of float
+        ``rows[t][m][b - 1]``: mean time of a batch of b, alone; infinite or missing where it is
+        not run.
+    own_rows : list, or None
+        The same of batches that are run as they are asked to be; None where ``run_as`` is to be
+        passed over, by type.
+    quantiles, own_quantiles : list
+        ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at ``levels[t]``.
+    kind : list of int
+        Where each model's quantiles are.
+    tokens : list of list of float
+        Quantiles of the tokens of a request, by kind; empty for one-shot inference.
+    continuous : list of bool
+        By kind.
+    plain : bool
+        Whether all times are those of ``rows``.
+    """
+
+    rows: _Rows
+    own_rows: list[list[list[float]] | None]
+    quantiles: _Quantiles
+    own_quantiles: _Quantiles
+    levels: list[list[float]]
+    kind: list[int]
+    tokens: list[list[float]]
+    continuous: list[bool]
+    any_continuous = False
+    plain: bool
+
+    def load_ms(self, worker_type: int, model: int, first: bool) -> float:
+        """Time of a load, or of the first one in the cluster; there is none."""
+        return 0.0
+
+    def runs(self, worker_type: int, model: int) -> bool:
+        """Whether workers of a type can run a model."""
+        return bool(self.rows[worker_type][model])
+
+
+class ClusterTimes(Times):
+    """Times of a scenario, batches padded to the next listed size.
+
+    Means of autoregressive models are at the mean number of tokens.
+
+    Attributes
+    ----------
+    sizes : list of list of tuple of int
+        ``sizes[t][m]``: the listed batch sizes, rising.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        arrays, models = scenario.arrays, scenario.models
+        self.kind = arrays.kind.tolist()
+        self.tokens = [list(one.inference.output_tokens) for one in models]
+        self.continuous = [one.inference.batching == "continuous" for one in models]
+        self.any_continuous = any(self.continuous)
+        mean = arrays.latency_ms.tolist()
+        for by_kind in mean:
+            for k, tokens in enumerate(self.tokens):
+                if tokens:
+                    by_kind[k] = [ms * sum(tokens) / len(tokens) for ms in by_kind[k]]
+        self.rows = [[by_kind[k] for k in self.kind] for by_kind in mean]
+        self.own_rows = list(self.rows)
+        self.sizes = [[by_kind[k] for k in self.kind] for by_kind in arrays.batch_sizes]
+        self.quantiles = self.own_quantiles = arrays.quantiles_ms.tolist()
+        width = arrays.quantiles_ms.shape[3]
+        self.levels = [[(i + 0.5) / width for i in range(width)]] * len(arrays.types)
+        self.plain = width == 1 and not any(self.tokens)
+        self._load_ms: list[list[float]] = arrays.load_ms.tolist()
+        self._first_load_ms: list[list[float]] = arrays.first_load_ms.tolist()
+
+    def load_ms(self, worker_type: int, model: int, first: bool) -> float:
+        """Time of a load, or of the first one in the cluster."""
+        return (self._first_load_ms if first else self._load_ms)[worker_type][model]
+
+    def runs(self, worker_type: int, model: int) -> bool:
+        """Whether workers of a type can run a model."""
+        return bool(self.sizes[worker_type][model])
+
+
+class FleetTimes(Times):
+    """Times of fleets, of which each holds the models that follow those of the one before."""
+
+    def __init__(self, fleets: Sequence[Fleet]) -> None:
+        count = [len(fleet.models) for fleet in fleets]
+        self.kind = list(range(sum(count)))
+        self.tokens, self.continuous = [[] for _ in self.kind], [False] * len(self.kind)
+        self.plain = not any(fleet.draws for fleet in fleets)
+        self.rows, self.own_rows, self.quantiles, self.own_quantiles = [], [], [], []
+        self.levels = [fleet.service_times.levels.tolist() for fleet in fleets]
+        for i, fleet in enumerate(fleets):
+            before: list[Any] = [[]] * sum(count[:i])
+            behind: list[Any] = [[]] * sum(count[i + 1:])
+            drawn = fleet.service_times.quantiles_ms
+            alike = fleet.own_ms.shape == drawn.shape and bool((fleet.own_ms == drawn).all())
+            self.rows.append([*before, *drawn.mean(axis=2).tolist(), *behind])
+            self.quantiles.append([*before, *drawn.tolist(), *behind])
+            if not fleet.own_ms.size:
+                self.own_rows.append(None)
+                self.own_quantiles.append(self.quantiles[-1])
+            elif alike:
+                self.own_rows.append(self.rows[-1])
+                self.own_quantiles.append(self.quantiles[-1])
+            else:
+                self.own_rows.append([*before, *fleet.own_ms.mean(axis=2).tolist(), *behind])
+                self.own_quantiles.append([*before, *fleet.own_ms.tolist(), *behind])
