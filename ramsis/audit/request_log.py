@@ -144,8 +144,7 @@ class RequestLog:
 
     def only(self, chosen: NDArray[np.bool_] | IntArray) -> RequestLog:
         """Some of the requests."""
-        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS),
-                          notes=self.notes)
+        return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
 
 class RequestLogWriter:
