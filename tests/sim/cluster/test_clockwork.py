@@ -61,6 +61,16 @@ def test_what_cannot_be_in_time_is_dropped_and_nothing_is_late() -> None:
     assert 100 / 400 < run.in_time.mean() < 200 / 400  # one by one, and in full batches
 
 
+def test_days_are_played_to_the_end() -> None:
+    # From 2 ** 24 ms on, 4.7 hours, a billionth of a ms is less than a time's last digit.
+    made = scenario(duration_s=5 * 3600, models=[sized("a"), sized("b")],
+                    start=[{"worker": "gpu", "models": ["a", "b"]}], streams=[
+        stream(one, one, workload={"load_qps": 1.5}, slo_ms=40) for one in "ab"])
+    run = batches(made)
+    assert run.arrival_ms[-1] > 2.0**24
+    assert run.in_time.mean() > 0.98
+
+
 def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
     made = scenario(duration_s=3, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250}],
                     models=[sized("a", load_ms=150), sized("b", load_ms=150)],

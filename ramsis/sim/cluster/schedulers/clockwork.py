@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import inf, nextafter
 
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
@@ -35,6 +35,11 @@ _EPSILON_MS = 1e-9
 
 Strategy = tuple[float, int, int, int]
 """Latest start, model, batch size, the model's oldest request when it was made."""
+
+
+def _just_after(at_ms: float) -> float:
+    """A later time, also after hours, when adding a billionth of a ms changes nothing."""
+    return max(at_ms + _EPSILON_MS, nextafter(at_ms, inf))
 
 
 class Clockwork(Scheduler[ClusterEngine]):
@@ -134,8 +139,8 @@ class Clockwork(Scheduler[ClusterEngine]):
     def see_to_common(self) -> None:
         """Have the worker that is done first looked at when it has little work left."""
         self.timer = True
-        at_ms = min(self.free_ms) - self.ahead_ms + _EPSILON_MS
-        self.engine.wake_at(max(at_ms, self.engine.now_ms), -1)
+        at_ms, now_ms = _just_after(min(self.free_ms) - self.ahead_ms), self.engine.now_ms
+        self.engine.wake_at(max(at_ms, now_ms) if at_ms != now_ms else _just_after(now_ms), -1)
 
     def on_end(self, worker: int, batch: int) -> None:
         """Start the next batch that the worker was given."""
@@ -209,7 +214,7 @@ class Clockwork(Scheduler[ClusterEngine]):
                 given.append((model, requests))
         if not self.settled and self.asleep[worker]:
             self.asleep[worker] = False
-            engine.wake_at(max(free_ms[worker] - self.ahead_ms, now_ms) + _EPSILON_MS, worker)
+            engine.wake_at(_just_after(max(free_ms[worker] - self.ahead_ms, now_ms)), worker)
 
     def strategy(self, worker: int, start_ms: float) -> Strategy | None:
         """The valid strategy of earliest latest start, taken out; ``None`` if there is none."""
