@@ -30,6 +30,7 @@ __all__ = [
     "padding_option",
     "seed_options",
     "simulated_service_option",
+    "target_options",
     "workload_options",
 ]
 
@@ -60,6 +61,20 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+
+
+def target_options(command: _Command) -> _Command:
+    """``--min-accuracy``, ``--min-effective-accuracy`` and ``--max-violation``."""
+    for option in (
+        click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
+                     help="Largest share of the requests that are late or dropped."),
+        click.option("--min-effective-accuracy", type=float, metavar="E",
+                     help="Least mean accuracy over all requests; those late or dropped count 0."),
+        click.option("--min-accuracy", type=float, metavar="A",
+                     help="Least mean accuracy of the requests answered in time, such as 0.74."),
+    ):
+        command = option(command)
+    return command
 
 
 def workload_options(command: _Command) -> _Command:

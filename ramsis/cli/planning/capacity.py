@@ -29,6 +29,7 @@ from ramsis.cli.options.shared import (
     padding_option,
     seed_options,
     simulated_service_option,
+    target_options,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -102,12 +103,7 @@ _OF_ONE_TYPE = {
               help="Policies by their dispatch, central-queue, round-robin or shortest-queue, "
               "with settings as round-robin:grid=model, or a scheme of `simulate`, as "
               "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]")
-@click.option("--min-accuracy", type=float, metavar="X",
-              help="Least mean accuracy of the queries answered in time, such as 0.74.")
-@click.option("--min-effective-accuracy", type=float, metavar="X",
-              help="Least mean accuracy over all queries; those late or dropped count 0.")
-@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
-              help="Largest share of the queries that are late or dropped.")
+@target_options
 @workload_options
 @seed_options(5)
 @simulated_service_option

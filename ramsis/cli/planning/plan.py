@@ -30,7 +30,7 @@ import click
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
-from ramsis.cli.options.shared import workload_options
+from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster import SloClass
@@ -63,12 +63,7 @@ _COLUMNS = (
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
               help="Deadline after arrival, in ms.")
-@click.option("--min-accuracy", type=float, metavar="A",
-              help="Least mean accuracy of the requests answered in time.")
-@click.option("--min-effective-accuracy", type=float, metavar="E",
-              help="Least mean accuracy of all requests; those late or dropped count 0.")
-@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
-              help="Largest share of the requests that are late or dropped.")
+@target_options
 @click.option("--cost-per-worker", type=float, metavar="C",
               help="Cost of a worker, in any unit; the verdict then states the cost, too.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
