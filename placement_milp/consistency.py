@@ -78,10 +78,13 @@ class _Check:
                 if self.declared[like].latency_like is not None:
                     raise self.refuse(path, "type has no latencies of its own", like,
                                       "a type without latency_like")
-                # Latencies are those of the instance of the same name.
-                kinds = {kind.latency_like for kind in worker_type.instance_types()}
+                # Latencies are those of the instance of the same name, or of its own.
+                kinds = worker_type.instance_types()
+                like_those = {kind.latency_like for kind in kinds}
                 theirs = {kind.name for kind in self.declared[like].instance_types()}
-                if kinds.isdisjoint(theirs):
+                own = {entry.worker_type for variant in self.problem.variants
+                       for entry in variant.latency}
+                if like_those.isdisjoint(theirs) and own.isdisjoint(one.name for one in kinds):
                     raise self.refuse(path, "types have no instance in common", like,
                                       "a type that is whole, or cut into such instances, as "
                                       "this one is")
