@@ -255,18 +255,27 @@ class _Recipe:
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
         """What policies for some workers deliver with other seeds, and their folder."""
         policies = f"policies-{workers}"
-        self._step(["generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
-                    "--load", ",".join(_exact(load) for load in self.loads_qps),
-                    "--processes", _PROCESSES, "--out", policies])
+        self._rows(f"levels-{workers}", [
+            "generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
+            "--load", ",".join(_exact(load) for load in self.loads_qps), "--processes", _PROCESSES,
+            "--out", policies, "--json"], made=f"{policies}/manifest.json")
         (row,) = self._rows(f"simulation-{workers}", self.played(workers, "--policy", policies))
         return row, policies
 
-    def _rows(self, name: str, command: list[str], rows_at: int = 0) -> list[dict[str, Any]]:
-        """The rows that a command prints, or has printed in an earlier run."""
+    def _rows(
+        self, name: str, command: list[str], rows_at: int = 0, made: str = "."
+    ) -> list[dict[str, Any]]:
+        """The rows that a command prints, or has printed in an earlier run.
+
+        Parameters
+        ----------
+        made : str
+            A file that the command writes besides.
+        """
         file = self.folder / f"{name}.json"
         kept = read_json(file) if file.exists() else {}
         said = shlex.join(["ramsis", *command])
-        if kept.get("command") == said:
+        if kept.get("command") == said and (self.folder / made).exists():
             self.commands.append(f"{said} > {file.name}")
             found = kept
         else:
