@@ -51,6 +51,7 @@ from ramsis.audit.access_log import (
     unit_of,
 )
 from ramsis.checks import check_arguments
+from ramsis.cluster.slo_class import LONGEST_SLO_MS
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import read_bytes, written_whole
 from ramsis.tables import cell, text_of
@@ -296,9 +297,9 @@ class LogFormat:
         if self.unit is not None and self.unit not in _SECONDS:
             raise InvalidValueError(describe("unknown unit of time", where="unit",
                                              value=self.unit, allowed=", ".join(_SECONDS)))
-        if self.slo_ms is not None and not 0 < self.slo_ms < math.inf:
+        if self.slo_ms is not None and not 0 < self.slo_ms <= LONGEST_SLO_MS:
             raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
-                                             allowed="a finite number > 0"))
+                                             allowed=f"a number > 0, up to {LONGEST_SLO_MS:g}"))
 
 
 def read_request_log(
@@ -491,8 +492,10 @@ class _Table:
         found = self.column("deadline")
         deadline = (np.full(len(self.frame), np.nan) if found is None else _floats(found[1]))
         if found is not None:
-            self.refuse((found[1] != "").to_numpy() & ~((deadline > 0) & (deadline < np.inf)),
-                        "deadline", "not a time allowed", "a finite number > 0")
+            self.refuse((found[1] != "").to_numpy() & ~(
+                            (deadline > 0) & (deadline <= LONGEST_SLO_MS)),
+                        "deadline", "not a time allowed",
+                        f"a number > 0, up to {LONGEST_SLO_MS:g} ms")
         if self.form.slo_ms is not None:
             deadline = np.where(np.isnan(deadline), self.form.slo_ms, deadline)
         self.refuse(np.isnan(deadline), "deadline", "no deadline",

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from ramsis.errors import InvalidValueError, check_positive, describe
 
-__all__ = ["SloClass", "classes_of", "merged_classes"]
+__all__ = ["LONGEST_SLO_MS", "SloClass", "classes_of", "merged_classes"]
+
+LONGEST_SLO_MS = 1e12
+"""Some 32 years; what is beyond overflows in sums of times, and nobody means it."""
 
 _ROUNDING = 1e-9
 
@@ -20,7 +23,7 @@ class SloClass:
     Attributes
     ----------
     slo_ms : float
-        Deadline after arrival, > 0.
+        Deadline after arrival, > 0, up to :data:`LONGEST_SLO_MS`.
     share : float
         Of all queries, in (0, 1].
 
@@ -35,6 +38,10 @@ class SloClass:
 
     def __post_init__(self) -> None:
         check_positive(slo_ms=self.slo_ms)
+        if self.slo_ms > LONGEST_SLO_MS:
+            raise InvalidValueError(describe("longer than any deadline", where="slo_ms",
+                                             value=self.slo_ms,
+                                             allowed=f"up to {LONGEST_SLO_MS:g} ms"))
         if not 0 < self.share <= 1:
             raise InvalidValueError(describe("not a share of the queries",
                                              where=f"class of {self.slo_ms:g} ms",

@@ -245,7 +245,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is given; if its request is not whole, the rest of it is not awaited long."""
         HttpToolsProtocol.on_response_complete(self)
-        self._cycles.popleft()
+        # The connection of a refused request lingers, so what has come of the body is let go now.
+        self._cycles.popleft().body = bytearray()
         if self.transport.is_closing():
             self.group.unread(self)
         elif not self.in_head:

@@ -150,6 +150,7 @@ def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
     (["arrival_s,deadline_ms", "1,100", ",100"], "line 3: arrival: not a time"),
     (["arrival_s", "1"], "line 2: deadline: no deadline"),
     (["arrival_s,deadline_ms", "1,-5"], "line 2: deadline: not a time allowed: got '-5'"),
+    (["arrival_s,deadline_ms", "1,1e308"], "allowed: a number > 0, up to 1e+12 ms"),
     (["arrival_s,deadline_ms,start_s", "1,5,0.5"], "line 2: start: starts before it arrives"),
     (["arrival_s,deadline_ms,finish_s,model", "1,5,0.5,a"], "line 2: finish: ends before"),
     (["arrival_s,deadline_ms,outcome", "1,5,fine"], "unknown outcome: got 'fine'"),
@@ -173,7 +174,8 @@ def test_bad_logs_are_refused_with_the_line(
 def test_bad_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="cannot read file"):
         read_request_log(tmp_path / "none.csv")
-    for wrong in ({"columns": {"colour": "x"}}, {"unit": "days"}, {"slo_ms": 0.0}):
+    for wrong in ({"columns": {"colour": "x"}}, {"unit": "days"}, {"slo_ms": 0.0},
+                  {"slo_ms": 1e308}):
         with pytest.raises(InvalidValueError):
             LogFormat(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputFileError, match="no such column: got 'when'"):

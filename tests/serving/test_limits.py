@@ -180,6 +180,23 @@ def test_bodies_that_are_not_whole_share_what_they_may_take(server: Running) -> 
         assert open_still == [False, False, True, True]
 
 
+def test_bodies_of_refused_requests_are_not_kept(folder: Path) -> None:
+    """150 connections, each with 250 kB of a body that is too long: they linger without it."""
+    with running(folder) as found, contextlib.ExitStack() as stack:
+        before = resident_mb(found)
+        for _ in range(150):
+            client = stack.enter_context(opened(
+                found, INFER + b"Content-Length: 9000000\r\n\r\n" + b" " * 250_000))
+            assert b"413" in client.recv(30)
+        assert found.infer([[1, 2, 3]])[0] == 200
+        assert resident_mb(found) - before < 15.0
+
+
+def resident_mb(server: Running) -> float:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return float(status.split("VmRSS:")[1].split()[0]) / 1024.0
+
+
 @pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000, "²", "٣", "-1", "1e3"])
 def test_a_length_of_any_form_is_read_or_refused(server: Running, number: str) -> None:
     text = whole({}, f"Inference-Header-Content-Length: {number}".encode().decode("latin-1"))

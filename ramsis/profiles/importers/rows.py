@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -99,7 +100,10 @@ class Row:
         text = self.text(column)
         try:
             decimal_number(text)  # stricter than Decimal about what a number is
-            return float(Decimal(text) * Decimal(factor))
+            number = float(Decimal(text) * Decimal(factor))
+            if math.isfinite(number):
+                return number
+            raise ValueError("no float is that large")
         except (ArithmeticError, ValueError) as error:
             raise InputFileError(
                 describe("not a number", where=self.at(column), value=text)
