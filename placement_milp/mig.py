@@ -54,7 +54,8 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
     Raises
     ------
     InputFileError
-        No GPU is cut, an instance is none of NVIDIA's, or a name is not one of a node.
+        No GPU is cut, an instance is none of NVIDIA's, a name is not one of a node, or two GPUs
+        of a node have one index.
     """
     place: dict[str, tuple[str, int]] = {}
     for item in placed.problem.worker_types:
@@ -73,7 +74,12 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
                 raise InputFileError(describe("not an instance that NVIDIA's tools know",
                                               where=gpu.gpu, value=profile,
                                               allowed="names such as 2g.20gb"))
-        nodes.setdefault(node, {})[index] = gpu
+        held = nodes.setdefault(node, {})
+        if index in held:
+            raise InputFileError(describe("two GPUs have one index", where=f"node {node}",
+                                          value=f"{held[index].gpu}, {gpu.gpu}",
+                                          allowed="names NODE:INDEX that differ in the index"))
+        held[index] = gpu
     if not nodes:
         raise InputFileError(describe("no GPU of the placement is cut into instances",
                                       where=placed.problem.name,

@@ -117,4 +117,8 @@ class PolicyRuntime(MLModel):
             raise InputFileError(describe("unknown or missing settings", where=where,
                                           value=sorted(extra),
                                           allowed="variants, and perhaps code, overhead_ms"))
+        code = extra.get("code", [])
+        if not (isinstance(code, list) and all(isinstance(name, str) for name in code)):
+            raise InputFileError(describe("not a list of names", where=f"{where}: code",
+                                          value=code, allowed='such as ["module:function"]'))
         return extra

@@ -77,4 +77,16 @@ def test_what_is_refused(run: Run, tmp_path: Path) -> None:
     document = cut_document()
     document["worker_types"][0]["workers"] = ["a b:0", "a b:1", "a b:2", "a b:3"]
     refused(run("export", "mig", place(run, tmp_path, document), "--out", out), 3, "'a b'")
+    document["worker_types"][0]["workers"] = ["a:1", "a:01", "a:001", "a:0001"]
+    refused(run("export", "mig", place(run, tmp_path, document), "--out", out), 3,
+            "two GPUs have one index: got 'a:1, a:01'")
     assert not out.exists()
+
+
+def test_a_node_of_any_name_is_a_text_in_the_yaml(run: Run, tmp_path: Path) -> None:
+    document = cut_document()
+    document["worker_types"][0]["workers"] = ["1e3:0", "no:0", "n2:1", "n2:2"]
+    placed = place(run, tmp_path, document)
+    assert run("export", "mig", placed, "--out", tmp_path / "mig.yaml").code == 0
+    configs = yaml.safe_load((tmp_path / "mig.yaml").read_text())["mig-configs"]
+    assert set(configs) == {"1e3", "no"}

@@ -158,6 +158,8 @@ def test_settings_that_are_none_are_refused(tmp_path: Path) -> None:
     make(tmp_path)
     for extra, message in (({}, "unknown or missing settings: got []"),
                            ({"variants": "variants.toml", "colour": 1}, "got ['colour'"),
+                           ({"variants": "variants.toml", "code": "summing:fast"},
+                            "code: not a list of names: got 'summing:fast'"),
                            ({"variants": "none.toml"}, "none.toml: cannot read file")):
         assert message in refusal(tmp_path, extra)
 

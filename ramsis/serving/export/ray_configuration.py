@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["configuration", "yaml_text"]
+
+_PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_./]*")
+_YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 
 _SCALING = "ramsis.serving.ray_scaling:CapacityPolicy"
 
@@ -77,7 +81,8 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 def _lines(value: Mapping[str, Any]) -> Iterator[str]:
-    for key, held in value.items():
+    for name, held in value.items():
+        key = _key(name)
         if isinstance(held, Mapping) and held:
             yield f"{key}:"
             yield from (f"  {line}" for line in _lines(held))
@@ -89,3 +94,13 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
                 yield from (f"    {line}" for line in rest)
         else:
             yield f"{key}: {json.dumps(held)}"
+
+
+def _key(name: str) -> str:
+    """A key, in quotes where it could be read as anything but a text.
+
+    >>> _key("nvidia.com/mig-1g.10gb"), _key("1e3"), _key("No")
+    ('nvidia.com/mig-1g.10gb', '"1e3"', '"No"')
+    """
+    plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
+    return name if plain else json.dumps(name)
