@@ -16,6 +16,7 @@ of 98,304 holds three, and not two.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections import defaultdict, deque
@@ -171,7 +172,10 @@ def _time_ms(row: Row, name: str) -> float:
     if unit not in _UNIT_MS:
         raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
                                       allowed=", ".join(_UNIT_MS)))
-    return row.number(column, _UNIT_MS[unit])
+    time_ms = row.number(column, _UNIT_MS[unit])
+    if not math.isfinite(time_ms):
+        raise InputFileError(describe("not finite", where=row.at(column), value=time_ms))
+    return time_ms
 
 
 def _bytes(row: Row, name: str) -> int:

@@ -30,6 +30,10 @@ SOURCES: dict[str, Sample] = {
     "quantiles-csv": Sample(samples.QUANTILES_CSV, "csv"),
     "long-csv": Sample(samples.LONG_CSV, "csv"),
     "request-log": Sample(LOG, "csv"),
+    "instances": Sample("model,instance,batch,processes,latency_ms,throughput_rps\n"
+                        "small,1g,1,1,7.5,133\nsmall,1g,2,1,11.5,174\n"
+                        "small,2g,1,1,5.5,182\nlarge,1g,1,1,29.5,33\n", "csv",
+                        ("--instance", "1g")),
     "table": Sample("model;batch_size;mean_ms;p95_ms;accuracy (%)\n"
                     "small;1;9,5;12,5;70,25\nsmall;2;14;18;70,25\nlarge;1;30;35;81,5\n", "csv"),
 }
@@ -51,6 +55,7 @@ LATENCY = {
     "quantiles-csv": r"(small,1,200,)([\d.]+)",
     "long-csv": r"(small,1,)([\d.]+)",
     "request-log": r"(small,1,0,)([\d.]+)",
+    "instances": r"(small,1g,1,1,)([\d.]+)",
     "table": r"(small;1;)([\d,]+)",
 }
 """Where a sample has a latency, and what stands before it."""
@@ -60,13 +65,14 @@ LEFT_OUT = {
     "onnxruntime-perf-test": "peak working set and CPU usage, left out",
     "onnxruntime-perf-test-console": "left out: p99.9",
     "mlperf-loadgen": "left out: p97.00, p99.90",
+    "instances": "of an instance 1g with 1 processes side by side",
     "request-log": "requests that failed or were dropped, left out: 1",
     "model-analyzer": "rows with several requests in flight",
 }
 
 
 TABLES = ("model-analyzer", "timm", "stats-csv", "quantiles-csv", "long-csv", "request-log",
-          "table")
+          "instances", "table")
 """Samples that are not files of one run each."""
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles.importers import Given, import_profile
 from ramsis.profiles.instances import InstanceRow, read_instance_profile
 
 LONG = "model,instance,batch,processes,latency_ms,throughput_rps\n"
@@ -61,6 +62,39 @@ def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
         read_instance_profile(written(tmp_path, text))
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+IMPORTED = LONG.strip() + ",gpu_type\n" + "".join(
+    f"{model},{instance},{batch},{processes},{10 * batch * processes + more},99,{gpu}\n"
+    for model, more in (("r", 0.5), ("s", 1.5)) for instance in ("1g", "2g") for batch in (2, 1)
+    for processes in (1, 2) for gpu in ("A30", "H100") if (instance, gpu) != ("2g", "H100"))
+
+
+def test_a_profile_is_made_of_one_kind_of_instance(tmp_path: Path) -> None:
+    path = written(tmp_path, IMPORTED)
+    accuracy = {"r": 0.7, "s": 0.8}
+    found = import_profile(path, accuracy=accuracy, given=Given(instance="2g", processes=2))
+    assert {model.name: {batch.batch: batch.mean_ms for batch in model.batches}
+            for model in found.models} == {"r": {1: 20.5, 2: 40.5}, "s": {1: 21.5, 2: 41.5}}
+    assert found.measurement["format"] == "instances"
+    with pytest.raises(InputFileError, match="allowed: --instance A30/1g, H100/1g, A30/2g with"):
+        import_profile(path, accuracy=accuracy)
+    with pytest.raises(InputFileError, match="got '--instance 1g --processes 1'"):  # of two GPUs
+        import_profile(path, accuracy=accuracy, given=Given(instance="1g"))
+    of_one = import_profile(path, accuracy=accuracy, given=Given(instance="H100/1g"))
+    assert len(of_one.models) == 2
+    (tmp_path / "other").mkdir()
+    plain = written(tmp_path / "other", "model,batch,p95_ms,accuracy\nr,1,5,0.7\n")
+    with pytest.raises(InvalidValueError, match="no instances of GPUs"):
+        import_profile(plain, "table", given=Given(instance="1g"))
+
+
+def test_a_folder_of_parvagpu_is_imported(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        written(tmp_path, PARVAGPU + "1,1,1,50,0.02\n7,1,1,90,0.01\n", f"{name}.csv")
+    found = import_profile(tmp_path, accuracy={"a": 0.5, "b": 0.6}, given=Given(instance="7"))
+    assert [(model.name, model.batches[0].mean_ms) for model in found.models] == [
+        ("a", 10.0), ("b", 10.0)]
 
 
 def test_the_reference_profile(reference_dir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from ramsis.profiles.importers import FORMATS, Given, import_profile
 
 __all__ = ["profile"]
 
+_WARNINGS = 3
+"""Of each kind that are shown after an import."""
 _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
           Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
 _STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
@@ -136,10 +139,15 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Unit of the times of a table, where no heading states it.")
 @click.option("--accuracy-unit", type=click.Choice(("percent", "fraction")),
               help="Unit of accuracies.  [default: that of the heading, or told by the values]")
+@click.option("--instance", metavar="NAME",
+              help="Kind of instance, where a table has several, as 2g.20gb, or its slices.")
+@click.option("--processes", type=click.IntRange(1), metavar="N",
+              help="Processes side by side on the instance.  [default: 1]")
 def import_command(
     source: str, out: Path, format_name: str, models: list[str] | None, accuracy: str | None,
     name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
     columns: tuple[str, ...], unit: str | None, accuracy_unit: str | None,
+    instance: str | None, processes: int | None,
 ) -> None:
     """Make a profile file of another program's measurements.
 
@@ -152,7 +160,7 @@ def import_command(
     Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
     onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
     MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
-    zoo (clockwork). Accuracies can be in table, stats-csv and long-csv, and come from --accuracy
+    zoo (clockwork); models on instances of GPUs (instances). Accuracies can be in table, stats-csv and long-csv, and come from --accuracy
     for the others.
 
     \b
@@ -167,7 +175,7 @@ def import_command(
     given = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
-        _fields(columns), unit, accuracy_unit)
+        _fields(columns), unit, accuracy_unit, instance, processes)
     found = import_profile(source, format_name, models, accuracy, name, given)
     if os.path.exists(out) and os.path.samefile(source, out):
         raise OutputError(describe("is the file that is imported", where="--out", value=str(out),
@@ -176,9 +184,21 @@ def import_command(
     for line in found.measurement.get("notes", ()):
         click.echo(printable(f"note: {line}"), err=True)
     findings = check(found)
-    for item in findings:
-        click.echo(f"warning: {item}", err=True)
+    _warn(findings, out)
     click.echo(f"{out}: written; {_counts(found, findings)}")
+
+
+def _warn(findings: list[Finding], path: Path) -> None:
+    """Say the first few warnings of each kind, and how many more there are."""
+    counts: Counter[str] = Counter()
+    for item in findings:
+        counts[item.kind] += 1
+        if counts[item.kind] <= _WARNINGS:
+            click.echo(f"warning: {item}", err=True)
+    more = ", ".join(f"{count - _WARNINGS} [{kind}]" for kind, count in counts.items()
+                     if count > _WARNINGS)
+    if more:
+        click.echo(f"warning: and {more} more; all of them: ramsis profile check {path}", err=True)
 
 
 def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.importers import (
+    instances,
     long_csv,
     model_analyzer,
     quantiles_csv,
@@ -47,7 +48,10 @@ _TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "request-log": request_log.read,
 }
 
-FORMATS: tuple[str, ...] = (*_TABLES, "table", *RUN_FORMATS)
+_OF_GIVEN = {"table": table, "instances": instances}
+"""Tables of which the user says more."""
+
+FORMATS: tuple[str, ...] = (*_TABLES, "table", "instances", *RUN_FORMATS)
 """Names of the formats."""
 
 
@@ -63,7 +67,7 @@ def about_format(format: str) -> str:
         raise InvalidValueError(describe("unknown format", where="format", value=format,
                                          allowed=", ".join(FORMATS)))
     doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
-           else table.__doc__ if format == "table" else RUN_FORMATS[format].__doc__)
+           else _OF_GIVEN[format].__doc__ if format in _OF_GIVEN else RUN_FORMATS[format].__doc__)
     return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
 
 
@@ -110,7 +114,8 @@ def import_profile(
     if not path.exists():
         raise InputFileError(describe("no such file or folder", where=str(path)))
     given = given or Given()
-    chosen = detect(path) if format == "auto" else format
+    chosen = (format if format != "auto" else
+              "instances" if given.instance or given.processes else detect(path))
     if format == "auto" and chosen in _TABLES and given and not path.is_dir():
         chosen = "table"
     measured = _pick(_read(path, chosen, given), models, str(path))
@@ -129,6 +134,12 @@ def import_profile(
 
 
 def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
+    if format == "instances":
+        return instances.read(path, given)
+    if given.instance or given.processes:
+        raise InvalidValueError(describe("this format has no instances of GPUs",
+                                         where="--instance, --processes", value=format,
+                                         allowed="none of these options"))
     if format == "table":
         return table.read(table_file(path, format), given)
     if format in _TABLES:

@@ -15,6 +15,7 @@ from ramsis.files import MAX_FILE_BYTES
 from ramsis.profiles.importers import (
     aiperf,
     clockwork,
+    instances,
     long_csv,
     mlperf,
     model_analyzer,
@@ -35,7 +36,7 @@ from ramsis.profiles.importers.runs import Given, Run, Source
 __all__ = ["RUN_FORMATS", "detect", "run_files", "table_file"]
 
 _MOST_FILES = 10_000
-_OF_FOLDERS = ("timm", "ramsis-artifact")
+_OF_FOLDERS = ("timm", "ramsis-artifact", "instances")
 """Formats of a table that are read from a folder as a whole."""
 
 
@@ -64,6 +65,7 @@ RUN_FORMATS: dict[str, RunFormat] = {
 """Formats of which a file is one run, asked in this order."""
 
 _HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool]], ...] = (
+    ("instances", instances.recognises),
     ("quantiles-csv", quantiles_csv.recognises),
     ("stats-csv", stats_csv.recognises),
     ("long-csv", long_csv.recognises),

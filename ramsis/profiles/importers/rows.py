@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -100,10 +99,7 @@ class Row:
         text = self.text(column)
         try:
             decimal_number(text)  # stricter than Decimal about what a number is
-            number = float(Decimal(text) * Decimal(factor))
-            if math.isfinite(number):
-                return number
-            raise ValueError("no float is that large")
+            return float(Decimal(text) * Decimal(factor))
         except (ArithmeticError, ValueError) as error:
             raise InputFileError(
                 describe("not a number", where=self.at(column), value=text)

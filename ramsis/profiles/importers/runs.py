@@ -61,6 +61,10 @@ class Given:
         Of the times of a table, where nothing in it states one: ``ns``, ``us``, ``ms`` or ``s``.
     accuracy_unit : str, optional
         ``percent`` or ``fraction``: that of the accuracies of a table.
+    instance : str, optional
+        Which kind of instance of a GPU is meant, where a file has several.
+    processes : int, optional
+        How many processes run on it side by side; 1 by default.
     """
 
     batch: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +73,8 @@ class Given:
     columns: Mapping[str, str] = field(default_factory=dict)
     unit: str | None = None
     accuracy_unit: str | None = None
+    instance: str | None = None
+    processes: int | None = None
 
     def __post_init__(self) -> None:
         for where, value, allowed in (("unit", self.unit, _UNITS),
@@ -78,7 +84,8 @@ class Given:
                                                  allowed=", ".join(allowed)))
 
     def __bool__(self) -> bool:
-        return bool(self.batch or self.model or self.metric or self.of_a_table)
+        return bool(self.batch or self.model or self.metric or self.of_a_table
+                    or self.instance or self.processes)
 
     @property
     def of_a_table(self) -> bool:
