@@ -9,7 +9,7 @@ from placement_milp.partitions import PartitionTable
 from placement_milp.problem import Latency, Variant, WorkerType
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet, Statistic
-from ramsis.profiles.instances import InstanceRow
+from ramsis.profiles.importers.instances import InstanceRow
 
 __all__ = ["instance_latencies", "measured_latencies", "variants_from_profile",
            "with_instance_profile"]

@@ -35,7 +35,7 @@ from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
 from ramsis.errors import InputFileError, OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles import load
-from ramsis.profiles.instances import read_instance_profile
+from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 

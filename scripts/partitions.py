@@ -31,8 +31,8 @@ from ramsis.errors import (
     describe,
 )
 from ramsis.files import canonical_json, write_atomic
+from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.profiles.importers.rows import read_rows
-from ramsis.profiles.instances import read_instance_profile
 from ramsis.synthesis.placement.policies import station_fleet
 from ramsis.synthesis.placement.stations import placed_stations
 
@@ -54,6 +54,10 @@ _PLANNED_LONGER = 0.07
 """What the plan that counts on queueing is made for: more, since p99 is measured on arrivals that
 differ, and grows steeply near a full load."""
 _MOST_RAISED = 1.5
+_QUEUES_LINE = (
+    "  in time by p99: the rule's plan {rule_raised_gpus} GPUs at rates up to x {most:g}, "
+    "counting on queueing {queue_aware_gpus}, p99 {p99_share:.2f} of the SLO, "
+    "{p99_share_longer:.2f} with longer latencies")
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -125,9 +129,8 @@ def _in_time(variant: Variant, family: Family, share: float) -> Variant:
     return replace(variant, latency=kept)
 
 
-def row_of(scenario: str, placement: Placement, seconds: float) -> dict[str, Any]:
+def plan_of(placement: Placement, seconds: float) -> dict[str, Any]:
     return {
-        "scenario": int(scenario) if scenario.isdecimal() else scenario,
         "gpus": placement.workers_in_use, "bound": placement.dual_bound,
         "seconds": seconds, "status": placement.status,
         "layouts": {gpu.gpu: list(gpu.instances) for gpu in placement.gpus},
@@ -209,7 +212,8 @@ def queues_row(
                 p99_shares(aware, found.groups, _LONGER, given.play_s).values())}
 
 
-def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
+def rows_of(given: argparse.Namespace) -> tuple[list[dict[str, Any]], int]:
+    """A row for each scenario, and the exit code of the first that has no plan, or 0."""
     table = shipped_partitions()[given.gpu]
     if not 0 < given.latency_share <= 1 or given.max_processes < 1:
         raise InputFileError(describe("no batch can be in time",
@@ -218,37 +222,41 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
     gpu = WorkerType("gpu", 0, max(kind.memory_mb for kind in table.instances), partitions=table)
     latencies = instance_latencies(read_instance_profile(given.profiles), gpu,
                                    max_processes=given.max_processes, where=str(given.profiles))
-    rows = []
+    rows, code = [], 0
     for scenario, families in read_scenarios(given.scenarios).items():
         start = time.perf_counter()
-        problem = problem_of(scenario, families, gpu, latencies, given.latency_share,
-                             f"{given.scenarios}: scenario {scenario}")
-        placement = place(problem, Limits(seconds=given.time_limit))
-        rows.append(row_of(scenario, placement, time.perf_counter() - start))
-        print(f"scenario {scenario}: {rows[-1]['gpus']} GPUs, at least {rows[-1]['bound']:g}, "
-              f"{placement.status}, {rows[-1]['seconds']:.2f} s", flush=True)
-        if given.queues:
-            more = queues_row(problem, latencies, given)
-            rows[-1] |= more
-            most = max(more["raised_by"].values())
-            print(f"  in time by p99: the rule's plan {more['rule_raised_gpus']} GPUs at rates up "
-                  f"to x {most:g}, counting on queueing {more['queue_aware_gpus']}, p99 "
-                  f"{more['p99_share']:.2f} of the SLO, {more['p99_share_longer']:.2f} with "
-                  f"longer latencies", flush=True)
-    return rows
+        row: dict[str, Any] = {"scenario": int(scenario) if scenario.isdecimal() else scenario}
+        rows.append(row)
+        try:
+            problem = problem_of(scenario, families, gpu, latencies, given.latency_share,
+                                 f"{given.scenarios}: scenario {scenario}")
+            placement = place(problem, Limits(seconds=given.time_limit))
+            row |= plan_of(placement, time.perf_counter() - start)
+            print(f"scenario {scenario}: {row['gpus']} GPUs, at least {row['bound']:g}, "
+                  f"{placement.status}, {row['seconds']:.2f} s", flush=True)
+            if given.queues:
+                row |= queues_row(problem, latencies, given)
+                print(_QUEUES_LINE.format(**row, most=max(row["raised_by"].values())), flush=True)
+        except (InfeasibleError, NotConvergedError) as error:  # the other scenarios have plans
+            none = {"gpus": None, "bound": None, "seconds": time.perf_counter() - start, "status":
+                    "infeasible" if isinstance(error, InfeasibleError) else "unsolved"}
+            row |= {**none, **row, "reason": str(error)}
+            print(f"error: scenario {scenario}: {error}", file=sys.stderr, flush=True)
+            code = code or error.exit_code
+    return rows, code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
     try:
-        rows = rows_of(given)
+        rows, code = rows_of(given)
         write_atomic(given.json, canonical_json({
             "gpu": given.gpu, "latency_share": given.latency_share,
             "max_processes": given.max_processes, "rows": rows}))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    return 0
+    return code
 
 
 if __name__ == "__main__":

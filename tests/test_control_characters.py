@@ -14,7 +14,7 @@ from ramsis.errors import InputFileError, describe, printable
 from ramsis.files import canonical_json
 from ramsis.policy import read
 from ramsis.profiles.importers import request_log
-from ramsis.profiles.instances import read_instance_profile
+from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.scenario import read_scenario
 from ramsis.serving.variants import read_variants
 from ramsis.tables import Column, csv_text, html_table

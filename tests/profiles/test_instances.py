@@ -8,7 +8,7 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.importers import Given, import_profile
-from ramsis.profiles.instances import InstanceRow, read_instance_profile
+from ramsis.profiles.importers.instances import InstanceRow, read_instance_profile
 
 LONG = "model,instance,batch,processes,latency_ms,throughput_rps\n"
 PARVAGPU = "Mig instance,Batch size,Workload Number,Throughput,Latency\n"

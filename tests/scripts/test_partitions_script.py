@@ -13,8 +13,8 @@ import pytest
 from scipy.optimize import LinearConstraint, milp
 
 from placement_milp.partitions import shipped_partitions
+from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.profiles.importers.rows import read_rows
-from ramsis.profiles.instances import read_instance_profile
 from tests.reference.partitions import fits
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -65,6 +65,16 @@ def test_what_is_refused(
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_a_scenario_without_a_plan_leaves_the_rows_of_the_others(tmp_path: Path) -> None:
+    assert run(tmp_path, "1,b,66,9\n2,a,100,900\n") == 4
+    first, second = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert (first["scenario"], first["gpus"], first["bound"], first["status"]) == (
+        1, None, None, "infeasible")
+    assert "no instance meets the SLO" in first["reason"]
+    assert (second["scenario"], second["status"]) == (2, "optimal")
+    assert second["gpus"] == second["bound"] > 0
 
 
 def test_plans_are_played(tmp_path: Path) -> None:

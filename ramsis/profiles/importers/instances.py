@@ -1,24 +1,171 @@
-"""Models on instances of a GPU: the rows of one kind of instance and number of processes.
+"""Profiles of models on instances of a GPU: latency and throughput of batches side by side.
 
-What files of instances hold is in :mod:`ramsis.profiles.instances`. A profile is of one kind of
-worker, so the user says which instance it is, and how many processes run side by side on it.
-Latencies are means.
+Three kinds of CSV file are read, told apart by their header:
+
+==================  ==============================================================================
+long                ``model``, ``instance`` (a name such as ``2g.20gb``, or its compute slices),
+                    ``batch``, ``processes``, ``latency_ms`` or ``latency_s``, and
+                    ``throughput_rps`` of all processes together; optional ``gpu_type`` and
+                    ``memory_mb`` of all processes
+ParvaGPU, per model ``Mig instance``, ``Batch size``, ``Workload Number``, ``Throughput`` of one
+                    process, ``Latency`` in s; the model is the file's name
+ParvaGPU, joined    ``model``, ``instance_slices``, ``batch``, ``processes``,
+                    ``throughput_per_process_rps``, ``latency_s``; optional ``extra``, not read
+==================  ==============================================================================
+
+A row whose latency and throughput are 0 is a batch that does not fit; it is left out.
+
+A profile set is of one kind of worker, so whoever imports one says which instance it is, and how
+many processes run on it side by side. Its latencies are means.
+
+Source of the second kind: ParvaGPU (SC '24).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured
+from ramsis.profiles.importers.rows import Measured, Row, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
-from ramsis.profiles.instances import read_instance_profile
 
-__all__ = ["read", "recognises"]
+__all__ = ["InstanceRow", "read", "read_instance_profile", "recognises"]
 
+_PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput", "Latency")
+_JOINED = ("model", "instance_slices", "batch", "processes", "throughput_per_process_rps",
+           "latency_s")
+_LONG = ("model", "instance", "batch", "processes", "throughput_rps")
+_LONG_KNOWN = (*_LONG, "latency_ms", "latency_s", "gpu_type", "memory_mb")
+_MOST = 1_000_000
 _NOTE = "latencies are means, of an instance {} with {} processes side by side"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """A batch of a model on an instance of a GPU.
+
+    Attributes
+    ----------
+    model
+        Its name.
+    instance
+        Name of the kind of instance, or the number of its compute slices.
+    batch, processes
+        Requests in a batch, and processes that run such batches side by side, each >= 1.
+    latency_ms
+        Time of a batch while all processes run, > 0.
+    rate_rps
+        Requests per second of all processes, > 0.
+    gpu_type
+        ``None`` where the file does not say.
+    memory_mb
+        Of all processes; ``None`` where the file does not say.
+    """
+
+    model: str
+    instance: str
+    batch: int
+    processes: int
+    latency_ms: float
+    rate_rps: float
+    gpu_type: str | None = None
+    memory_mb: float | None = None
+
+
+def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ...]:
+    """The rows of a profile of instances.
+
+    Parameters
+    ----------
+    path : path
+        A CSV file, or a folder of ParvaGPU's files, one for each model.
+
+    Raises
+    ------
+    InputFileError
+        When a file cannot be read, is of none of the kinds, has a value out of range or a case
+        twice, or when nothing fits.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.csv"))
+        if not files:
+            raise InputFileError(describe("folder has no profile", where=str(path),
+                                          allowed="a file MODEL.csv for each model"))
+        return tuple(row for file in files for row in read_instance_profile(file))
+    table = read_rows(path)
+    rows: dict[object, InstanceRow] = {}
+    for row in table.rows:
+        item = _read(table, row)
+        if item is None:
+            continue
+        case = (item.model, item.gpu_type, item.instance, item.batch, item.processes)
+        if case in rows:
+            raise InputFileError(describe("the same case stands twice", value=item.model,
+                                          where=f"{path}: line {row.line}"))
+        rows[case] = item
+    if not rows:
+        raise InputFileError(describe("no batch fits any instance", where=str(path)))
+    return tuple(rows.values())
+
+
+def _read(table: Rows, row: Row) -> InstanceRow | None:
+    """The batch of a row; ``None`` if it does not fit its instance."""
+    columns = set(table.columns)
+    if set(_PARVAGPU) <= columns:
+        table.require(_PARVAGPU, _PARVAGPU)
+        instance, batch, processes, rate, latency = _PARVAGPU
+        return _item(row, _model_of(table), instance, batch, processes, latency, rate)
+    if "instance_slices" in columns:
+        table.require(_JOINED, (*_JOINED, "extra"))
+        return _item(row, row.text("model"), *_JOINED[1:4], "latency_s", _JOINED[4])
+    table.require(_LONG, _LONG_KNOWN)
+    if ("latency_ms" in columns) == ("latency_s" in columns):
+        raise InputFileError(describe("latency stands in two columns, or in none",
+                                      where=f"{table.path}: header",
+                                      allowed="one of latency_ms, latency_s"))
+    latency = "latency_ms" if "latency_ms" in columns else "latency_s"
+    return _item(row, row.text("model"), "instance", "batch", "processes", latency,
+                 "throughput_rps")
+
+
+def _model_of(table: Rows) -> str:
+    name = Path(table.path).stem
+    if not name.isprintable():
+        raise InputFileError(describe("not a name", where=table.path, value=name,
+                                      allowed="a file name without control characters"))
+    return name
+
+
+def _item(
+    row: Row, model: str, instance: str, batch: str, processes: str, latency: str, rate: str
+) -> InstanceRow | None:
+    latency_ms = row.number(latency, "1" if latency == "latency_ms" else "1000")
+    count = _whole(row, processes)
+    size = _whole(row, batch)
+    if latency_ms == 0 and row.number(rate) == 0:
+        return None
+    for column in (latency, rate):
+        row.positive(column)
+    each = rate in ("Throughput", "throughput_per_process_rps")
+    rate_rps = row.number(rate, str(count) if each else "1")
+    return InstanceRow(
+        model, row.text(instance), size, count, latency_ms, rate_rps,
+        row.text("gpu_type") if row.cells.get("gpu_type") else None,
+        row.positive("memory_mb") if row.cells.get("memory_mb") else None)
+
+
+def _whole(row: Row, column: str) -> int:
+    value = row.count(column)
+    if not 1 <= value <= _MOST:
+        raise InputFileError(describe("not a valid number", where=row.at(column), value=value,
+                                      allowed=f"a whole number from 1 to {_MOST}"))
+    return value
 
 
 def recognises(columns: Collection[str]) -> bool:
@@ -59,3 +206,6 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
     for item in models.values():
         item.batches.sort(key=lambda batch: batch.batch)
     return models
+
+
+check_arguments(globals(), ["InstanceRow", "read_instance_profile"])
