@@ -25,9 +25,9 @@ SCHEMES = {"central-queue": "central-queue", "round-robin": "round-robin",
            "greedy": "greedy:late=drop"}
 
 
-def scan(scheme: str) -> dict[str, Any]:
+def scan(scheduler: str) -> dict[str, Any]:
     """The answer of the search, and every number of workers around it."""
-    terms: dict[str, Any] = {"scheme": scheme, "service": "p95"}
+    terms: dict[str, Any] = {"scheduler": scheduler, "service": "p95"}
     profile = load_profile(PROFILE)
     found = fewest_workers(profile, LOAD, TARGETS, slo_ms=SLO_MS, **terms)
     low, high = found.workers_bound - 4, max(found.workers_bound + 14, found.workers + 4)
@@ -43,7 +43,7 @@ def scan(scheme: str) -> dict[str, Any]:
 
 
 def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Accuracy and violations over the number of workers, a panel for each scheme."""
+    """Accuracy and violations over the number of workers, a panel for each scheduler."""
     accuracy, late = [], []
     for name, one in found.items():
         workers = [point[0] for point in one["points"]]

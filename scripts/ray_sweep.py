@@ -62,7 +62,7 @@ def specification(cells: int) -> str:
     """Small cells: loads by steps, two numbers of workers, two schemes."""
     loads = ", ".join(str(100 + i) for i in range(max(1, cells // 4)))
     return (f'profiles = "digits-cpu"\nslo_ms = 25\nworkers = [1, 2]\nload_qps = [{loads}]\n'
-            'scheme = ["greedy", "jellyfish-plus"]\nduration_s = 0.2\n')
+            'scheduler = ["greedy", "jellyfish-plus"]\nduration_s = 0.2\n')
 
 
 def command(folder: Path, out: Path, workers: int, engine: str) -> list[str]:

@@ -65,8 +65,8 @@ def main() -> None:
 
 def table(case: Case, folder: Path, max_queue: int) -> None:
     """Take the times of one profile set."""
-    scheme, workers = policies_of(case.given_schemes or (WORKER,))[0], case.fleets[0]
-    made = replace(policy_scheme(scheme).settings(
+    scheduler, workers = policies_of(case.given_schemes or (WORKER,))[0], case.fleets[0]
+    made = replace(policy_scheme(scheduler).settings(
         slo_ms=case.slo_ms, workers=workers, service="p95"), service="p95", max_queue=max_queue)
     sets = [case.profile, profiles.interpolate_front(case.profile, STEP)]
     loads_qps = case.loads_for(workers)
@@ -82,8 +82,8 @@ def table(case: Case, folder: Path, max_queue: int) -> None:
             for models, value in zip(sets, taken, strict=True)}})
     target = folder / case.label / ("table2-quick.csv" if case.quick else "table2.csv")
     write_atomic(target, csv_text(rows))
-    show(f"Table 2: seconds to generate a policy ({scheme}), SLO {case.slo_ms:g} ms, batches up "
-         f"to {max_queue}, {load_qps:g} QPS, {workers} workers", rows)
+    show(f"Table 2: seconds to generate a policy ({scheduler}), SLO {case.slo_ms:g} ms, batches "
+         f"up to {max_queue}, {load_qps:g} QPS, {workers} workers", rows)
     print(f"\n{target}")
 
 

@@ -104,8 +104,8 @@ def test_requests_that_a_run_makes_are_counted(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("words", [
     "simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 4000 --duration-s 1e5 "
-    "--scheme greedy",
-    "capacity --profiles digits-cpu --slo-ms 25 --load 4000 --duration-s 1e5 --scheme greedy",
+    "--scheduler greedy",
+    "capacity --profiles digits-cpu --slo-ms 25 --load 4000 --duration-s 1e5 --scheduler greedy",
 ])
 def test_a_command_says_so_before_it_begins(tight: None, run: Run, words: str) -> None:
     ran = run(*words.split())

@@ -93,7 +93,7 @@ class AuditSettings:
         found = {text: policy_scheme(text) for text in self.schemes}
         for text, scheme in found.items():
             if not scheme.makes_policies:
-                raise InvalidValueError(describe("not policies", where="scheme", value=text,
+                raise InvalidValueError(describe("not policies", where="scheduler", value=text,
                                                  allowed="round-robin, shortest-queue or "
                                                  "central-queue, with settings"))
         return found

@@ -42,7 +42,7 @@ class Hindsight:
     Attributes
     ----------
     workers : int
-    scheme : str
+    scheduler : str
         Its dispatch, with the settings given.
     level_qps : float or None
         The load that it was made for; None for several by the load monitor.
@@ -51,7 +51,7 @@ class Hindsight:
     """
 
     workers: int
-    scheme: str
+    scheduler: str
     level_qps: float | None
     accuracy: float
     violation_rate: float

@@ -29,21 +29,21 @@ _ERRORS = {error.exit_code: error for error in (InfeasibleError, NotConvergedErr
 
 
 def capacity_question(
-    models: ProfileSet | Sequence[WorkerType], workload: Any, scheme: str, **terms: Any
+    models: ProfileSet | Sequence[WorkerType], workload: Any, scheduler: str, **terms: Any
 ) -> Question:
-    """The fewest workers of a scheme on a workload, as a row."""
+    """The fewest workers of a scheduler on a workload, as a row."""
     return Question(
-        partial(_capacity_row, models, workload, scheme, terms),
-        {"asked": "capacity", "scheme": scheme, "workload": _plain(workload),
+        partial(_capacity_row, models, workload, scheduler, terms),
+        {"asked": "capacity", "scheduler": scheduler, "workload": _plain(workload),
          "types": [{"name": one.name, "profile": one.profile.fingerprint, "count": one.count,
                     "cost": one.cost} for one in offered_types(models)],
          **{key: _plain(value) for key, value in terms.items()}})
 
 
 def _capacity_row(
-    models: Any, workload: Any, scheme: str, terms: Mapping[str, Any]
+    models: Any, workload: Any, scheduler: str, terms: Mapping[str, Any]
 ) -> dict[str, Any]:
-    return fewest_workers(models, workload, scheme=scheme, **terms).row()
+    return fewest_workers(models, workload, scheduler=scheduler, **terms).row()
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     Parameters
     ----------
     rows : sequence of Mapping
-        ``scheme``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``; as of
+        ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``; as of
         :meth:`ramsis.synthesis.capacity.Capacity.row`.
     path : path
         Ends in .png, .pdf or .svg.
@@ -31,11 +31,11 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     """
     bound = {row["load_qps"]: row["workers_bound"] for row in rows}
     needed, more = [], []
-    for scheme in dict.fromkeys(row["scheme"] for row in rows):
-        own = [row for row in rows if row["scheme"] == scheme]
+    for scheduler in dict.fromkeys(row["scheduler"] for row in rows):
+        own = [row for row in rows if row["scheduler"] == scheduler]
         loads = [row["load_qps"] for row in own]
-        needed.append(Line(scheme, loads, [row["workers"] for row in own]))
-        more.append(Line(scheme, loads,
+        needed.append(Line(scheduler, loads, [row["workers"] for row in own]))
+        more.append(Line(scheduler, loads,
                          [100.0 * row["workers"] / row["workers_bound"] - 100.0 for row in own]))
     needed.append(Line("bound of any scheme", sorted(bound), [bound[x] for x in sorted(bound)],
                        reference=True))

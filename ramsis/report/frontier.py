@@ -54,7 +54,7 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         axes.tick_params(which="both", labelsize=8)
         axes.set_xlabel("violation rate")
         axes.set_ylabel("effective accuracy")
-        axes.set_title(f"{first['scheme']} policies, {first['workers']} workers, "
+        axes.set_title(f"{first['scheduler']} policies, {first['workers']} workers, "
                        f"SLO {first['slo_ms']:g} ms", loc="left", fontsize=10)
         axes.legend(frameon=False, loc="best")
         axes.grid(alpha=0.3, linewidth=0.5)

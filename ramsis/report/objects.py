@@ -94,7 +94,7 @@ def simulation(shown: SimulationResult) -> Figure:
             axes.set_xticks([])
             axes.set_xlim(-1, 1)
             axes.spines[["top", "right"]].set_visible(False)
-        figure.suptitle(f"{shown.scheme}: {len(values)} seeds in grey, mean and 95 % interval",
+        figure.suptitle(f"{shown.scheduler}: {len(values)} seeds in grey, mean and 95 % interval",
                         x=0.01, ha="left", fontsize=10)
     return found[0]
 
@@ -116,7 +116,7 @@ def capacity(shown: Capacity) -> Figure:
         axes.set_xlabel("workers")
         axes.set_ylabel("violations (%)")
         axes.locator_params(axis="x", integer=True)
-        axes.set_title(shown.scheme, loc="left", fontsize=10)
+        axes.set_title(shown.scheduler, loc="left", fontsize=10)
         axes.legend(frameon=False, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     return found[0]
@@ -124,7 +124,7 @@ def capacity(shown: Capacity) -> Figure:
 
 def sweep(
     rows: Sequence[dict[str, Any]], *, x: str = "load_qps", y: str = "effective_accuracy",
-    by: str = "scheme", panels: str | None = None, axes: Sequence[str] = (),
+    by: str = "scheduler", panels: str | None = None, axes: Sequence[str] = (),
 ) -> Figure:
     """A quantity of a sweep's rows over an axis, a line for each value of another.
 

@@ -174,7 +174,7 @@ def simulate(
         if on_run is not None:
             on_run(run)
     return SimulationResult(
-        scheme=plan.name, workers=cluster.workers, slo_ms=cluster.slo_ms,
+        scheduler=plan.name, workers=cluster.workers, slo_ms=cluster.slo_ms,
         service=service, load_qps=workload.load_qps, monitored=stated_qps is None,
         duration_ms=workload.duration_ms, told_qps=stated_qps, seeds=tuple(settings.seeds),
         metrics=tuple(metrics), runs=tuple(runs),

@@ -61,7 +61,7 @@ class SimulationResult:
 
     Attributes
     ----------
-    scheme : str
+    scheduler : str
     workers, slo_ms, service : int, float, str
         As in :class:`~ramsis.sim.fleet.Fleet`.
     load_qps : float or None
@@ -78,7 +78,7 @@ class SimulationResult:
         The load that the scheme was told, if it was.
     """
 
-    scheme: str
+    scheduler: str
     workers: int
     slo_ms: float
     service: str
@@ -132,7 +132,7 @@ class SimulationResult:
         A figure that no seed has is ``None``.
         """
         row: dict[str, Any] = {
-            "scheme": self.scheme, "load_qps": self.load_qps, "workers": self.workers,
+            "scheduler": self.scheduler, "load_qps": self.load_qps, "workers": self.workers,
             "slo_ms": self.slo_ms, "service": self.service, "monitor": self.monitored,
             "duration_s": self.duration_ms / 1000.0, "seeds": len(self.seeds),
         }
@@ -153,7 +153,7 @@ class SimulationResult:
                            Column("half_width", "±", ".2g")), [
             {"figure": name.replace("_", " "), "mean": one.mean, "half_width": one.half_width}
             for name in _SHOWN for one in (self.estimate(name),) if not math.isnan(one.mean)],
-            caption=f"{self.scheme}, {self.workers} workers, SLO {self.slo_ms:g} ms, "
+            caption=f"{self.scheduler}, {self.workers} workers, SLO {self.slo_ms:g} ms, "
                     f"{len(self.seeds)} seeds")
 
     def plot(self) -> Any:
@@ -164,9 +164,9 @@ class SimulationResult:
         """One row per seed: the settings, and every figure."""
         import pandas as pd
 
-        settings = {"scheme": self.scheme, "load_qps": self.load_qps, "workers": self.workers,
-                    "slo_ms": self.slo_ms, "service": self.service, "monitor": self.monitored,
-                    "duration_s": self.duration_ms / 1000.0}
+        settings = {"scheduler": self.scheduler, "load_qps": self.load_qps,
+                    "workers": self.workers, "slo_ms": self.slo_ms, "service": self.service,
+                    "monitor": self.monitored, "duration_s": self.duration_ms / 1000.0}
         return pd.DataFrame([
             {**settings, "seed": seed, **{name: getattr(one, name) for name in _FIGURES}}
             for seed, one in zip(self.seeds, self.metrics, strict=True)

@@ -255,7 +255,7 @@ class CellJob:
 
     @cached_property
     def _scheme(self) -> ComparedScheme:
-        return policy_scheme(self.cell.scheme)
+        return policy_scheme(self.cell.scheduler)
 
     @cached_property
     def _loads(self) -> tuple[float, ...]:
@@ -269,7 +269,7 @@ class CellJob:
         """The scheme, with the files that it needs."""
         if levels:
             return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
-                            self.cell.scheme)
+                            self.cell.scheduler)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec,
                                                                         self._scheme.spec)

@@ -103,7 +103,7 @@ def _profiles(value: Any) -> ByType[str]:
         raise _RefusedError(value, "a text, or \"gpu=a.json,cpu=b.json\"") from None
 
 
-def _scheme(value: Any) -> str:
+def _scheduler(value: Any) -> str:
     text = _text(value)
     try:
         policy_scheme(text)
@@ -145,7 +145,7 @@ AXES: Mapping[str, _Check] = {
     "load_qps": _loads,
     "trace": _text,
     "trace_scale": _positive,
-    "scheme": _scheme,
+    "scheduler": _scheduler,
 }
 """Keys that take one value or a list; the cells are all combinations, the last varying first."""
 

@@ -46,7 +46,7 @@ _COLUMNS = (
     Column("scenario", "scenario"), Column("scheduler", "scheduler"),
     Column("in_time", "in time", ".4f"), Column("bound", "bound", ".4f"),
     Column("share_of_bound", "of bound", ".2%"), Column("loads", "loads", "d"),
-    Column("scheme", "scheme"), Column("workers", "workers", "d"), Column("slo_ms", "SLO", "g"),
+    Column("workers", "workers", "d"), Column("slo_ms", "SLO", "g"),
     Column("load_qps", "load (queries/s)", "g"), Column("trace", "trace"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
@@ -101,7 +101,7 @@ class SweepResult:
                           f"{len(self.failures)} failed")
 
     def plot(
-        self, *, x: str = "load_qps", y: str = "effective_accuracy", by: str = "scheme",
+        self, *, x: str = "load_qps", y: str = "effective_accuracy", by: str = "scheduler",
         panels: str | None = None,
     ) -> Any:
         """A column over another, a line for each value of a third, side by side by a fourth.

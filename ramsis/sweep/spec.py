@@ -46,6 +46,7 @@ MAX_CELLS = 100_000
 """Most cells of a sweep."""
 
 _DEFAULT_S = 30.0
+_FORMER = "scheme"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Cell:
         A constant load, or else a trace.
     trace : str or None
     trace_scale : float
-    scheme : str
+    scheduler : str
     duration_s : float or None
         0: no simulation, only what the policy promises. ``None``: as long as the trace.
     seed, seeds : int
@@ -98,7 +99,7 @@ class Cell:
     load_qps: float | None
     trace: str | None
     trace_scale: float
-    scheme: str
+    scheduler: str
     duration_s: float | None
     seed: int
     seeds: int
@@ -113,7 +114,7 @@ class Cell:
         """In words."""
         load = f"trace {self.trace}" if self.trace else f"{self.load_qps:g} QPS"
         return (f"{self.profile} {self.model_set}, {self.workers} workers, "
-                f"SLO {self.slo_ms:g} ms, {load}, {self.scheme}")
+                f"SLO {self.slo_ms:g} ms, {load}, {self.scheduler}")
 
     def cluster(self, read: Callable[[str], ProfileSet]) -> Cluster:
         """Its workers and SLOs, the profiles read by a function of their names."""
@@ -202,7 +203,7 @@ class SweepSpec:
         InputFileError
             As :meth:`load`.
         """
-        shared = dict(document)
+        shared = _present_names(document, source)
         model_sets = _model_sets(shared.pop("model_sets", {}), source)
         grids = shared.pop("grid", [{}])
         if not isinstance(grids, list) or not all(isinstance(g, Mapping) for g in grids):
@@ -212,7 +213,7 @@ class SweepSpec:
         scenarios: dict[ScenarioCell, None] = {}
         for i, grid in enumerate(grids):
             where = source if len(grids) == 1 else f"{source}: grid {i + 1}"
-            full = {**shared, **grid}
+            full = {**shared, **_present_names(grid, where)}
             if "scenario" in full:
                 scenarios.update(dict.fromkeys(_scenario_cells(full, where)))
                 continue
@@ -222,6 +223,20 @@ class SweepSpec:
                     raise InputFileError(describe("too many cells", where=where,
                                                   allowed=f"at most {MAX_CELLS}"))
         return cls(tuple(cells), model_sets, source, document, tuple(scenarios))
+
+
+def _present_names(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys by the names that they have now: what is a scheduler was called ``scheme``.
+
+    Raises
+    ------
+    InputFileError
+        A key by both its names.
+    """
+    if _FORMER in keys and "scheduler" in keys:
+        raise InputFileError(describe("one key by two names", where=f"{where}: {_FORMER}",
+                                      value=keys[_FORMER], allowed="scheduler alone"))
+    return {"scheduler" if key == _FORMER else key: value for key, value in keys.items()}
 
 
 def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:
@@ -244,7 +259,7 @@ def _cells(
         if key not in AXES and key not in SETTINGS:
             raise InputFileError(describe("unknown key", where=where, value=key,
                                           allowed=", ".join((*AXES, *SETTINGS))))
-    for key in ("profiles", "workers", "slo_ms", "scheme"):
+    for key in ("profiles", "workers", "slo_ms", "scheduler"):
         if key not in grid:
             raise InputFileError(describe("missing", where=f"{where}: {key}",
                                           allowed="one value or a list"))
@@ -263,7 +278,7 @@ def _cells(
                                           value=name,
                                           allowed=", ".join((*model_sets, *MODEL_SETS))))
     if settings.get("duration_s") == 0 and not (
-        axes["load_qps"][0] and all(policy_scheme(s).makes_policies for s in axes["scheme"])
+        axes["load_qps"][0] and all(policy_scheme(s).makes_policies for s in axes["scheduler"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
                                       value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "

@@ -294,9 +294,9 @@ def policy_scheme(text: str) -> ComparedScheme:
         return GivenScheme(scheme(text))
     if name in _FORMER:
         raise InvalidValueError(describe("policies are called by how requests reach the workers",
-                                         where="scheme", value=name, allowed=_FORMER[name]))
+                                         where="scheduler", value=name, allowed=_FORMER[name]))
     if name not in DISPATCHES:
-        raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
+        raise InvalidValueError(describe("unknown scheduler", where="scheduler", value=name,
                                          allowed=", ".join((*DISPATCHES, *SCHEMES))))
     given: dict[str, Any] = {}
     paper = False
@@ -311,7 +311,7 @@ def policy_scheme(text: str) -> ComparedScheme:
         key, equals, value = part.partition("=")
         key = _SAME.get((name, key), key)
         if not (equals and value) or key in given or key not in known:
-            raise InvalidValueError(describe("not a parameter of the scheme", where=name,
+            raise InvalidValueError(describe("not a parameter of the scheduler", where=name,
                                              value=part, allowed=", ".join((*known, _PAPER))))
         given[key] = _value(name, key, value)
     levels = given.pop("levels", DEFAULT_LEVELS)

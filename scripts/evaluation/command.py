@@ -54,7 +54,7 @@ def parser(
                       help="numbers of workers in the place of those by the rule; constant loads "
                       "are as many for each worker as with 60")
     made.add_argument("--schemes", nargs="+", metavar="NAME", type=_scheme, default=(),
-                      help="what is compared, as `ramsis simulate --scheme` names it: "
+                      help="what is compared, as `ramsis simulate --scheduler` names it: "
                       "round-robin:paper jellyfish-plus:headroom=1.05")
     made.add_argument("--grid", metavar="A,B,C", type=_grids, default=(),
                       help="slack grids: those that are compared (Fig. 10, Table 2), elsewhere "
@@ -97,7 +97,7 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
           f"{sweep.todo} steps to compute", file=sys.stderr)
     result = sweep.run(given.processes, _Dots(sweep.todo))
     for failure in result.failures:
-        print(f"failed: {failure.cell.scheme}, {failure.cell.workers} workers, SLO "
+        print(f"failed: {failure.cell.scheduler}, {failure.cell.workers} workers, SLO "
               f"{failure.cell.slo_ms:g} ms: {failure.error}", file=sys.stderr)
     if not result.rows:
         sys.exit(f"error: {name}: nothing to show, every cell failed")
@@ -170,7 +170,7 @@ def _workers(text: str) -> tuple[int, ...]:
 
 
 def _scheme(text: str) -> str:
-    """A scheme, as it was written."""
+    """A scheduler, as it was written."""
     from ramsis.synthesis.schemes import policy_scheme
 
     try:

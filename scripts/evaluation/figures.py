@@ -20,9 +20,9 @@ Key = Callable[[Cell], str]
 LOAD = "load (queries/s)"
 
 
-def scheme(row: Cell) -> str:
-    """Name of a row's scheme."""
-    return label(row["scheme"])
+def scheduler(row: Cell) -> str:
+    """Name of a row's scheduler."""
+    return label(row["scheduler"])
 
 
 def slo(row: Cell) -> str:
@@ -43,7 +43,7 @@ def panels(
         lines = []
         if bound:
             known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
-            lines.append(Line("upper bound of any scheme", list(known), list(known.values()),
+            lines.append(Line("upper bound of any scheduler", list(known), list(known.values()),
                               reference=True))
         for name in names:
             part = [row for row in own if line(row) == name]
@@ -76,18 +76,18 @@ def two_rows(
 
 def draw_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 5."""
-    two_rows(rows, path, slo, scheme, "workers", "workers", bound=False, log_x=False)
+    two_rows(rows, path, slo, scheduler, "workers", "workers", bound=False, log_x=False)
 
 
 def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Figs. 6 and 12."""
-    two_rows(rows, path, slo, scheme, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
+    two_rows(rows, path, slo, scheduler, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
 
 
 def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
-    """Fig. 8: a panel for each scheme."""
+    """Fig. 8: a panel for each scheduler."""
     names = {"pareto": f"{len(case.profile.models)} measured models"}
-    two_rows(rows, path, lambda row: f"{scheme(row)}, {row['workers']} workers",
+    two_rows(rows, path, lambda row: f"{scheduler(row)}, {row['workers']} workers",
              lambda row: names.get(row["model_set"], "with models in between"),
              "load_qps", LOAD, bound=False, log_x=not case.given_loads)
 
@@ -95,8 +95,8 @@ def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 7: promise and simulation, and their difference."""
     def fleet(row: Cell) -> str:
-        several = len({row["scheme"] for row in rows}) > 1
-        return f"{row['workers']} workers" + (f", {scheme(row)}" if several else "")
+        several = len({row["scheduler"] for row in rows}) > 1
+        return f"{row['workers']} workers" + (f", {scheduler(row)}" if several else "")
 
     def difference(row: Cell) -> float:
         return 1000.0 * (row["effective_accuracy"] - row["expected_effective_accuracy"])
@@ -121,7 +121,7 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
     column = _apart_from("grid", rows)
 
     def grid(row: Cell) -> str:
-        name = setting(row["scheme"], "grid")
+        name = setting(row["scheduler"], "grid")
         return "model-based" if name == "model" else f"D = {name.partition(':')[2]}"
 
     last = grid(rows[-1])
@@ -143,7 +143,7 @@ def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     column = _apart_from("batching", rows)
 
     def batching(row: Cell) -> str:
-        return f"{setting(row['scheme'], 'batching')} batching"
+        return f"{setting(row['scheduler'], 'batching')} batching"
 
     whole = {(column(row), row["load_qps"]): effective(row) for row in rows
              if batching(row).startswith("maximal")}
@@ -165,7 +165,7 @@ def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def _apart_from(name: str, rows: Sequence[Cell]) -> Key:
     """The panel of a row: SLO and workers, and of several policies which, but for a setting."""
     def policies(row: Cell) -> str:
-        return without(row["scheme"], name)
+        return without(row["scheduler"], name)
 
     several = len(set(map(policies, rows))) > 1
     return lambda row: slo(row) + (f", {label(policies(row))}" if several else "")
@@ -173,13 +173,13 @@ def _apart_from(name: str, rows: Sequence[Cell]) -> Key:
 
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 3."""
-    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "workers", violations), 1.2,
+    plot_panels([Row("violations (%)", panels(rows, slo, scheduler, "workers", violations), 1.2,
                      log_like=True)], path, "workers")
 
 
 def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 4."""
-    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "load_qps", violations), 1.2,
+    plot_panels([Row("violations (%)", panels(rows, slo, scheduler, "load_qps", violations), 1.2,
                      log_like=True)], path, LOAD, log_x=not case.given_loads)
 
 
@@ -188,6 +188,6 @@ def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     saved = savings(rows, POLICIES)
     plot_panels([Row("workers saved (%)", panels(
         saved, slo,
-        lambda row: f"{label(row['scheme'])}, against {label(row['baseline'])}", "workers",
+        lambda row: f"{label(row['scheduler'])}, against {label(row['baseline'])}", "workers",
         lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
         path, "workers of the baseline")

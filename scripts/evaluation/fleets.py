@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.case import FLEET, Case, round_slo
-from evaluation.figures import LOAD, effective, panels, scheme, violations
+from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
@@ -69,7 +69,7 @@ def fleets(case: Case) -> dict[str, Any]:
     between = np.geomspace(4.0 * single_ms.min(), 1.5 * single_ms.max(), _SLOS).tolist()
     slos = sorted({case.slo_ms, *map(round_slo, between)})
     at = {"workers": FLEET, "slo_ms": case.slo_ms, "load_qps": _high(case)}
-    return _shared(case, scheme=[*POLICIES, *baselines(case)], grid=[
+    return _shared(case, scheduler=[*POLICIES, *baselines(case)], grid=[
         {**at, "load_qps": _loads(case)},
         {**at, "workers": [20, 60, 100] if case.quick else [15, *range(20, 101, 10)]},
         {**at, "slo_ms": slos[::2] if case.quick else slos},
@@ -79,7 +79,7 @@ def fleets(case: Case) -> dict[str, Any]:
 def promises(case: Case) -> dict[str, Any]:
     """Three numbers of workers, with random service times and those at p95."""
     workers = FLEETS[:2] if case.quick else FLEETS
-    return {**_shared(case, scheme=CENTRAL, slo_ms=case.slo_ms, service=["p95", DRAWN]),
+    return {**_shared(case, scheduler=CENTRAL, slo_ms=case.slo_ms, service=["p95", DRAWN]),
             "grid": [{"workers": k, "load_qps": [float(f"{x * k / FLEET:.4g}")
                                                  for x in _loads(case)]} for k in workers]}
 
@@ -91,10 +91,10 @@ def robustness(case: Case) -> dict[str, Any]:
     for load_qps in _robust_loads(case):
         for changes in _CASES.values():
             if "trace" not in changes:
-                grids.append({"load_qps": load_qps, "scheme": [*POLICIES, *others], **changes})
+                grids.append({"load_qps": load_qps, "scheduler": [*POLICIES, *others], **changes})
                 continue
             levels = f"{CENTRAL}:levels={LEVELS}"
-            grids.append({"trace_scale": load_qps / 1000.0, "scheme": [levels, POLICIES[1],
+            grids.append({"trace_scale": load_qps / 1000.0, "scheduler": [levels, POLICIES[1],
                                                                        *others], **changes})
     return _shared(case, workers=FLEET, slo_ms=case.slo_ms, grid=grids)
 
@@ -118,9 +118,9 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
         for x, x_label, log_x, title in columns:
             own = sorted((r for r in rows if all(r[name] == value for name, value in at.items()
                                                  if name != x)), key=lambda r: r[x])
-            (panel,) = panels(own, lambda _, t=title: t, scheme, x, y)
+            (panel,) = panels(own, lambda _, t=title: t, scheduler, x, y)
             known = {r[x]: r["upper_bound"] for r in own if bound and r["upper_bound"] >= worst}
-            most = Line("upper bound of any scheme", list(known), list(known.values()),
+            most = Line("upper bound of any scheduler", list(known), list(known.values()),
                         reference=True)
             result.append(Panel(title, [most, *panel.lines], x_label, log_x))
         return Row(quantity, result, height, log_like)
@@ -128,7 +128,7 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
     worst = 0.99 * float(case.table.accuracy.min())
 
     def in_capacity(r: Cell) -> float | None:
-        """In overload, where no scheme serves every query, the other rows say more."""
+        """In overload, where no scheduler serves every query, the other rows say more."""
         return effective(r) if r["upper_bound"] >= worst else None
 
     plot_panels([row("effective accuracy", 1.2, in_capacity, True, False),
@@ -144,12 +144,12 @@ def short(row: Cell) -> float:
 def shown(rows: Rows) -> Rows:
     """A row for each number of workers, SLO and load, with the bound; violations in brackets."""
     result: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: rank(row["scheme"])):
+    for row in sorted(rows, key=lambda row: rank(row["scheduler"])):
         key = row["workers"], row["slo_ms"], row["load_qps"]
         one = result.setdefault(key, dict(zip(
             ("workers", "SLO (ms)", "load (QPS)", "bound"),
             (key[0], f"{key[1]:g}", f"{key[2]:,g}", f"{row['upper_bound']:.4f}"), strict=True)))
-        one[label(row["scheme"])] = text(row)
+        one[label(row["scheduler"])] = text(row)
     return [result[key] for key in sorted(result)]
 
 
@@ -218,10 +218,10 @@ def _load(row: Cell) -> float:
 
 
 def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
-    """A point for each case and scheme, beside each other where they are equal."""
+    """A point for each case and scheduler, beside each other where they are equal."""
     names = list(_CASES)
-    kinds = sorted({scheme(row) for row in rows}, key=rank)
-    placed = [{**row, "at": names.index(_case(row)) + 0.13 * (kinds.index(scheme(row)) - 2.0)}
+    kinds = sorted({scheduler(row) for row in rows}, key=rank)
+    placed = [{**row, "at": names.index(_case(row)) + 0.13 * (kinds.index(scheduler(row)) - 2.0)}
               for row in rows]
     placed.sort(key=lambda row: row["at"])
 
@@ -230,7 +230,7 @@ def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
             Panel(f"{load_qps:,g} queries/s", panel.lines)
             for load_qps in sorted({_load(r) for r in placed})
             for panel in panels([r for r in placed if _load(r) == load_qps],
-                                lambda _: "", scheme, "at", y)], height, log_like)
+                                lambda _: "", scheduler, "at", y)], height, log_like)
 
     plot_panels([row("effective accuracy", 1.3, effective, False),
                  row("violations (%)", 0.9, violations, True)], path, cases=names)
@@ -243,5 +243,5 @@ def robust_rows(rows: Rows) -> Rows:
     for row in rows:
         key = _load(row), names.index(_case(row))
         one = result.setdefault(key, {"load (QPS)": f"{key[0]:,g}", "case": names[key[1]]})
-        one[label(row["scheme"])] = text(row)
+        one[label(row["scheduler"])] = text(row)
     return [result[key] for key in sorted(result)]

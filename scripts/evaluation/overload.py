@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.case import FLEET, Case
-from evaluation.figures import LOAD, effective, panels, scheme, violations
+from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.fleets import text
 from evaluation.specs import CENTRAL, GREEDY, LEVELS, POLICIES, WORKER, baselines, label, rank
 from ramsis.arrivals.rate_file import read_rates
@@ -53,12 +53,12 @@ def overload(case: Case) -> dict[str, Any]:
                          "duration_s": float(f"{min(longest, rates.duration_ms / 1000):.3g}")})
     return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "workers": FLEET,
             "service": "p95", "seeds": 1 if case.quick else 2, "grid": grid,
-            "scheme": [f"{CENTRAL}:levels={LEVELS}", *RULES, *baselines(case),
+            "scheduler": [f"{CENTRAL}:levels={LEVELS}", *RULES, *baselines(case),
                        "greedy:late=serve"]}
 
 
 def overload_rows(rows: Rows) -> Rows:
-    """Effective accuracy by trace and scheme, violations in brackets."""
+    """Effective accuracy by trace and scheduler, violations in brackets."""
     result: dict[tuple[str, float], dict[str, Any]] = {}
     for row in rows:
         key = row["trace"], row["trace_scale"]
@@ -68,8 +68,8 @@ def overload_rows(rows: Rows) -> Rows:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """A scheme with its rule for late queries."""
-    known = row["scheme"]
+    """A scheduler with its rule for late queries."""
+    known = row["scheduler"]
     if known in RULES:
         return RULES[known]
     late = known.partition("late=")[2]
@@ -77,7 +77,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def draw_overload(rows: Rows, path: Path, case: Case) -> None:
-    """A point for each trace and scheme."""
+    """A point for each trace and scheduler."""
     names = [str(one["trace"]) for one in overload_rows(rows)]
     kinds = list(dict.fromkeys(_name(row) for row in rows))
     placed = sorted(({**row, "at": names.index(f"{row['trace']} × {row['trace_scale']:g}")
@@ -99,17 +99,17 @@ def few_workers(case: Case) -> dict[str, Any]:
             for k in workers]
     return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "grid": grid,
             "service": "distribution", "seeds": 2 if case.quick else 5,
-            "duration_s": case.duration_s, "scheme": [*POLICIES, GREEDY]}
+            "duration_s": case.duration_s, "scheduler": [*POLICIES, GREEDY]}
 
 
 def few_rows(rows: Rows) -> Rows:
     """A row for each number of workers and load, with the bound."""
     result: dict[tuple[int, float], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: rank(row["scheme"])):
+    for row in sorted(rows, key=lambda row: rank(row["scheduler"])):
         key = row["workers"], row["load_qps"]
         one = result.setdefault(key, {"workers": key[0], "load (QPS)": f"{key[1]:,g}",
                                       "bound": f"{row['upper_bound']:.4f}"})
-        one[label(row["scheme"])] = text(row)
+        one[label(row["scheduler"])] = text(row)
     return [result[key] for key in sorted(result)]
 
 
@@ -120,8 +120,8 @@ def draw_few_workers(rows: Rows, path: Path, case: Case) -> None:
 
     by_workers = sorted(rows, key=lambda row: (row["workers"], row["load_qps"]))
     plot_panels([
-        Row("effective accuracy", panels(by_workers, fleet, scheme, "load_qps", effective, True),
-            1.3),
-        Row("violations (%)", panels(by_workers, fleet, scheme, "load_qps", violations), 0.8,
+        Row("effective accuracy", panels(by_workers, fleet, scheduler, "load_qps", effective,
+                                         True), 1.3),
+        Row("violations (%)", panels(by_workers, fleet, scheduler, "load_qps", violations), 0.8,
             log_like=True),
     ], path, LOAD)

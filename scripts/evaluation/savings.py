@@ -45,37 +45,37 @@ def fewest_workers(
     return math.ceil(exact - 1e-9), False
 
 
-_OF_SIMULATION = ("levels", "profile_s")  # no part of what a scheme does at a load
+_OF_SIMULATION = ("levels", "profile_s")  # no part of what a scheduler does at a load
 
 
-def setting(scheme: str, name: str) -> str:
-    """The value of a setting that a scheme's text has.
+def setting(scheduler: str, name: str) -> str:
+    """The value of a setting that a scheduler's text has.
 
     >>> setting("round-robin:paper,grid=fixed:5", "grid")
     'fixed:5'
     """
-    values = [value.partition("=") for value in scheme.partition(":")[2].split(",")]
+    values = [value.partition("=") for value in scheduler.partition(":")[2].split(",")]
     return next(value for key, _, value in values if key == name)
 
 
-def without(scheme: str, *names: str) -> str:
-    """A scheme's text without some settings.
+def without(scheduler: str, *names: str) -> str:
+    """A scheduler's text without some settings.
 
     >>> without("round-robin:paper,grid=fixed:5", "grid")
     'round-robin:paper'
     """
-    name, _, settings = scheme.partition(":")
+    name, _, settings = scheduler.partition(":")
     kept = [one for one in settings.split(",") if one.partition("=")[0] not in names]
     return f"{name}:{','.join(kept)}".rstrip(":")
 
 
 def kind(row: Mapping[str, Any]) -> str:
-    """A row's scheme, without the parameters that are of how it is simulated.
+    """A row's scheduler, without the parameters that are of how it is simulated.
 
-    >>> kind({"scheme": "central-queue:headroom=0,levels=8"})
+    >>> kind({"scheduler": "central-queue:headroom=0,levels=8"})
     'central-queue:headroom=0'
     """
-    return without(str(row["scheme"]), *_OF_SIMULATION)
+    return without(str(row["scheduler"]), *_OF_SIMULATION)
 
 
 def _own(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[str]:
@@ -107,8 +107,8 @@ def savings(
             if found and found[1] and found[0] > row["workers"]:
                 found = None  # no number as small was simulated
             result.append({
-                "slo_ms": slo_ms, "scheme": own, "baseline": kind(row), "workers": row["workers"],
-                "effective_accuracy": row["effective_accuracy"],
+                "slo_ms": slo_ms, "scheduler": own, "baseline": kind(row),
+                "workers": row["workers"], "effective_accuracy": row["effective_accuracy"],
                 "enough": found and found[0], "at_least": found and found[1],
                 "saved": found and 1.0 - found[0] / row["workers"],
             })
@@ -127,8 +127,8 @@ def gains(
             if row["violation_rate"] <= most_violations and row[figure] is not None]
     mine = {(kind(row), case(row)): row[figure] for row in fine}
     policies = _own(rows, policies)
-    return [{"slo_ms": row["slo_ms"], "scheme": own, "baseline": kind(row), "trace": row["trace"],
-             "gained": mine[own, case(row)] - row[figure]}
+    return [{"slo_ms": row["slo_ms"], "scheduler": own, "baseline": kind(row),
+             "trace": row["trace"], "gained": mine[own, case(row)] - row[figure]}
             for own in policies for row in fine
             if kind(row) not in policies and (own, case(row)) in mine]
 
@@ -140,13 +140,14 @@ def summary(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, An
     """
     result = []
     for slo_ms in [*dict.fromkeys(row["slo_ms"] for row in rows), None]:
-        for scheme, baseline in dict.fromkeys((row["scheme"], row["baseline"]) for row in rows):
+        pairs = dict.fromkeys((row["scheduler"], row["baseline"]) for row in rows)
+        for scheduler, baseline in pairs:
             own = [row[figure] for row in rows if slo_ms in (None, row["slo_ms"])
-                   and (row["scheme"], row["baseline"]) == (scheme, baseline)]
+                   and (row["scheduler"], row["baseline"]) == (scheduler, baseline)]
             known = [value for value in own if value is not None]
             result.append({
-                "slo_ms": slo_ms, "scheme": scheme, "baseline": baseline, "cases": len(known),
-                "without": len(own) - len(known),
+                "slo_ms": slo_ms, "scheduler": scheduler, "baseline": baseline,
+                "cases": len(known), "without": len(own) - len(known),
                 "average": sum(known) / len(known) if known else None,
                 "largest": max(known, default=None),
             })

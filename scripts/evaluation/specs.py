@@ -66,35 +66,35 @@ def policies_of(schemes: Sequence[str]) -> list[str]:
     return own
 
 
-def _is_policy(scheme: str, own_queues: bool = False) -> bool:
-    rule = DISPATCHES.get(scheme.partition(":")[0])
+def _is_policy(scheduler: str, own_queues: bool = False) -> bool:
+    rule = DISPATCHES.get(scheduler.partition(":")[0])
     return rule is not None and (rule.own_queues or not own_queues)
 
 
-def _with(scheme: str, setting: str) -> str:
-    return f"{scheme}{',' if ':' in scheme else ':'}{setting}"
+def _with(scheduler: str, setting: str) -> str:
+    return f"{scheduler}{',' if ':' in scheduler else ':'}{setting}"
 
 
-def label(scheme: str) -> str:
-    """Name of a scheme in figures and tables, with the settings that are not ours by default.
+def label(scheduler: str) -> str:
+    """Name of a scheduler in figures and tables, with the settings that are not ours by default.
 
     >>> label("round-robin:paper")
     'per-worker policies (paper)'
     """
-    known = kind({"scheme": scheme})
+    known = kind({"scheduler": scheduler})
     name, _, settings = known.partition(":")
     return LABELS.get(known) or f"{LABELS.get(name, name)}{settings and f' ({settings})'}"
 
 
-def rank(scheme: str) -> int:
-    """Position of a scheme in figures and tables, by its text or its name; 0 for others."""
-    return next((i for i, pair in enumerate(LABELS.items()) if scheme.startswith(pair)), 0)
+def rank(scheduler: str) -> int:
+    """Position of a scheduler in figures and tables, by its text or its name; 0 for others."""
+    return next((i for i, pair in enumerate(LABELS.items()) if scheduler.startswith(pair)), 0)
 
 
-def base(case: Case, *, scheme: Sequence[str] = (), **more: Any) -> Document:
+def base(case: Case, *, scheduler: Sequence[str] = (), **more: Any) -> Document:
     """Fields that all specifications have; service takes the p95, as in the paper."""
     return {"profiles": case.name, "models": "pareto", "service": "p95",
-            "slo_ms": list(case.slos_ms), "scheme": list(scheme) or schemes(case, *POLICIES),
+            "slo_ms": list(case.slos_ms), "scheduler": list(scheduler) or schemes(case, *POLICIES),
             **more}
 
 
@@ -116,10 +116,10 @@ def trace_grids(case: Case) -> list[Document]:
           "duration_s": case.trace_s}
     chosen = schemes(case, *POLICIES)
     central = [one for one in chosen if one.partition(":")[0] == CENTRAL]
-    grids = [{**at, "slo_ms": case.slo_ms, "scheme": [
+    grids = [{**at, "slo_ms": case.slo_ms, "scheduler": [
         one if "levels=" in one else _with(one, f"levels={LEVELS}") for one in central]},
-        {**at, "scheme": [one for one in chosen if one not in central]}]
-    return [one for one in grids if one["scheme"]]
+        {**at, "scheduler": [one for one in chosen if one not in central]}]
+    return [one for one in grids if one["scheduler"]]
 
 
 def trace(case: Case) -> Document:
@@ -140,26 +140,26 @@ def headline(case: Case) -> Document:
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three numbers of workers at the same loads for each."""
     grids = constant_grids(case, case.given_workers or (40, 60, 80))
-    return base(case, slo_ms=case.slo_ms, scheme=policies_of(schemes(case, WORKER)), grid=[
+    return base(case, slo_ms=case.slo_ms, scheduler=policies_of(schemes(case, WORKER)), grid=[
         {**one, "seeds": 3 if case.quick else 10} for one in grids])
 
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
     return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
-                    scheme=schemes(case, WORKER))
+                    scheduler=schemes(case, WORKER))
 
 
 def grids(case: Case) -> Document:
     """Fig. 10: slack grids."""
     divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
     chosen = case.given_grids or (*(f"fixed:{d}" for d in divisions), "model")
-    return constant(case, slo_ms=case.slo_ms, scheme=varied(case, "grid", chosen))
+    return constant(case, slo_ms=case.slo_ms, scheduler=varied(case, "grid", chosen))
 
 
 def batchings(case: Case) -> Document:
     """Fig. 11: maximal and variable batching."""
-    return constant(case, scheme=[
+    return constant(case, scheduler=[
         one for both in varied(case, "batching", ("maximal", "variable"))
         for one in schemes(replace(case, given_schemes=(both,)))])
 
@@ -169,4 +169,4 @@ def three_models(case: Case) -> Document:
     names = [model.name for model in case.profile.models]
     chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
     return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
-                    scheme=schemes(case, WORKER))
+                    scheduler=schemes(case, WORKER))

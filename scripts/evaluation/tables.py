@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 _KEPT = ("profile", "model_set", "workers", "slo_ms", "service", "cv", "load_qps", "trace",
-         "trace_scale", "scheme", "duration_s", "seeds", "monitor", "monitor_ms", "told",
+         "trace_scale", "scheduler", "duration_s", "seeds", "monitor", "monitor_ms", "told",
          "queries", "accuracy", "violation_rate", "effective_accuracy", "accuracy_half_width",
          "violation_rate_half_width", "effective_accuracy_half_width", "expected_accuracy",
          "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
@@ -27,7 +27,7 @@ def cells(rows: Rows) -> Rows:
 
 
 def figures(rows: Rows) -> Rows:
-    """A column of effective accuracies for each scheme and set of models."""
+    """A column of effective accuracies for each scheduler and set of models."""
     return _pivot(rows, _key, _name, lambda row: f"{row['effective_accuracy']:.4f}")
 
 
@@ -43,13 +43,13 @@ def promises(rows: Rows) -> Rows:
 
 
 def violations(rows: Rows) -> Rows:
-    """Violations in percent, a column for each scheme."""
+    """Violations in percent, a column for each scheduler."""
     return _pivot(rows, _key, _name, lambda row: f"{100.0 * row['violation_rate']:.3f}")
 
 
 def savings(rows: Rows) -> Rows:
     """See :mod:`evaluation.savings`."""
-    return [{**row, "scheme": label(row["scheme"]), "baseline": label(row["baseline"])}
+    return [{**row, "scheduler": label(row["scheduler"]), "baseline": label(row["baseline"])}
             for row in saving.savings(rows, POLICIES)]
 
 
@@ -71,7 +71,7 @@ def savings_summary(rows: Rows) -> Rows:
          saving.summary(in_time, "gained"), " points"),
     ):
         result += [{
-            "": what, "by": label(row["scheme"]), "against": label(row["baseline"]),
+            "": what, "by": label(row["scheduler"]), "against": label(row["baseline"]),
             "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
             "cases": row["cases"], "average": text(row["average"], unit),
             "largest": text(row["largest"], unit),
@@ -84,7 +84,7 @@ def _key(row: Row) -> tuple[str, ...]:
 
 
 def _name(row: Row) -> str:
-    name = label(row["scheme"])
+    name = label(row["scheduler"])
     return name if row["model_set"] in ("pareto", "three") else f"{name}, more models"
 
 
@@ -94,7 +94,8 @@ def _pivot(
 ) -> Rows:
     """One row for each key, with a text for each column."""
     result: dict[tuple[Any, ...], dict[str, Any]] = {}
-    columns = list(dict.fromkeys(map(column, sorted(rows, key=lambda row: rank(row["scheme"])))))
+    ranked = sorted(rows, key=lambda row: rank(row["scheduler"]))
+    columns = list(dict.fromkeys(map(column, ranked)))
     for row in rows:
         names = key(row)
         values = tuple(row[name] for name in names)

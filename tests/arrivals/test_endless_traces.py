@@ -114,7 +114,7 @@ def test_no_command_takes_a_gigabyte(tmp_path: Path, command: str, source: str) 
     lines = {
         "arrivals fit": ["arrivals", "fit", path, "--unit", "s"],
         "simulate": ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--workers", "4",
-                     "--scheme", "jellyfish-plus", "--trace", path],
+                     "--scheduler", "jellyfish-plus", "--trace", path],
         "audit": ["audit", path, "--profiles", "digits-cpu", "--workers", "4"],
         "validate": ["validate", path],
         "sweep": ["sweep", path, "--out", str(tmp_path / "out")],

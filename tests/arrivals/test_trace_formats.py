@@ -309,7 +309,7 @@ def test_commands_take_traces_by_format(run: Run, tmp_path: Path, tiny_file: Pat
                     for i in range(100))
     path = written(tmp_path, lines, "mooncake.jsonl")
     common = ("simulate", "--profiles", tiny_file, "--slo-ms", "100", "--workers", "2",
-              "--scheme", "greedy", "--json")
+              "--scheduler", "greedy", "--json")
     ran = run(*common, "--trace", path)
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["rows"][0]["load_qps"] == pytest.approx(50, rel=0.02)

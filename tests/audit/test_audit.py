@@ -54,9 +54,9 @@ def random_profile(rng: np.random.Generator) -> ProfileSet:
     return ProfileSet("random", tuple(models))
 
 
-def simulated(tmp_path: Path, profile: ProfileSet, scheme: Any, workload: Any,
+def simulated(tmp_path: Path, profile: ProfileSet, scheduler: Any, workload: Any,
               **terms: Any) -> RequestLog:
-    result = simulate_profile(profile, scheme, workload, keep_runs=True, **terms)
+    result = simulate_profile(profile, scheduler, workload, keep_runs=True, **terms)
     path = tmp_path / "log.csv"
     write_request_log(path, requests_of_run(result.runs[0]))
     return read_request_log(path)
@@ -68,13 +68,13 @@ def random_log(tmp_path: Path, number: int) -> tuple[RequestLog, ProfileSet, int
     slo_ms = float(profile.latency_table("p95", 8).latency_ms.min() * rng.uniform(1.5, 8))
     load_qps = 1000.0 * workers / slo_ms * rng.uniform(0.2, 8)
     fastest = min(one.name for one in profile.models)
-    scheme = [Greedy(), Greedy(late="drop"), JellyfishPlus(), Infaas(0.5),
+    scheduler = [Greedy(), Greedy(late="drop"), JellyfishPlus(), Infaas(0.5),
               Clipper(model=fastest), Fixed(model=fastest)][int(rng.integers(6))]
     duration_ms = 300.0 / load_qps * 1000.0
     workload = (ConstantLoad(load_qps, duration_ms) if rng.random() < 0.7 else RateTrace(
         [0.0, duration_ms / 2], [load_qps / 3, 2 * load_qps], duration_ms))
     service = ["p95", "distribution", "mean"][int(rng.integers(3))]
-    log = simulated(tmp_path, profile, scheme, workload, workers=workers, slo_ms=slo_ms,
+    log = simulated(tmp_path, profile, scheduler, workload, workers=workers, slo_ms=slo_ms,
                     service=service, seeds=(number,))
     if rng.random() < 0.3:  # some requests had more time than others
         longer = np.where(rng.random(len(log)) < 0.5, 2.0, 1.0) * log.deadline_ms
@@ -210,7 +210,7 @@ def test_the_command_prints_what_adds_up(run: Run, tiny_file: Path, tmp_path: Pa
     simulated(tmp_path, tiny_profile(), Greedy(), ConstantLoad(800.0, 3000.0), workers=2,
               slo_ms=50.0)
     base = ["audit", tmp_path / "log.csv", "--profiles", tiny_file, "--workers", 2,
-            "--service", "p95", "--scheme", "round-robin:grid=fixed:10,max_queue=4",
+            "--service", "p95", "--scheduler", "round-robin:grid=fixed:10,max_queue=4",
             "--seeds", 1]
     ran = run(*base, "--json", "--plot", tmp_path / "audit.png")
     assert ran.code == 0, ran.err
@@ -235,7 +235,7 @@ def test_the_command_refuses_what_it_cannot_judge(
     refused(run(*base, "--column", "arrival=came_ms"), 3, "no deadline", "--slo-ms")
     refused(run(*base, "--column", "arrival"), 2, "FIELD=NAME")
     refused(run(*base, "--column", "colour=net"), 2, "no such field")
-    refused(run(*base, "--scheme", "greedy"), 2, "not policies")
+    refused(run(*base, "--scheduler", "greedy"), 2, "not policies")
     refused(run(*base, "--seeds", "9" * 30), 2, "--seeds", "100000")
     refused(run("audit", tmp_path / "none.csv", "--profiles", tiny_file, "--workers", 1), 3,
             "cannot read file")

@@ -98,9 +98,9 @@ def test_a_log_on_a_full_disk_keeps_whole_lines_and_goes_on(tmp_path: Path) -> N
         RequestLogWriter("/dev/full")
 
 
-@pytest.mark.parametrize("scheme", [Greedy(late="drop"), JellyfishPlus()])
-def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheme: Greedy) -> None:
-    result = simulate_profile(tiny_profile(), scheme, ConstantLoad(900.0, 3000.0), workers=2,
+@pytest.mark.parametrize("scheduler", [Greedy(late="drop"), JellyfishPlus()])
+def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheduler: Greedy) -> None:
+    result = simulate_profile(tiny_profile(), scheduler, ConstantLoad(900.0, 3000.0), workers=2,
                               slo_ms=100.0, keep_runs=True)
     run, metrics = result.runs[0], result.metrics[0]
     path = tmp_path / "log.csv"
@@ -188,6 +188,6 @@ def test_simulate_writes_a_request_log(run: Run, tiny_file: Path, tmp_path: Path
             "--duration-s", 1, "--request-log", tmp_path / "log.csv"]
     refused(run(*base, "--scheme", "greedy", "--scheme", "jellyfish-plus"), 2, "--request-log")
     assert not (tmp_path / "log.csv").exists()
-    ran = run(*base, "--scheme", "greedy")
+    ran = run(*base, "--scheduler", "greedy")
     assert ran.code == 0, ran.err
     assert len(read_request_log(tmp_path / "log.csv")) > 200

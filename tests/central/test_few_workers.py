@@ -25,10 +25,10 @@ def made(dispatch: str, workers: int, load_qps: float) -> Policy:
     return generate_policy(load("digits-cpu"), load_qps, chosen)
 
 
-def gain(scheme: ClusterScheme, workers: int, load_qps: float) -> float:
+def gain(scheduler: ClusterScheme, workers: int, load_qps: float) -> float:
     """Effective accuracy less price times violation rate, in simulation."""
     workload = ConstantLoad(load_qps, 40_000 * 1000 / load_qps)
-    found = simulate_profile(load("digits-cpu"), scheme, workload, workers=workers,
+    found = simulate_profile(load("digits-cpu"), scheduler, workload, workers=workers,
                              slo_ms=SLO_MS, service="distribution", seeds=range(50, 54))
     return float(np.mean([one.effective_accuracy - PRICE * one.violation_rate
                           for one in found.metrics]))

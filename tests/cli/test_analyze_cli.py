@@ -69,7 +69,7 @@ def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder:
     (row,) = json.loads(run("analyze", path, "--json").out)["rows"]
     policy = read(path)
     expected = policy.expectations
-    assert (row["scheme"], row["workers"], row["slo_ms"], row["objective"]) == (
+    assert (row["scheduler"], row["workers"], row["slo_ms"], row["objective"]) == (
         "round-robin", 4, 100.0, "per-query")
     for key in ("accuracy", "violation_rate", "effective_accuracy"):
         assert row[f"expected_{key}"] == getattr(expected, key)

@@ -10,7 +10,7 @@ from tests.cli.command import Run, refused
 
 GENERATE = ["generate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400"]
 SIMULATE = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400",
-            "--duration-s", "1", "--scheme", "jellyfish-plus"]
+            "--duration-s", "1", "--scheduler", "jellyfish-plus"]
 DEEP = "a = " + "[" * 3000 + "]" * 3000
 
 
@@ -56,7 +56,7 @@ def test_a_specification_has_no_module_imported(
     (tmp_path / "mine.py").write_text("raise RuntimeError('imported')")
     (tmp_path / "spec.toml").write_text(
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\n'
-        'scheme = "jellyfish-plus"\narrivals = ["poisson", "mine:process"]\n')
+        'scheduler = "jellyfish-plus"\narrivals = ["poisson", "mine:process"]\n')
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3,
             "--arrivals mine:process")
 

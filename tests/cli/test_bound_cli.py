@@ -1,4 +1,4 @@
-"""``ramsis bound``: what no scheme can beat."""
+"""``ramsis bound``: what no scheduler can beat."""
 
 from __future__ import annotations
 

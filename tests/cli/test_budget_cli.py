@@ -75,13 +75,13 @@ def test_what_is_no_budget_is_refused(
     assert not (tmp_path / "set").exists()
 
 
-@pytest.mark.parametrize("scheme", [FLEET, ("--slo-ms", "60", "--workers", "2", "--load",
+@pytest.mark.parametrize("served", [FLEET, ("--slo-ms", "60", "--workers", "2", "--load",
                                             "300,400", "--late", "drop")])
 def test_frontiers_are_printed_written_and_drawn(
-    run: Run, profile: str, tmp_path: Path, scheme: tuple[str, ...]
+    run: Run, profile: str, tmp_path: Path, served: tuple[str, ...]
 ) -> None:
     out, plot = tmp_path / "rows.csv", tmp_path / "figure.png"
-    done = run("frontier", "--profiles", profile, *scheme, "--points", "4", "--queries", "16000",
+    done = run("frontier", "--profiles", profile, *served, "--points", "4", "--queries", "16000",
                "--out", str(out), "--plot", str(plot), "--json")
     assert done.code == 0, done.err
     rows = json.loads(done.out)["rows"]

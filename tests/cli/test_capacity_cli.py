@@ -23,15 +23,15 @@ def options(profile: Path, *more: object, load: str = "600", slo_ms: str = "100"
 
 
 def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
-    ran = run("capacity", *options(tiny_file, "--scheme", WORKER, "--scheme", "greedy",
+    ran = run("capacity", *options(tiny_file, "--scheduler", WORKER, "--scheduler", "greedy",
                                    "--min-accuracy", 0.7, load="300,600"), "--json")
     assert (ran.code, ran.err) == (0, "")
     rows = json.loads(ran.out)["rows"]
-    assert [(row["load_qps"], row["scheme"]) for row in rows] == [
+    assert [(row["load_qps"], row["scheduler"]) for row in rows] == [
         (300.0, WORKER), (300.0, "greedy"), (600.0, WORKER), (600.0, "greedy")]
     for row in rows:
         found = fewest_workers(tiny, ConstantLoad(row["load_qps"], 2000.0), Targets(0.001, 0.7),
-                               slo_ms=100.0, scheme=row["scheme"], seeds=range(2))
+                               slo_ms=100.0, scheduler=row["scheduler"], seeds=range(2))
         assert row == json.loads(json.dumps(found.row()))
         assert row["accuracy"] >= 0.7
         assert row["violation_rate"] <= 0.001
@@ -41,7 +41,7 @@ def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Pa
 def test_the_table_has_promise_simulation_and_bound_side_by_side(
     run: Run, tiny_file: Path
 ) -> None:
-    ran = run("capacity", *options(tiny_file, "--scheme", FLEET, "--min-accuracy", 0.7))
+    ran = run("capacity", *options(tiny_file, "--scheduler", FLEET, "--min-accuracy", 0.7))
     assert ran.code == 0
     header, row = ran.out.splitlines()
     for title in ("workers", "bound", "gap", "promised acc.", "accuracy", "violations", "clear"):
@@ -55,7 +55,7 @@ def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> Non
     trace = tmp_path / "trace.txt"
     trace.write_text("0 200\n1 900\n2 200\n")
     ran = run("capacity", "--profiles", tiny_file, "--slo-ms", "100", "--trace", trace,
-              "--scheme", f"{WORKER},levels=3", "--min-effective-accuracy", "0.65", "--json",
+              "--scheduler", f"{WORKER},levels=3", "--min-effective-accuracy", "0.65", "--json",
               "--seeds", "1")
     (row,) = json.loads(ran.out)["rows"]
     assert ran.code == 0
@@ -92,7 +92,7 @@ def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
                                    "--min-accuracy", 0.85, "--max-violation", 0.01, slo_ms="39",
                                    load="100"), "--json")
     assert ran.code == 4
-    assert [row["scheme"] for row in json.loads(ran.out)["rows"]] == [WORKER]
+    assert [row["scheduler"] for row in json.loads(ran.out)["rows"]] == [WORKER]
     assert ran.err.startswith("error: min_accuracy: jellyfish-plus at 100 QPS does not reach")
 
 
@@ -100,7 +100,7 @@ def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
     (["--trace", "day"], ["--load or --trace"]),
     (["--max-violation", "1"], ["max_violation", "1.0", "[0, 1)"]),
     (["--min-accuracy", "74"], ["min_accuracy", "74.0"]),
-    (["--scheme", "best"], ["scheme", "best", "greedy"]),
+    (["--scheduler", "best"], ["scheduler", "best", "greedy"]),
     (["--scheme", "central-queue:colour=red"], ["central-queue", "colour=red", "violation_price"]),
     (["--plot", "figure.doc"], ["plot", ".png"]),
 ])
@@ -121,7 +121,7 @@ def typed(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_several_types_give_the_cheapest_mix_of_the_library(
     run: Run, tiny: ProfileSet, typed: str
 ) -> None:
-    asked = options(Path(typed), "--scheme", WORKER, "--min-accuracy", 0.78,
+    asked = options(Path(typed), "--scheduler", WORKER, "--min-accuracy", 0.78,
                     "--cost", "new=2.5", "--max-workers", "new=4")
     ran = run("capacity", *asked, "--json")
     assert ran.code == 0, ran.err
@@ -129,7 +129,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     types = [WorkerType("old", tiny), WorkerType(
         "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 4, 2.5)]
     found = fewest_workers(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
-                         scheme=WORKER, seeds=range(2)).row()
+                         scheduler=WORKER, seeds=range(2)).row()
     for name, value in found.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)
     header, line = run("capacity", *asked).out.splitlines()
@@ -162,7 +162,7 @@ def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) ->
     (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
     (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),
     (2, ["--max-workers", "new=1.5"], ["--max-workers: new", "1.5", "whole number"]),
-    (2, ["--scheme", "greedy"], ["scheme", "not policies", "central-queue"]),
+    (2, ["--scheduler", "greedy"], ["scheduler", "not policies", "central-queue"]),
     (4, ["--max-workers", "old=1,new=1", "--min-accuracy", 0.84],
      ["max_workers", "too few", "600", "QPS"]),
     (4, ["--min-accuracy", 0.95], ["min_accuracy", "0.95", "at most 0.9"]),

@@ -23,7 +23,7 @@ def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path) -> None:
     rows = json.loads(run("analyze", folder, "--json").out)["rows"]
-    assert [row["scheme"] for row in rows] == ["central-queue", "central-queue"]
+    assert [row["scheduler"] for row in rows] == ["central-queue", "central-queue"]
     assert all(row["expected_effective_accuracy"] <= row["upper_bound"] for row in rows)
     assert run("validate", folder).code == 0
     path = folder / "central-queue-00400qps.json"

@@ -90,12 +90,12 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
     assert set(document) == {"created_by", "command", "rows"}
     assert document["command"].startswith("ramsis generate --profiles")
     low, high = document["rows"]
-    assert set(low) >= {"scheme", "load_qps", "workers", "slo_ms", "expected_accuracy",
+    assert set(low) >= {"scheduler", "load_qps", "workers", "slo_ms", "expected_accuracy",
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
                         "capacity_qps", "utilisation", "overloaded", "headroom_factor",
                         "headroom_loss", "slower_violation_rate",
                         "slower_violation_rate_without", "file"}
-    assert (low["scheme"], low["load_qps"], low["workers"], low["slo_ms"]) == (
+    assert (low["scheduler"], low["load_qps"], low["workers"], low["slo_ms"]) == (
         "round-robin", 50.0, 4, 100.0)
     assert (low["overloaded"], high["overloaded"]) == (False, True)
     for row in (low, high):

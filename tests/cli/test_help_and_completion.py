@@ -74,7 +74,7 @@ def test_commands_options_and_names_are_completed() -> None:
     assert "plain,--slo-ms" in completed("bound --sl", of=2)
     assert completed("bound --profiles dig", of=3) == ["plain,digits-cpu"]
     assert completed("bound --profiles ./a", of=3) == ["file,./a"]
-    assert completed("simulate --scheme bent", of=3) == ["plain,bentoml"]
+    assert completed("simulate --scheduler bent", of=3) == ["plain,bentoml"]
     assert completed("profile show dig", of=3) == ["plain,digits-cpu"]
     assert completed("report ./a", of=2) == ["file,./a"]
     assert completed("verify ./a ./b", of=3) == ["file,./b"]

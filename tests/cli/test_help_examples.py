@@ -61,7 +61,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
     (tmp_path / "sweep.toml").write_text(
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
-        'scheme = ["round-robin", "greedy"]\n')
+        'scheduler = ["round-robin", "greedy"]\n')
     write_placement(place(problem()), tmp_path / "placement.json")
     write_placement(place(problem_from_document(cut_document())), tmp_path / "gpus.json")
     write_placement(usher(shared_problem()), tmp_path / "shared.json")

@@ -14,9 +14,9 @@ from tests.cli.command import Run, refused
 LIKE = ("--slo-ms", "100", "--workers", "2", "--load", "100")
 COMMANDS = {
     "generate": ("--out", "made", "--service", "p95", "--max-queue", "4", "--grid", "fixed:10"),
-    "simulate": ("--scheme", "greedy", "--duration-s", "2"),
+    "simulate": ("--scheduler", "greedy", "--duration-s", "2"),
     "bound": (),
-    "capacity": ("--scheme", "greedy", "--duration-s", "2", "--seeds", "1"),
+    "capacity": ("--scheduler", "greedy", "--duration-s", "2", "--seeds", "1"),
 }
 
 

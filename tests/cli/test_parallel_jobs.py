@@ -33,7 +33,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def capacity(run: Run, tiny_file: Path, *more: object) -> Any:
     return run("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--load", "100,300",
-               "--scheme", "greedy", "--scheme", "jellyfish-plus", "--duration-s", 1,
+               "--scheduler", "greedy", "--scheduler", "jellyfish-plus", "--duration-s", 1,
                "--seeds", 2, "--max-violation", 0.05, *more)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ramsis.arrivals import Arrivals, Renewal
 from ramsis.cli.options import param_types as params
-from ramsis.cli.options.param_types import ByType, NamedScheme, TraceName, Word
+from ramsis.cli.options.param_types import ByType, NamedScheduler, TraceName, Word
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
@@ -42,9 +42,10 @@ def read(word: Any, text: str) -> Any:
     (params.GRID, "fixed:60", "fixed:60"),
     (params.GRID, "model", "model"),
     (params.TRACE, "nowhere.txt", TraceName("nowhere.txt", Path("nowhere.txt"))),
-    (params.SCHEME, "jellyfish-plus:headroom=1.1",
-     NamedScheme("jellyfish-plus:headroom=1.1", GivenScheme(JellyfishPlus(headroom=1.1)))),
-    (params.SCHEME, "jellyfish-plus", NamedScheme("jellyfish-plus", GivenScheme(JellyfishPlus()))),
+    (params.SCHEDULER, "jellyfish-plus:headroom=1.1",
+     NamedScheduler("jellyfish-plus:headroom=1.1", GivenScheme(JellyfishPlus(headroom=1.1)))),
+    (params.SCHEDULER, "jellyfish-plus",
+     NamedScheduler("jellyfish-plus", GivenScheme(JellyfishPlus()))),
     (params.FIGURE, "a/figure.png", Path("a/figure.png")),
     (params.MODELS, "b, a", ["b", "a"]),
     (params.BATCH_SIZES, "8,1:4", (1, 2, 3, 4, 8)),
@@ -58,7 +59,7 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
 
 
 def test_a_policy_scheme_is_read_with_its_settings() -> None:
-    found = read(params.SCHEME, "round-robin:grid=fixed:10")
+    found = read(params.SCHEDULER, "round-robin:grid=fixed:10")
     assert isinstance(found.spec, PolicyScheme)
     assert found.spec.given == {"grid": "fixed:10"}
 
@@ -91,9 +92,9 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.GRID, "fixed:0", ("grid", "got 0", "from 1")),
     (params.GRID, "fine", ("grid", "'fine'", "fixed:D", "model")),
     (params.GRID, "fixed:many", ("grid", "'fixed:many'", "fixed:D")),
-    (params.SCHEME, "fastest", ("scheme", "'fastest'", "jellyfish-plus")),
-    (params.SCHEME, "jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
-    (params.SCHEME, "round-robin:grip=1", ("round-robin", "grip", "grid")),
+    (params.SCHEDULER, "fastest", ("scheduler", "'fastest'", "jellyfish-plus")),
+    (params.SCHEDULER, "jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
+    (params.SCHEDULER, "round-robin:grip=1", ("round-robin", "grip", "grid")),
     (params.FIGURE, "figure.doc", ("plot", "figure.doc", ".png, .pdf, .svg")),
     (params.MODELS, "a,,b", ("--that", "'a,,b'", "each once")),
     (params.MODELS, "a,a", ("--that", "'a,a'", "each once")),

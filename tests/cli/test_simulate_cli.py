@@ -50,8 +50,8 @@ def rows(out: str) -> list[dict[str, Any]]:
 def test_one_row_per_scheme_and_load_with_the_named_fields(
     run: Run, base: list[Any], policies: Path
 ) -> None:
-    ran = run(*base, "--policy", policies, "--scheme", "jellyfish-plus:headroom=1.05",
-              "--scheme", "greedy", "--load", "200,600,900", "--duration-s", 2, "--seeds", 3,
+    ran = run(*base, "--policy", policies, "--scheduler", "jellyfish-plus:headroom=1.05",
+              "--scheduler", "greedy", "--load", "200,600,900", "--duration-s", 2, "--seeds", 3,
               "--json")
     assert ran.code == 0
     assert "above the highest level, 600, which is used" in ran.err
@@ -86,18 +86,27 @@ def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) ->
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
 
 
+def test_the_old_name_of_schedulers_is_taken_and_not_shown(run: Run, base: list[Any]) -> None:
+    asked = ["--load", 300, "--duration-s", 1, "--json"]
+    now, old = (rows(run(*base, name, "greedy", "--scheduler", "fixed:model=small", *asked).out)
+                for name in ("--scheduler", "--scheme"))
+    assert now == old
+    assert [row["scheduler"] for row in now] == ["greedy", "fixed"]
+    assert "--scheme" not in run("simulate", "--help").out
+
+
 def test_every_scheme_meets_the_same_arrivals(run: Run, base: list[Any]) -> None:
-    ran = run(*base, "--scheme", "greedy", "--scheme", "fixed:model=small", "--scheme",
-              "clipper:model=small", "--scheme", "infaas:accuracy=0.7", "--load", 300,
+    ran = run(*base, "--scheduler", "greedy", "--scheduler", "fixed:model=small", "--scheduler",
+              "clipper:model=small", "--scheduler", "infaas:accuracy=0.7", "--load", 300,
               "--duration-s", 1, "--json")
     assert len({row["queries"] for row in rows(ran.out)}) == 1
 
 
 def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
-    ran = run(*base, "--scheme", "jellyfish-plus", "--load", 300, "--duration-s", 1)
+    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300, "--duration-s", 1)
     assert ran.code == 0
     head, line = ran.out.splitlines()
-    assert head.split()[:3] == ["scheme", "load", "(QPS)"]
+    assert head.split()[:3] == ["scheduler", "load", "(QPS)"]
     assert line.startswith("jellyfish-plus")
     assert "(100%)" in line
 
@@ -108,7 +117,7 @@ def test_recorded_timestamps_are_replayed_as_they_are_or_faster(
     trace = tmp_path / "recorded.csv"
     times = ["2024-05-01T12:00:00.0", "2024-05-01T12:00:00.25", "2024-05-01T12:00:02.0"]
     trace.write_text("\n".join(["id,seen", *(f"{i},{t}" for i, t in enumerate(times))]))
-    words = ["--scheme", "greedy", "--trace", trace, "--time-column", "seen", "--json"]
+    words = ["--scheduler", "greedy", "--trace", trace, "--time-column", "seen", "--json"]
     (row,), (faster,) = (rows(run(*base, *words, "--scale", scale).out) for scale in (1, 4))
     assert row["queries"] == faster["queries"] == 3
     assert row["duration_s"] == pytest.approx(3.0)  # one mean gap after the last
@@ -120,7 +129,7 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
 ) -> None:
     trace = tmp_path / "recorded.txt"
     trace.write_text("1\n2\n3\n")
-    words = [*base, "--scheme", "greedy", "--trace", trace]
+    words = [*base, "--scheduler", "greedy", "--trace", trace]
     refused(run(*words), 2, "numbers need a unit")
     assert run(*words, "--unit", "ms").code == 0
     refused(run(*words, "--unit", "s", "--arrivals", "fixed-rate"), 2, "follow no process")
@@ -135,7 +144,7 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
 def test_constant_loads_of_several_processes(
     run: Run, base: list[Any], arrivals: str
 ) -> None:
-    ran = run(*base, "--scheme", "greedy", "--load", 300, "--duration-s", 2, "--arrivals",
+    ran = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 2, "--arrivals",
               arrivals, "--json")
     assert ran.code == 0, ran.err
     assert rows(ran.out)[0]["queries"] == pytest.approx(600, rel=0.3)
@@ -151,7 +160,7 @@ def test_service_times_fixed_or_drawn(run: Run, service: str) -> None:
 
 
 def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies: Path) -> None:
-    words = [*base, "--policy", policies, "--scheme", "jellyfish-plus", "--trace", "day",
+    words = [*base, "--policy", policies, "--scheduler", "jellyfish-plus", "--trace", "day",
              "--scale", 0.1, "--duration-s", 4, "--json"]
     told, forced = rows(run(*words).out), rows(run(*words, "--monitor", "off").out)
     assert [row["monitor"] for row in told] == [True, True]
@@ -183,14 +192,14 @@ def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(
 def test_a_bad_anticipation_is_refused(
     run: Run, base: list[Any], option: str, value: float
 ) -> None:
-    ran = run(*base, "--scheme", "greedy", "--load", 100, option, value)
+    ran = run(*base, "--scheduler", "greedy", "--load", 100, option, value)
     assert ran.code == 2
     assert "> 0" in ran.err
     assert ran.out == ""
 
 
 def test_the_monitor_can_be_forced_on_for_a_constant_load(run: Run, base: list[Any]) -> None:
-    ran = run(*base, "--scheme", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
+    ran = run(*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
               "--json")
     assert rows(ran.out)[0]["monitor"] is True
 
@@ -199,7 +208,7 @@ def test_rows_figures_and_timelines_are_written(
     run: Run, base: list[Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    ran = run(*base, "--scheme", "greedy", "--scheme", "jellyfish-plus", "--load", "200,400",
+    ran = run(*base, "--scheduler", "greedy", "--scheduler", "jellyfish-plus", "--load", "200,400",
               "--duration-s", 1, "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "a.svg",
               "--timeline", tmp_path / "t.json")
     assert ran.code == 0, ran.err
@@ -221,20 +230,20 @@ def test_rows_figures_and_timelines_are_written(
     ("words", "code", "said"),
     [
         ([], 2, ["Nothing to simulate"]),
-        (["--scheme", "greedy"], 2, ["either --load or --trace"]),
-        (["--scheme", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
-        (["--scheme", "fastest", "--load", 1], 2, ["unknown scheme", "jellyfish-plus"]),
-        (["--scheme", "greedy", "--load", 0], 2, ["not a load"]),
-        (["--scheme", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
-        (["--scheme", "greedy", "--load", 1e9], 2, ["peak load"]),
-        (["--scheme", "greedy", "--load", 1, "--arrivals", "renewal:x"], 2, ["renewal:CV"]),
+        (["--scheduler", "greedy"], 2, ["either --load or --trace"]),
+        (["--scheduler", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
+        (["--scheduler", "fastest", "--load", 1], 2, ["unknown scheduler", "jellyfish-plus"]),
+        (["--scheduler", "greedy", "--load", 0], 2, ["not a load"]),
+        (["--scheduler", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
+        (["--scheduler", "greedy", "--load", 1e9], 2, ["peak load"]),
+        (["--scheduler", "greedy", "--load", 1, "--arrivals", "renewal:x"], 2, ["renewal:CV"]),
         (["--scheme", "greedy", "--load", 1, "--arrivals", "tests.synthesis.samples:OwnPoisson"],
          2, ["cannot be drawn from"]),
-        (["--scheme", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
-        (["--scheme", "greedy", "--trace", "day", "--scale", -1], 2, ["factor"]),
-        (["--scheme", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
+        (["--scheduler", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
+        (["--scheduler", "greedy", "--trace", "day", "--scale", -1], 2, ["factor"]),
+        (["--scheduler", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
         (["--policy", "none", "--load", 1], 3, ["none"]),
-        (["--scheme", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
+        (["--scheduler", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
@@ -256,7 +265,7 @@ def test_bad_traces_exit_with_3(
 ) -> None:
     trace = tmp_path / "trace.txt"
     trace.write_text(text)
-    refused(run(*base, "--scheme", "greedy", "--trace", trace), 3, *said)
+    refused(run(*base, "--scheduler", "greedy", "--trace", trace), 3, *said)
 
 
 def test_policies_made_for_something_else_exit_with_3(
@@ -273,8 +282,8 @@ def test_policies_made_for_something_else_exit_with_3(
 def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any]) -> None:
     labels = ("round-robin:grid=fixed:10", "central-queue:violation_price=0,grid=fixed:10",
               "greedy")
-    ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheme", labels[0],
-              "--scheme", labels[1], "--scheme", labels[2], "--json")
+    ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheduler", labels[0],
+              "--scheduler", labels[1], "--scheduler", labels[2], "--json")
     assert ran.code == 0, ran.err
     found = rows(ran.out)
     assert [(row["load_qps"], row["label"]) for row in found] == [
@@ -288,18 +297,18 @@ def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any])
 
 
 def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
-    scheme = ["--load", 800, "--duration-s", 3, "--scheme", "round-robin:grid=fixed:10", "--json"]
-    (wrong,) = rows(run(*base, *scheme, "--told", 0.25).out)
-    (right,) = rows(run(*base, *scheme).out)
+    asked = ["--load", 800, "--duration-s", 3, "--scheme", "round-robin:grid=fixed:10", "--json"]
+    (wrong,) = rows(run(*base, *asked, "--told", 0.25).out)
+    (right,) = rows(run(*base, *asked).out)
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
 
 
-@pytest.mark.parametrize(("scheme", "word"), [("worker", "round-robin"),
+@pytest.mark.parametrize(("scheduler", "word"), [("worker", "round-robin"),
                                               ("fleet", "central-queue")])
 def test_former_names_of_policies_say_the_new_ones(
-    run: Run, base: list[Any], scheme: str, word: str
+    run: Run, base: list[Any], scheduler: str, word: str
 ) -> None:
-    ran = run(*base, "--load", 300, "--scheme", scheme)
+    ran = run(*base, "--load", 300, "--scheduler", scheduler)
     assert ran.code == 2
     assert word in ran.err
 
@@ -328,9 +337,9 @@ def test_the_gap_of_policies_is_at_their_own_price(
 ) -> None:
     """Against what `bound` prints for Poisson arrivals at that price; other schemes have none."""
     given = (*base[1:5], "--slo-ms", 20, "--load", 1400)
-    found = rows(run("simulate", *given, "--scheme", "central-queue:max_queue=8,headroom=0",
-                     "--scheme", "central-queue:max_queue=8,headroom=0,violation_price=0",
-                     "--scheme", "greedy", "--duration-s", 20, "--json").out)
+    found = rows(run("simulate", *given, "--scheduler", "central-queue:max_queue=8,headroom=0",
+                     "--scheduler", "central-queue:max_queue=8,headroom=0,violation_price=0",
+                     "--scheduler", "greedy", "--duration-s", 20, "--json").out)
     assert [row["violation_price"] for row in found] == [1.0, 0.0, None]
     for row in found[:2]:
         price = row["violation_price"]
@@ -341,11 +350,11 @@ def test_the_gap_of_policies_is_at_their_own_price(
         assert row["certified_gap"] == pytest.approx(1 - value / row["priced_upper_bound"])
         assert 0.0 < row["certified_gap"] < 0.1
     assert found[2]["certified_gap"] is found[2]["priced_upper_bound"] is None
-    traced = rows(run(*base, "--scheme", "central-queue:max_queue=8,levels=2", "--trace", "day",
+    traced = rows(run(*base, "--scheduler", "central-queue:max_queue=8,levels=2", "--trace", "day",
                       "--scale", 0.2, "--duration-s", 5, "--json").out)
     assert traced[0]["priced_upper_bound"] == pytest.approx(traced[0]["upper_bound"])
     assert 0.0 <= traced[0]["certified_gap"] < 0.2
-    shown = run(*base, "--scheme", "greedy", "--load", 300, "--duration-s", 1).out
+    shown = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 1).out
     assert "certified gap" not in shown
 
 
@@ -355,7 +364,7 @@ def test_figures_without_their_library_are_refused_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(simulate_command, "_simulated", None)  # which is not come to
     refused(run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load",
-                100, "--scheme", "greedy", "--plot", tmp_path / "a.png"),
+                100, "--scheduler", "greedy", "--plot", tmp_path / "a.png"),
             2, "figures need matplotlib", "pip install 'ramsis[plot]'")
 
 
@@ -369,6 +378,6 @@ def test_rows_are_printed_when_a_figure_cannot_be_drawn(
 
     monkeypatch.setattr(simulations, "plot_loads", fail)
     ran = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", 100,
-              "--duration-s", 1, "--scheme", "greedy", "--plot", tmp_path / "a.png")
+              "--duration-s", 1, "--scheduler", "greedy", "--plot", tmp_path / "a.png")
     assert (ran.code, ran.err) == (2, "error: a.png: disk is full\n")
     assert "greedy" in ran.out

@@ -81,7 +81,7 @@ def test_a_duty_cycle_is_played_with_and_without_policies(run: Run, tmp_path: Pa
 
 @pytest.mark.parametrize("option", [
     ("--workers", "4"), ("--slo-ms", "100"), ("--profiles", "digits-cpu"), ("--load", "100"),
-    ("--policy", "x"), ("--scheme", "greedy"), ("--trace", "day"), ("--service", "mean"),
+    ("--policy", "x"), ("--scheduler", "greedy"), ("--trace", "day"), ("--service", "mean"),
     ("--arrivals", "renewal:2"), ("--told", "0.5"), ("--monitor", "on")])
 def test_options_that_the_file_answers_are_refused(
     run: Run, placement_file: Path, option: tuple[str, str]
@@ -91,10 +91,10 @@ def test_options_that_the_file_answers_are_refused(
 
 
 def test_without_a_placement_the_workers_have_to_be_named(run: Run) -> None:
-    refused(run("simulate", "--load", 100, "--scheme", "greedy"), 2,
+    refused(run("simulate", "--load", 100, "--scheduler", "greedy"), 2,
             "Missing option '--profiles'")
     refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", 100, "--workers", 2,
-                "--load", 100, "--scheme", "greedy", "--fixed"), 2, "--fixed is for")
+                "--load", 100, "--scheduler", "greedy", "--fixed"), 2, "--fixed is for")
 
 
 def test_a_file_without_its_problem_is_refused(

@@ -27,7 +27,7 @@ def test_it_prints_what_it_did_and_where_the_tables_are(
     again = run("sweep", spec, "--out", out, "--processes", 1, "--json")
     document = json.loads(again.out)
     assert (document["computed"], document["reused"], document["failed"]) == (0, 2, 0)
-    assert [row["scheme"] for row in document["rows"]] == [WORKER, "greedy"]
+    assert [row["scheduler"] for row in document["rows"]] == [WORKER, "greedy"]
     valid = run("validate", out / "value-table.json")
     assert "value table, 1 row" in valid.out
 

@@ -45,7 +45,7 @@ FILES: dict[str, str | bytes] = {
     "noarrival.csv": "who,what\n1,2\n",
     "broken.jsonl": '{"timestamp": "2026-01-01T00:00:00Z", "latency_ms": 5}\n{"timestamp"\n',
 }
-SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheme", "greedy"]
+SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheduler", "greedy"]
 PROFILED = [*SIMULATE, "--load", "100", "--profiles"]
 TRACED = [*SIMULATE, "--profiles", "digits-cpu", "--trace"]
 IMPORT = ["profile", "import", "--out", "out.json"]
@@ -84,7 +84,7 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*TRACED, "times.txt", "--time-column", "arrivl"], 3, "allowed:"),
     ([*SIMULATE[:-2], "--profiles", "digits-cpu", "--load", "100", "--scheme", "profile.json"], 2,
      "--profiles profile.json"),
-    ([*SIMULATE[:-2], "--profiles", "digits-cpu", "--load", "100", "--scheme", "gready"], 2,
+    ([*SIMULATE[:-2], "--profiles", "digits-cpu", "--load", "100", "--scheduler", "gready"], 2,
      "allowed:"),
     ([*IMPORT, "times.txt"], 3, "`ramsis arrivals fit times.txt`"),
     ([*IMPORT, "access.log"], 3, "`ramsis audit access.log`"),

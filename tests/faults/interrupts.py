@@ -52,9 +52,9 @@ INTERRUPTED: dict[str, Writer] = {
          "--out", "{work}/set"]),
     "simulate": Writer(["simulate", *TABLES, "--duration-s", "600", "--csv", "{work}/s.csv"]),
     "simulate of a central queue": Writer(
-        ["simulate", *_CENTRAL, "--scheme", "central-queue", "--csv", "{work}/s.csv"]),
+        ["simulate", *_CENTRAL, "--scheduler", "central-queue", "--csv", "{work}/s.csv"]),
     "capacity of a central queue": Writer(
-        ["capacity", *CLUSTER[:-2], "--load", "100", "--duration-s", "1", "--scheme",
+        ["capacity", *CLUSTER[:-2], "--load", "100", "--duration-s", "1", "--scheduler",
          "central-queue", "--seeds", "1", "--max-violation", "0.5", "--keep", "{work}/kept"]),
     "serve": Writer(["serve", "{kit}/serving/policies", "--variants",
                      "{kit}/serving/variants.toml", "--port", "0",

@@ -31,7 +31,7 @@ __all__ = ["WRITERS", "Finding", "Writer", "begun", "content", "differences", "e
            "words_of"]
 
 PATIENCE_S = 60.0
-TABLES = [*CLUSTER, *SHORT, "--scheme", "jellyfish-plus"]
+TABLES = [*CLUSTER, *SHORT, "--scheduler", "jellyfish-plus"]
 
 
 class Writer(NamedTuple):
@@ -52,7 +52,7 @@ def _generate(loads: str, *more: str) -> list[str]:
 
 _IMPORT = ["profile", "import", "{kit}/stats.csv", "--out", "{work}/p.json"]
 _CAPACITY = ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,
-             "--scheme", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"]
+             "--scheduler", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"]
 _SCHEDULERS = ["cluster", "{kit}/scenario.json", "--scheduler", "clockwork", "--scheduler",
                "planned", "--csv", "{work}/c.csv", "--timeline", "{work}/t.json", "--plot",
                "{work}/c.png"]

@@ -42,7 +42,7 @@ _SPEC = """profiles = "profile.json"
 workers = [1, 2]
 slo_ms = 100
 load_qps = 50
-scheme = "jellyfish-plus"
+scheduler = "jellyfish-plus"
 duration_s = 0.2
 seeds = 1
 """

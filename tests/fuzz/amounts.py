@@ -23,7 +23,7 @@ __all__ = ["amount_cases", "examine_alone"]
 _LARGE = ("1000000000", "1e300", "1000000", "1000000000000")
 _WORDS = {"grid": "fixed:{}", "spells": "share=0.5,factor={},length-ms=1",
           "process": "negative-binomial:{}", "dimension": "a={}",
-          "scheme": "central-queue:max_queue={}", "loads": "1:{}:1", "slos": "{}:0.5,100:0.5"}
+          "scheduler": "central-queue:max_queue={}", "loads": "1:{}:1", "slos": "{}:0.5,100:0.5"}
 _SLOW = f"took more than {SECONDS} s"
 """A large problem takes as long as it takes."""
 

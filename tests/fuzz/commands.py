@@ -25,7 +25,7 @@ class Kind:
 
 
 _SIMULATE = ["simulate", *CLUSTER, *SHORT]
-_GREEDY = ["simulate", *CLUSTER, "--scheme", "greedy", "--duration-s", "0.2"]
+_GREEDY = ["simulate", *CLUSTER, "--scheduler", "greedy", "--duration-s", "0.2"]
 _GENERATE = ["generate", "--profiles", "{kit}/profile.json", *SMALL]
 _IMPORT = ["profile", "import", "{file}", "--out", "{out}"]
 _REPORT = ["report", "{file}", "--out", "{out}"]
@@ -40,9 +40,9 @@ READERS: Mapping[str, Kind] = {
         ["profile", "check", "{file}"], ["profile", "show", "{file}"], ["validate", "{file}"],
         ["bound", "--profiles", "{file}", "--slo-ms", "100", "--workers", "4", "--load", "100"],
         ["simulate", "--profiles", "{file}", "--slo-ms", "100", "--workers", "2", *SHORT,
-         "--scheme", "jellyfish-plus"],
+         "--scheduler", "jellyfish-plus"],
         ["simulate", "--profiles", "a={file},b={kit}/profile.json", "--slo-ms", "100",
-         "--workers", "a=1,b=1", *SHORT, "--scheme", "greedy"],
+         "--workers", "a=1,b=1", *SHORT, "--scheduler", "greedy"],
         ["generate", "--profiles", "{file}", *SMALL, "--load", "100", "--out", "{out}"],
         ["generate", "--profiles", "{file}", *SMALL, "--load", "100", "--models", "small,large",
          "--out", "{out}"], _REPORT]),
@@ -159,8 +159,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
         "--load", "100", "--out", "{out}"],
     "analyze": ["analyze", "{kit}/set"],
     "analyze a run": ["analyze", "{kit}/set", "--loadgen", "{kit}/imports/loadgen"],
-    "simulate": [*_SIMULATE, "--scheme", "jellyfish-plus"],
-    "simulate some models": [*_SIMULATE, "--scheme", "greedy", "--models", "small"],
+    "simulate": [*_SIMULATE, "--scheduler", "jellyfish-plus"],
+    "simulate some models": [*_SIMULATE, "--scheduler", "greedy", "--models", "small"],
     "simulate policy": [*_SIMULATE, "--policy", "{kit}/set"],
     "simulate placement": ["simulate", "--placement", "{kit}/placement.json", "--duration-s",
                            "0.2"],
@@ -171,7 +171,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "scenario placement": ["scenario", "placement", "{kit}/scenario.json", "--out", "{out}"],
     "sweep": ["sweep", "{kit}/sweep.toml", "--out", "{out}", "--processes", "1"],
     "capacity": ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,
-                 "--scheme", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"],
+                 "--scheduler", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"],
     "frontier": ["frontier", *CLUSTER, "--load", "100", "--points", "2", "--queries", "1000",
                  "--max-queue", "4"],
     "bound": ["bound", *CLUSTER, "--load", "100"],
@@ -184,7 +184,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "validate": ["validate", "{kit}/set"],
     "verify": ["verify", "{kit}/policy.json"],
     "audit": ["audit", "{kit}/log.csv", "--profiles", "{kit}/profile.json", "--workers", "4",
-              "--seeds", "1", "--scheme", "central-queue:max_queue=4,grid=fixed:8"],
+              "--seeds", "1", "--scheduler", "central-queue:max_queue=4,grid=fixed:8"],
     "export ray-serve": ["export", "ray-serve", "{kit}/set", "--variants",
                          "{kit}/variants.toml", "--out", "{out}"],
     "load": ["load", "http://127.0.0.1:9/v2/models/x", "--slo-ms", "100", "--load", "50",

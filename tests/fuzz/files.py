@@ -68,7 +68,7 @@ _SWEEP = """profiles = "{kit}/profile.json"
 workers = [2, 4]
 slo_ms = 100
 load_qps = "100:200:100"
-scheme = ["jellyfish-plus", "model-switching"]
+scheduler = ["jellyfish-plus", "model-switching"]
 duration_s = 0.2
 seeds = 1
 [model_sets]

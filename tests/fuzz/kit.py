@@ -50,9 +50,9 @@ def make_kit(folder: Path, run: Ran) -> Path:
     made(["place", "{kit}/shared-problem.json", "--preset", "usher", "--out",
           "{kit}/shared.json"])
     made(["sweep", "{kit}/sweep.toml", "--out", "{kit}/swept", "--processes", "1"])
-    made(["simulate", *CLUSTER, *SHORT, "--scheme", "jellyfish-plus", "--request-log",
+    made(["simulate", *CLUSTER, *SHORT, "--scheduler", "jellyfish-plus", "--request-log",
           "{kit}/log.csv", "--json"], "simulated.json")
-    made(["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT, "--scheme",
+    made(["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT, "--scheduler",
           "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5", "--json"], "needed.json")
     shutil.copy(folder / "set" / "round-robin-00100qps.json", folder / "policy.json")
     shutil.copy(folder / "centrals" / "central-queue-00100qps.json", folder / "central.json")

@@ -4,7 +4,7 @@ A setting is drawn: profile, SLO, workers, load (whole, decimal, tiny, huge), di
 times, rules. Then generate, validate, verify, simulate, analyze and report run one after the other
 in this process. What must hold: no traceback, one line for what is refused, a promise that the
 simulation of other arrivals keeps, nothing above the bound, and a central queue no worse than
-queues of single workers, these no worse than the greedy scheme, but for 0.001.
+queues of single workers, these no worse than the greedy scheduler, but for 0.001.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def findings(setting: Setting, folder: Path) -> list[str]:
                 if "--arrivals" in (word, setting.options[i - 1])]
     for command in (
         ["validate", out], ["verify", out], ["analyze", out, "--json"],
-        ["simulate", *setting.shared, *arrivals, "--policy", out, "--scheme", "greedy",
+        ["simulate", *setting.shared, *arrivals, "--policy", out, "--scheduler", "greedy",
          "--duration-s", f"{duration_s:.4g}", "--json"],
         ["report", out, "--out", folder / "report.html"],
     ):

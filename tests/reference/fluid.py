@@ -6,7 +6,7 @@ up to the tighter constraint; or two, with both constraints tight.
 With gathering windows, the program with all of them at once, in rates per ms and with what is not
 answered as an unknown of its own. The same way for several worker types and SLO classes.
 
-And what a clairvoyant scheme reaches with one worker, which serves given arrivals in order.
+And what a clairvoyant scheduler reaches with one worker, which serves given arrivals in order.
 """
 
 from __future__ import annotations

@@ -286,6 +286,21 @@ def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
     assert "the first 30000 of 31000 cells" in (tmp_path / "page.html").read_text()
 
 
+def test_tables_that_name_a_scheduler_by_its_old_key_are_read(tmp_path: Path) -> None:
+    folder, pages = tmp_path / "sweep", list[str]()
+    run_sweep(SweepSpec.of({
+        "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
+        "scheduler": ["greedy", "fixed:model=none"], "duration_s": 1}), folder)
+    for old in ("scheduler", "scheme"):
+        for name in ("results.csv", "failures.csv"):
+            text = (folder / name).read_text()
+            (folder / name).write_text(text.replace("scheduler", old, 1))
+        write_report([folder], tmp_path / "page.html")
+        pages.append((tmp_path / "page.html").read_text())
+    assert pages[0] == pages[1]
+    assert "Cells that failed" in pages[0]
+
+
 @pytest.mark.parametrize(("content", "words"), [
     ('{"rows": []}', ("nothing to report on", "allowed: a profile")),
     ('{"format": "ramsis.value-table/1"}', ("nothing to report on", "ramsis.value-table/1")),

@@ -147,17 +147,17 @@ def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
 def test_no_line_of_a_sweep_joins_cells_that_differ_in_more_than_its_axis() -> None:
     from ramsis.report.objects import sweep
 
-    rows = [{"load_qps": load, "scheme": scheme, "workers": workers, "slo_ms": slo,
+    rows = [{"load_qps": load, "scheduler": scheduler, "workers": workers, "slo_ms": slo,
              "effective_accuracy": 0.9 - load / 1e4 - slo / 1e3 - workers / 100}
-            for slo in (15, 25) for workers in (2, 4) for scheme in ("a", "b")
+            for slo in (15, 25) for workers in (2, 4) for scheduler in ("a", "b")
             for load in (100, 200, 300)]
-    found = sweep(rows, axes=("workers", "slo_ms", "load_qps", "scheme"))
+    found = sweep(rows, axes=("workers", "slo_ms", "load_qps", "scheduler"))
     assert [axes.get_title(loc="left") for axes in found.axes] == ["workers 2", "workers 4"]
     for axes in found.axes:
         labels = [line.get_label() for line in axes.lines]
-        assert labels == [f"{scheme}, slo_ms {slo}" for slo in (15, 25) for scheme in "ab"]
+        assert labels == [f"{scheduler}, slo_ms {slo}" for slo in (15, 25) for scheduler in "ab"]
         for line in axes.lines:
             assert list(line.get_xdata()) == [100, 200, 300]
-    chosen = sweep(rows, panels="slo_ms", axes=("workers", "slo_ms", "load_qps", "scheme"))
+    chosen = sweep(rows, panels="slo_ms", axes=("workers", "slo_ms", "load_qps", "scheduler"))
     assert [axes.get_title(loc="left") for axes in chosen.axes] == ["slo_ms 15", "slo_ms 25"]
     assert len(chosen.axes[0].lines) == 4

@@ -101,7 +101,7 @@ def test_the_trace_that_is_given_is_scaled_as_the_rule_says(
 def test_schemes_and_the_slack_grid_that_are_given_are_compared(
     tiny_file: Path, name: str
 ) -> None:
-    found = {cell.scheme for cell in cells_of(
+    found = {cell.scheduler for cell in cells_of(
         name, tiny_file, given_schemes=("round-robin:headroom=0", "jellyfish-plus:headroom=1.05"),
         given_grids=("model",))}
     assert found == {"round-robin:headroom=0,grid=model", "jellyfish-plus:headroom=1.05"}
@@ -110,12 +110,12 @@ def test_schemes_and_the_slack_grid_that_are_given_are_compared(
 def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path) -> None:
     given: dict[str, Any] = {"given_schemes": ("round-robin:headroom=0", "greedy"),
                              "given_grids": ("fixed:7", "model")}
-    assert {cell.scheme for cell in cells_of("fig10", tiny_file, **given)} == {
+    assert {cell.scheduler for cell in cells_of("fig10", tiny_file, **given)} == {
         "round-robin:headroom=0,grid=fixed:7", "round-robin:headroom=0,grid=model"}
     given["given_grids"] = ("fixed:7",)
-    assert {cell.scheme for cell in cells_of("fig11", tiny_file, **given)} == {
+    assert {cell.scheduler for cell in cells_of("fig11", tiny_file, **given)} == {
         f"round-robin:headroom=0,batching={name},grid=fixed:7" for name in ("maximal", "variable")}
-    assert {cell.scheme for cell in cells_of("fig7", tiny_file, **given)} == {
+    assert {cell.scheduler for cell in cells_of("fig7", tiny_file, **given)} == {
         "round-robin:headroom=0,grid=fixed:7"}
 
 
@@ -133,7 +133,7 @@ def test_what_a_figure_cannot_compare_is_refused(
 
 @pytest.mark.parametrize(("option", "says"), [
     (("--workers", "1.5"), "not numbers of workers: got '1.5'; allowed: whole numbers >= 1"),
-    (("--workers", "0"), "--workers: "), (("--schemes", "best"), "unknown scheme: got 'best'"),
+    (("--workers", "0"), "--workers: "), (("--schemes", "best"), "unknown scheduler: got 'best'"),
     (("--grid", "fixed:0"), "--grid: "), (("--trace", "none"), "none: ")])
 def test_options_out_of_range_are_refused(
     option: tuple[str, str], says: str, tiny_file: Path, tmp_path: Path,
@@ -165,8 +165,8 @@ def test_every_experiment_is_a_sweep_of_bounded_length(
 
 
 def test_workers_saved_are_read_off_the_curve() -> None:
-    def row(scheme: str, workers: int, accuracy: float) -> dict[str, object]:
-        return {"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+    def row(scheduler: str, workers: int, accuracy: float) -> dict[str, object]:
+        return {"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
                 "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
 
     rows = [row("own", 20, 0.5), row("own", 40, 0.7), row("own", 60, 0.69),
@@ -180,26 +180,27 @@ def test_workers_saved_are_read_off_the_curve() -> None:
     assert (overall["largest"], overall["cases"], overall["without"]) == (0.25, 2, 1)
     gained = [one["gained"] for one in savings.gains(rows, ["own"])]
     assert gained == pytest.approx([0.1, 0.1, -0.11])
-    late = [{**one, "violation_rate": 0.06} if one["scheme"] == "other" else one for one in rows]
+    late = [{**one, "violation_rate": 0.06} if one["scheduler"] == "other" else one
+            for one in rows]
     assert not savings.gains(late, ["own"])
 
 
 def test_needing_more_workers_counts_below_zero() -> None:
-    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+    rows = [{"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
              "effective_accuracy": accuracy}
-            for scheme, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
+            for scheduler, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
                                               ("other", 20, 0.6))]
     assert savings.savings(rows, ["own"])[0]["saved"] == pytest.approx(-0.5)
 
 
 def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
-    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+    rows = [{"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
              "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0,
              "accuracy": accuracy}
-            for scheme, accuracy in (("round-robin", 0.6), ("central-queue", 0.7),
+            for scheduler, accuracy in (("round-robin", 0.6), ("central-queue", 0.7),
                                      ("jellyfish-plus", 0.5))
             for workers in (20, 40)]
-    pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
+    pairs = {(row["scheduler"], row["baseline"]) for row in tables.savings(rows)}
     assert pairs == {("per-worker policies", "Jellyfish+"),
                      ("central-queue policies", "Jellyfish+")}
     assert {row["by"] for row in tables.savings_summary(rows)} == {"per-worker policies",
@@ -265,7 +266,7 @@ def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Pat
     cells = SweepSpec.of(fleets.robustness(Case(str(tiny_file)))).cells
     asked = {(c.told, c.cv, c.trace, c.monitor, c.monitor_ms) for c in cells}
     assert len(asked) == 8
-    assert {c.scheme.partition(":")[0] for c in cells} == {
+    assert {c.scheduler.partition(":")[0] for c in cells} == {
         "central-queue", "round-robin", "jellyfish-plus", "model-switching", "greedy"}
     for trace in (c for c in cells if c.trace):
         assert trace.trace_scale in {c.load_qps / 1000.0 for c in cells if c.load_qps}

@@ -47,9 +47,9 @@ def test_a_scheme_and_its_table_run_the_same_batches(
     cluster = Cluster.of(profile, workers=2, slo_ms=slo_ms)
     workload = ConstantLoad(load_qps, 4000.0)
     settings = SimulationSettings(seeds=(3,))
-    scheme, table = (simulate(cluster, one, workload, settings, keep_runs=True).runs[0]
+    scheduler, table = (simulate(cluster, one, workload, settings, keep_runs=True).runs[0]
                      for one in (spec, Policies(set_of([policy]), "table")))
-    assert len(scheme.size) > 50
+    assert len(scheduler.size) > 50
     for name in ("start_ms", "finish_ms", "size"):
-        first, second = (np.sort(getattr(run, name)) for run in (scheme, table))
+        first, second = (np.sort(getattr(run, name)) for run in (scheduler, table))
         assert np.allclose(first, second)

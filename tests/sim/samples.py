@@ -133,7 +133,7 @@ class Anything(Scheduler):
 
 
 def anything(seed: int) -> Plan:
-    """A random scheme."""
+    """A random scheduler."""
     return Plan("anything", partial(Anything, seed=seed))
 
 

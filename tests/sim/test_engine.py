@@ -82,7 +82,7 @@ def test_service_network_and_deadline_add_up() -> None:
 
 
 def wrong(act: str) -> type[Scheduler]:
-    """A scheme that does one thing that cannot be done, at the third arrival."""
+    """A scheduler that does one thing that cannot be done, at the third arrival."""
 
     class Wrong(Scheduler):
         def on_arrival(self, query: int) -> None:
@@ -242,8 +242,8 @@ def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
     drawn = np.sort(rng.uniform(5.0, 9.0, (1, 2, 64)), axis=2)
     small = fleet([[9.0, 9.0]], workers=2, quantiles_ms=drawn)
     workload = ConstantLoad(150.0, 1000.0)
-    one, two, other = (run_plan(small, anything(scheme), workload, seed=seed)
-                       for scheme, seed in ((1, 3), (2, 3), (1, 4)))
+    one, two, other = (run_plan(small, anything(scheduler), workload, seed=seed)
+                       for scheduler, seed in ((1, 3), (2, 3), (1, 4)))
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist() != other.arrival_ms.tolist()
     again = run_plan(small, anything(1), workload, seed=3)
     assert again.answered_ms.tolist() == one.answered_ms.tolist()

@@ -17,11 +17,11 @@ from tests.policy.samples import tables
 from tests.synthesis.samples import settings, tiny_profile
 
 
-def replayed(scheme: Any, workers: int, load_qps: float, engine: Any, queries: float) -> Run:
-    """A run of a scheme with the tiny profile."""
+def replayed(scheduler: Any, workers: int, load_qps: float, engine: Any, queries: float) -> Run:
+    """A run of a scheduler with the tiny profile."""
     fleet = Fleet.of(tiny_profile(), workers=workers, slo_ms=100.0)
     workload = ConstantLoad(load_qps=load_qps, duration_ms=1000 * queries / load_qps)
-    return run_plan(fleet, scheme.prepare(fleet), workload, seed=3, engine=engine)
+    return run_plan(fleet, scheduler.prepare(fleet), workload, seed=3, engine=engine)
 
 
 def with_second(

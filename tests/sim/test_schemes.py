@@ -352,7 +352,7 @@ def test_schemes_are_made_from_their_names(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("round-robin", "unknown scheme.*jellyfish-plus"),
+        ("round-robin", "unknown scheduler.*jellyfish-plus"),
         ("greedy:speed=3", "not a parameter.*late=str"),
         ("greedy:late", "not a parameter"),
         ("greedy:late=never", "late.*serve, drop"),

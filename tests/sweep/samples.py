@@ -14,7 +14,7 @@ WORKER = "round-robin:grid=fixed:10,max_queue=8"
 def document(profile: Path | str, **changes: Any) -> dict[str, Any]:
     """Two loads, two schemes, half a second: cells in milliseconds; some keys changed."""
     return {"profiles": str(profile), "workers": 2, "slo_ms": 100, "load_qps": [100, 300],
-            "scheme": [WORKER, "jellyfish-plus"], "duration_s": 0.5, **changes}
+            "scheduler": [WORKER, "jellyfish-plus"], "duration_s": 0.5, **changes}
 
 
 def spec(profile: Path | str, **changes: Any) -> SweepSpec:

@@ -136,7 +136,7 @@ def test_ray_that_is_not_installed_is_refused_in_a_line(
     monkeypatch.setitem(sys.modules, "ray", None)
     spec = tmp_path / "spec.toml"
     spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheme = "greedy"\nduration_s = 0.1\n')
+                    'scheduler = "greedy"\nduration_s = 0.1\n')
     refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 2,
             "Ray is not installed", "ramsis[ray]")
 
@@ -167,7 +167,7 @@ def test_ray_that_does_not_start_is_told_in_a_line(
         init=init, shutdown=lambda: ended.append(True)))
     spec = tmp_path / "spec.toml"
     spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheme = "greedy"\nduration_s = 0.1\n')
+                    'scheduler = "greedy"\nduration_s = 0.1\n')
     refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 1,
             "Ray cannot be started here (The current node timed out during startup.)")
     assert ended
@@ -204,7 +204,7 @@ def test_local_ray_gives_the_tables_of_processes_and_survives_a_deadly_job(
     pytest.importorskip("ray")
     spec = SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 25, "workers": [1, 2], "load_qps": "100:500:100",
-        "scheme": ["greedy", "round-robin:grid=fixed:5,max_queue=4"], "duration_s": 0.2})
+        "scheduler": ["greedy", "round-robin:grid=fixed:5,max_queue=4"], "duration_s": 0.2})
     run_sweep(spec, tmp_path / "here")
     run_sweep(spec, (tmp_path / "ray").as_uri(), processes=Engine("ray", 2))
     for name in TABLES:

@@ -24,7 +24,7 @@ profiles = {profile}
 workers = [2, 3, 4]
 slo_ms = 100
 load_qps = "100:500:100"
-scheme = [{worker}, "greedy"]
+scheduler = [{worker}, "greedy"]
 duration_s = 0.5
 """
 

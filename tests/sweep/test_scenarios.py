@@ -130,10 +130,10 @@ def test_policies_and_scenarios_stand_in_one_specification(
 ) -> None:
     both = SweepSpec.of({"seeds": 1, "grid": [
         {"profiles": str(tiny_file), "workers": 2, "slo_ms": 100, "load_qps": 100,
-         "scheme": "jellyfish-plus", "duration_s": 0.5},
+         "scheduler": "jellyfish-plus", "duration_s": 0.5},
         {"scenario": "a.json", "scheduler": "lru"}]})
     result = run_sweep(both, "out")
-    assert [row.get("scheme", row.get("scheduler")) for row in result.rows] == [
+    assert [row["scheduler"] for row in result.rows] == [
         "jellyfish-plus", "lru"]
     assert {"results.csv", "scenarios.csv"} <= set(tables(place / "out"))
     run_sweep(wanted(), "out")

@@ -17,18 +17,19 @@ from tests.sweep.samples import document, spec
 def test_a_grid_stands_for_all_combinations_the_scheme_varying_first() -> None:
     cells = spec("p", workers=[2, 4], load_qps="100:300:100").cells
     assert len(cells) == 12
-    assert [(c.workers, c.load_qps, c.scheme) for c in cells[:3]] == [
-        (2, 100.0, cells[0].scheme), (2, 100.0, "jellyfish-plus"), (2, 200.0, cells[0].scheme)]
+    assert [(c.workers, c.load_qps, c.scheduler) for c in cells[:3]] == [
+        (2, 100.0, cells[0].scheduler), (2, 100.0, "jellyfish-plus"),
+        (2, 200.0, cells[0].scheduler)]
     assert cells[-1].workers == 4
 
 
 def test_grids_take_the_shared_keys_and_replace_their_own() -> None:
-    base = {**document("p", scheme="greedy"), "grid": [{}, {"workers": 8}, {"seeds": 1}]}
+    base = {**document("p", scheduler="greedy"), "grid": [{}, {"workers": 8}, {"seeds": 1}]}
     assert [cell.workers for cell in SweepSpec.of(base).cells] == [2, 2, 8, 8]  # none twice
 
 
 def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
-    base = {"profiles": "p", "workers": 1, "slo_ms": 1, "scheme": "greedy"}
+    base = {"profiles": "p", "workers": 1, "slo_ms": 1, "scheduler": "greedy"}
     (traced,) = SweepSpec.of({**base, "trace": "day"}).cells
     (constant,) = SweepSpec.of({**base, "load_qps": 1}).cells
     assert (traced.duration_s, constant.duration_s) == (None, 30.0)
@@ -45,29 +46,31 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"arrivals": "steady"}, ["arrivals", "steady", "renewal:CV"]),
         ({"arrivals": 2}, ["arrivals", "text"]),
         ({"arrivals": "tests.arrivals.processes:Wrapped"}, ["arrivals", "processes:Wrapped"]),
-        ({"scheme": "round-robin:arrivals=evil:f,service=p95,max_queue=4"},
-         ["scheme", "not imported on a file's word", "--arrivals evil:f"]),
+        ({"scheduler": "round-robin:arrivals=evil:f,service=p95,max_queue=4"},
+         ["scheduler", "not imported on a file's word", "--arrivals evil:f"]),
         ({"arrivals": "poisson", "cv": 2}, ["arrivals", "cv", "renewal:2"]),
         ({"cv": 0}, ["cv", "> 0"]),
         ({"slo_ms": -1.0}, ["slo_ms", "-1.0"]),
         ({"slo_ms": float("nan")}, ["slo_ms", "nan"]),
         ({"load_qps": "400:100:50"}, ["load_qps", "400:100:50"]),
-        ({"scheme": "jelly"}, ["scheme", "jelly", "jellyfish-plus"]),
-        ({"scheme": "round-robin:grip=fixed:10"}, ["scheme", "grip", "grid"]),
-        ({"scheme": "round-robin:levels=1"}, ["scheme", "levels", ">= 2"]),
-        ({"scheme": "central-queue:objective=per-decision"}, ["scheme", "objective", "per-query"]),
-        ({"scheme": "worker"}, ["scheme", "worker", "round-robin"]),
-        ({"scheme": "fleet:violation_price=0"}, ["scheme", "fleet", "central-queue"]),
-        ({"scheme": "central-queue:violation_price=-1"}, ["violation_price", ">= 0"]),
-        ({"scheme": "central-queue:violation_price=inf"}, ["violation_price", ">= 0"]),
-        ({"scheme": "central-queue:max_violation=2"}, ["max_violation", "(0, 1]"]),
-        ({"scheme": "round-robin:max_violation=few"}, ["max_violation", "(0, 1]"]),
-        ({"scheme": "central-queue:slo_classes=4:1"}, ["scheme", "slo_classes=4:1", "max_queue"]),
-        ({"scheme": "central-queue:max_queue=0"}, ["max_queue", ">= 1"]),
-        ({"scheme": "central-queue:grid=fixed:x"}, ["grid", "fixed:x"]),
+        ({"scheduler": "jelly"}, ["scheduler", "jelly", "jellyfish-plus"]),
+        ({"scheduler": "round-robin:grip=fixed:10"}, ["scheduler", "grip", "grid"]),
+        ({"scheduler": "round-robin:levels=1"}, ["scheduler", "levels", ">= 2"]),
+        ({"scheduler": "central-queue:objective=per-decision"},
+         ["scheduler", "objective", "per-query"]),
+        ({"scheduler": "worker"}, ["scheduler", "worker", "round-robin"]),
+        ({"scheduler": "fleet:violation_price=0"}, ["scheduler", "fleet", "central-queue"]),
+        ({"scheduler": "central-queue:violation_price=-1"}, ["violation_price", ">= 0"]),
+        ({"scheduler": "central-queue:violation_price=inf"}, ["violation_price", ">= 0"]),
+        ({"scheduler": "central-queue:max_violation=2"}, ["max_violation", "(0, 1]"]),
+        ({"scheduler": "round-robin:max_violation=few"}, ["max_violation", "(0, 1]"]),
+        ({"scheduler": "central-queue:slo_classes=4:1"},
+         ["scheduler", "slo_classes=4:1", "max_queue"]),
+        ({"scheduler": "central-queue:max_queue=0"}, ["max_queue", ">= 1"]),
+        ({"scheduler": "central-queue:grid=fixed:x"}, ["grid", "fixed:x"]),
         ({"told": 0}, ["told", "> 0"]),
         ({"monitor_ms": "long"}, ["monitor_ms", "long"]),
-        ({"scheme": "round-robin:objective=most"}, ["objective", "most"]),
+        ({"scheduler": "round-robin:objective=most"}, ["objective", "most"]),
         ({"service": "p42"}, ["service", "p42", "p95"]),
         ({"models": "some"}, ["models", "some", "pareto"]),
         ({"model_sets": {"two": "a"}}, ["model_sets.two"]),
@@ -89,8 +92,17 @@ def test_a_bad_specification_is_refused_by_its_key(
         assert word in message
 
 
+def test_a_scheduler_is_also_read_by_its_old_name() -> None:
+    now = document("p", grid=[{}, {"scheduler": "greedy"}])
+    old = {**now, "scheme": now["scheduler"], "grid": [{}, {"scheme": "greedy"}]}
+    del old["scheduler"]
+    assert SweepSpec.of(old).cells == SweepSpec.of(now).cells
+    with pytest.raises(InputFileError, match="spec: scheme: one key by two names"):
+        SweepSpec.of({**now, "scheme": "greedy"})
+
+
 def test_a_missing_key_is_named() -> None:
-    for key in ("profiles", "workers", "slo_ms", "scheme"):
+    for key in ("profiles", "workers", "slo_ms", "scheduler"):
         given = document("p")
         del given[key]
         with pytest.raises(InputFileError, match=f"{key}: missing"):
@@ -107,25 +119,25 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
-    (given,), (short,) = (spec("p", scheme="greedy", load_qps=1, **keys).cells
+    (given,), (short,) = (spec("p", scheduler="greedy", load_qps=1, **keys).cells
                           for keys in ({"arrivals": "renewal:2.0"}, {"cv": 2}))
     assert given == short
     assert (given.arrivals, given.cv) == ("renewal:2", 2.0)
-    cells = spec("p", scheme="greedy", load_qps=1, arrivals=[
+    cells = spec("p", scheduler="greedy", load_qps=1, arrivals=[
         "poisson", "fixed-rate", "negative-binomial:4"]).cells
     assert [(cell.arrivals, cell.cv) for cell in cells] == [
         ("poisson", 1.0), ("fixed-rate", 0.0), ("negative-binomial:4", None)]
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:
-    scheme = policy_scheme("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
-    assert isinstance(scheme, PolicyScheme)
-    assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}
+    made = policy_scheme("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    assert isinstance(made, PolicyScheme)
+    assert made.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}
 
 
 def test_what_the_paper_does_is_one_word_among_the_settings() -> None:
-    scheme = policy_scheme("round-robin:max_queue=8,paper")
-    assert scheme.given == {**PAPER, "max_queue": 8}
+    made = policy_scheme("round-robin:max_queue=8,paper")
+    assert made.given == {**PAPER, "max_queue": 8}
     for text in ("round-robin:paper,late=drop", "round-robin:paper=1", "central-queue:paper"):
         with pytest.raises(InvalidValueError):
             policy_scheme(text)

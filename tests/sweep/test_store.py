@@ -28,7 +28,7 @@ def spec(**changes: Any) -> SweepSpec:
     """Four cells, two of them with a policy."""
     return SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 25, "workers": 1, "load_qps": [100, 200],
-        "scheme": ["greedy", "round-robin:grid=fixed:5,max_queue=4"], "duration_s": 0.2,
+        "scheduler": ["greedy", "round-robin:grid=fixed:5,max_queue=4"], "duration_s": 0.2,
         **changes})
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_result_is_made_again(tmp_path: Path, url: str) -> None:
 
 @pytest.mark.slow
 def test_sets_of_several_files_are_fetched_and_kept(url: str) -> None:
-    several = spec(scheme="central-queue:max_queue=4,grid=fixed:2", slo_ms="25:0.5,50:0.5",
+    several = spec(scheduler="central-queue:max_queue=4,grid=fixed:2", slo_ms="25:0.5,50:0.5",
                    load_qps=100)
     run_sweep(several, url)
     found = content(url)
@@ -95,7 +95,7 @@ def test_sets_of_several_files_are_fetched_and_kept(url: str) -> None:
 def test_a_url_that_cannot_be_opened_is_refused_in_a_line(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "spec.toml"
     path.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
-                    'scheme = "greedy"\nduration_s = 0.1\n')
+                    'scheduler = "greedy"\nduration_s = 0.1\n')
     refused(run("sweep", path, "--out", "nowhere://bucket/x"), 2, "cannot open the store",
             "nowhere://bucket/x")
 
@@ -131,7 +131,7 @@ def test_a_store_that_goes_away_ends_the_sweep_and_loses_nothing_that_was_finish
 
 
 def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path: Path) -> None:
-    sweep = Sweep(spec(scheme="greedy"), tmp_path / "out")
+    sweep = Sweep(spec(scheduler="greedy"), tmp_path / "out")
 
     def remove() -> None:
         shutil.rmtree(tmp_path / "out")
@@ -145,7 +145,7 @@ profiles = "digits-cpu"
 workers = 1
 slo_ms = 25
 load_qps = [100, 150, 200]
-scheme = "greedy"
+scheduler = "greedy"
 duration_s = 0.2
 """
 

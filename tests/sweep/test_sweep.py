@@ -43,9 +43,9 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
     policy = generate_policy(tiny, 300.0, settings)
     load = ConstantLoad(300.0, 500.0)
-    for row, scheme in zip(result.rows, (Policies((policy,)), JellyfishPlus()),
+    for row, scheduler in zip(result.rows, (Policies((policy,)), JellyfishPlus()),
                            strict=True):
-        by_hand = simulate_profile(tiny, scheme, load, workers=2, slo_ms=100.0,
+        by_hand = simulate_profile(tiny, scheduler, load, workers=2, slo_ms=100.0,
                                    seeds=range(3)).row()
         assert {name: row[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
                                              "effective_accuracy_half_width")} == {
@@ -64,18 +64,18 @@ def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
                                "60:0.3,100:0.7")
     schemes = ("round-robin:grid=fixed:10,max_queue=8", "greedy")
     wanted = spec(profiles, workers=[workers, "gpu=3,cpu=2"], slo_ms=slos, load_qps=150, seeds=2,
-                  scheme=list(schemes), cv=[1])
+                  scheduler=list(schemes), cv=[1])
     result = run_sweep(wanted, tmp_path / "out")
     assert not result.failures, result.failures
     assert (tmp_path / "out" / "value-table.json").exists() is False
     printed = run("simulate", "--profiles", profiles, "--workers", workers, "--slo-ms", slos,
-                  "--load", 150, "--seeds", 2, "--duration-s", 0.5, "--scheme", schemes[0],
-                  "--scheme", schemes[1], "--json")
+                  "--load", 150, "--seeds", 2, "--duration-s", 0.5, "--scheduler", schemes[0],
+                  "--scheduler", schemes[1], "--json")
     assert printed.code == 0, printed.err
     for row, shown in zip(result.rows[:2], json.loads(printed.out)["rows"], strict=True):
         assert (row["workers"], row["worker_types"], row["slo_ms"], row["slo_classes"]) == (
             4, workers, 100.0, slos)
-        same = set(row) & set(shown) - {"workers", "worker_types", "slo_classes", "scheme",
+        same = set(row) & set(shown) - {"workers", "worker_types", "slo_classes", "scheduler",
                                        "monitor"}
         assert {"queries", "effective_accuracy", "expected_effective_accuracy",
                 "upper_bound"} <= same
@@ -114,12 +114,12 @@ def test_a_second_run_computes_nothing_and_writes_the_same_tables(
 
 CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "a load more": ({"load_qps": [100, 300, 500]}, 2),
-    "another order": ({"load_qps": [300, 100], "scheme": ["jellyfish-plus", WORKER]}, 0),
-    "another policy setting": ({"scheme": ["round-robin:grid=fixed:11,max_queue=8",
+    "another order": ({"load_qps": [300, 100], "scheduler": ["jellyfish-plus", WORKER]}, 0),
+    "another policy setting": ({"scheduler": ["round-robin:grid=fixed:11,max_queue=8",
                                            "jellyfish-plus"]}, 2),
     "other arrivals to make policies for": (
-        {"scheme": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
-    "a scheme's parameter": ({"scheme": [WORKER, "jellyfish-plus:headroom=1.05"]}, 2),
+        {"scheduler": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
+    "a scheduler's parameter": ({"scheduler": [WORKER, "jellyfish-plus:headroom=1.05"]}, 2),
     "more seeds": ({"seeds": 2}, 4),
     "another seed": ({"seed": 1}, 4),
     "a longer run": ({"duration_s": 0.6}, 4),
@@ -132,7 +132,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "monitored": ({"monitor": "on"}, 4),
     "a slower monitor": ({"monitor_ms": 1000}, 4),
     "a wrong load": ({"told": 1.25}, 4),
-    "a fleet": ({"scheme": ["central-queue", WORKER]}, 2),
+    "a fleet": ({"scheduler": ["central-queue", WORKER]}, 2),
 }
 
 
@@ -163,7 +163,7 @@ def test_policies_are_made_once_for_all_cells_that_use_them(
         return generate_policy(profile, load_qps, settings)
 
     monkeypatch.setattr("ramsis.sweep.jobs.generate_policy", counted)
-    wanted = spec(tiny_file, cv=[1, 2], scheme=WORKER)
+    wanted = spec(tiny_file, cv=[1, 2], scheduler=WORKER)
     sweep = Sweep(wanted, tmp_path)
     assert sweep.todo == 6  # two policies, four cells
     sweep.run()
@@ -227,7 +227,7 @@ def test_the_value_table_holds_the_best_promise_for_each_case(
     tiny_file: Path, tmp_path: Path
 ) -> None:
     coarse = "round-robin:grid=fixed:2,max_queue=8"
-    result = run_sweep(spec(tiny_file, scheme=[coarse, WORKER, "greedy"]), tmp_path)
+    result = run_sweep(spec(tiny_file, scheduler=[coarse, WORKER, "greedy"]), tmp_path)
     values = list(result.values)
     read = placement_milp.read_values(tmp_path / "value-table.json")
     assert [dataclasses.asdict(row) for row in read] == [
@@ -236,7 +236,7 @@ def test_the_value_table_holds_the_best_promise_for_each_case(
         ("tiny", 2, 100.0), ("tiny", 2, 300.0)]
     for value in values:
         promised = [row["expected_effective_accuracy"] for row in result.rows
-                    if row["load_qps"] == value["load_qps"] and row["scheme"] != "greedy"]
+                    if row["load_qps"] == value["load_qps"] and row["scheduler"] != "greedy"]
         assert value["expected_effective_accuracy"] == max(promised)
         assert value["model_set"] == ["small", "medium", "large"]
 
@@ -244,12 +244,12 @@ def test_the_value_table_holds_the_best_promise_for_each_case(
 def test_without_policies_there_is_no_value_table(tiny_file: Path, tmp_path: Path) -> None:
     run_sweep(spec(tiny_file), tmp_path)
     assert (tmp_path / "value-table.json").exists()
-    run_sweep(spec(tiny_file, scheme="greedy"), tmp_path)
+    run_sweep(spec(tiny_file, scheduler="greedy"), tmp_path)
     assert not (tmp_path / "value-table.json").exists()
 
 
 def test_a_duration_of_nothing_gives_promises_only(tiny_file: Path, tmp_path: Path) -> None:
-    result = run_sweep(spec(tiny_file, duration_s=0, scheme=WORKER), tmp_path)
+    result = run_sweep(spec(tiny_file, duration_s=0, scheduler=WORKER), tmp_path)
     assert [row["queries"] for row in result.rows] == [None, None]
     assert all(0 < row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-9
                for row in result.rows)
@@ -269,14 +269,14 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
     shares = rows(tmp_path / "models.csv")
     for cell in cells:
         own = [float(row["share"]) for row in shares
-               if (row["load_qps"], row["scheme"]) == (cell["load_qps"], cell["scheme"])]
+               if (row["load_qps"], row["scheduler"]) == (cell["load_qps"], cell["scheduler"])]
         assert sum(own) == pytest.approx(1.0)
 
 
 def test_central_queue_policies_are_generated_and_replayed(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    given = spec(tiny_file, scheme=["central-queue:grid=fixed:10,max_queue=8", WORKER])
+    given = spec(tiny_file, scheduler=["central-queue:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
     result = sweep.run()
@@ -294,14 +294,14 @@ def test_central_queue_policies_are_generated_and_replayed(
 
 
 def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path: Path) -> None:
-    scheme = "model-switching:profile_s=0.5"
-    sweep = Sweep(spec(tiny_file, scheme=scheme), tmp_path / "a")
+    scheduler = "model-switching:profile_s=0.5"
+    sweep = Sweep(spec(tiny_file, scheduler=scheduler), tmp_path / "a")
     assert sweep.todo == 3
     shared = sweep.run()
     (kept,) = (tmp_path / "a" / "responses").iterdir()
     assert read_json(kept)["format"] == "ramsis.response-profile/1"
-    own = f"{scheme},store={tmp_path / 'own.json'}"
-    alone = run_sweep(spec(tiny_file, scheme=own), tmp_path / "b")
+    own = f"{scheduler},store={tmp_path / 'own.json'}"
+    alone = run_sweep(spec(tiny_file, scheduler=own), tmp_path / "b")
     assert [r["accuracy"] for r in shared.rows] == [r["accuracy"] for r in alone.rows]
 
 
@@ -310,7 +310,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 ) -> None:
     trace = tmp_path / "trace.txt"
     trace.write_text("0 100\n1 400\n2 200\n")
-    given = document(tiny_file, trace=str(trace), scheme=f"{WORKER},levels=6", duration_s=3)
+    given = document(tiny_file, trace=str(trace), scheduler=f"{WORKER},levels=6", duration_s=3)
     del given["load_qps"]
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
@@ -325,8 +325,8 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 def test_central_queue_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
-    scheme = "central-queue:violation_price=0.5,max_queue=8"
-    wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
+    scheduler = "central-queue:violation_price=0.5,max_queue=8"
+    wanted = spec(tiny_file, seeds=2, load_qps=300, scheduler=[scheduler, WORKER])
     result = run_sweep(wanted, tmp_path)
     policy = generate_policy(tiny, 300.0, SynthesisSettings(
         dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
@@ -348,7 +348,7 @@ def test_central_queue_policies_are_made_kept_and_simulated(
 def test_drawn_service_times_are_bounded_and_fleets_know_them(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    wanted = spec(tiny_file, service="distribution", scheme=["central-queue", "greedy"],
+    wanted = spec(tiny_file, service="distribution", scheduler=["central-queue", "greedy"],
                   load_qps=300, duration_s=20)
     result = run_sweep(wanted, tmp_path)
     assert len({row["upper_bound"] for row in result.rows}) == 1  # the same arrivals
@@ -361,12 +361,12 @@ def test_drawn_service_times_are_bounded_and_fleets_know_them(
 def test_policies_are_made_for_the_load_that_schemes_are_told(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    result = run_sweep(spec(tiny_file, scheme=WORKER, load_qps=300, told=0.5), tmp_path)
+    result = run_sweep(spec(tiny_file, scheduler=WORKER, load_qps=300, told=0.5), tmp_path)
     (made,) = (tmp_path / "policies").iterdir()
     assert read(made).load_qps == 150.0
     assert result.rows[0]["expected_accuracy"] is None  # promised for another load
     assert result.values == ()
-    with_monitor = run_sweep(spec(tiny_file, scheme=WORKER, load_qps=300, told=0.5,
+    with_monitor = run_sweep(spec(tiny_file, scheduler=WORKER, load_qps=300, told=0.5,
                                   monitor="on"), tmp_path)
     assert len(list((tmp_path / "policies").iterdir())) == 2
     assert with_monitor.rows[0]["queries"] == result.rows[0]["queries"]
@@ -376,7 +376,7 @@ def test_model_sets_are_subsets_fronts_and_interpolations(
     tiny_file: Path, tmp_path: Path
 ) -> None:
     result = run_sweep(spec(tiny_file, models=["all", "pareto", "interpolate:0.05", "two"],
-                            model_sets={"two": ["small", "large"]}, scheme=WORKER,
+                            model_sets={"two": ["small", "large"]}, scheduler=WORKER,
                             load_qps=100, duration_s=0), tmp_path)
     assert {len(value["model_set"]) for value in result.values} == {3, 7, 2}
     with pytest.raises(InputFileError, match="models two"):
@@ -404,5 +404,5 @@ def test_nothing_is_written_through_a_link_that_leads_out_of_the_folder(
     (out / linked).parent.mkdir(parents=True)
     (out / linked).symlink_to(outside if linked == "cells" else outside / "mine.csv")
     with pytest.raises(OutputError, match="a link leads out of the folder"):
-        run_sweep(spec(tiny_file, scheme="greedy"), out)
+        run_sweep(spec(tiny_file, scheduler="greedy"), out)
     assert [path.read_text() for path in outside.iterdir()] == ["mine"]

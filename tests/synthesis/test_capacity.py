@@ -26,7 +26,7 @@ WANTED = Targets(0.002, min_accuracy=0.7)
 
 def found(profile: ProfileSet, name: str, workload: Any = LOAD, targets: Targets = WANTED,
           **changes: Any) -> Capacity:
-    return fewest_workers(profile, workload, targets, slo_ms=100.0, scheme=name,
+    return fewest_workers(profile, workload, targets, slo_ms=100.0, scheduler=name,
                           **{"seeds": SEEDS, **changes})
 
 
@@ -141,7 +141,7 @@ def test_a_scheme_that_never_gets_there_is_refused_with_what_it_reaches(
     """Jellyfish+ keeps to half the SLO, which the large model passes."""
     assert fewest_by_bound(tiny, LOAD, Targets(0.01, 0.9), slo_ms=30.0) > 0
     with pytest.raises(InfeasibleError) as refused:
-        fewest_workers(tiny, LOAD, Targets(0.01, 0.9), slo_ms=30.0, scheme="jellyfish-plus",
+        fewest_workers(tiny, LOAD, Targets(0.01, 0.9), slo_ms=30.0, scheduler="jellyfish-plus",
                        seeds=(0,))
     message = str(refused.value)
     assert message.startswith("min_accuracy: jellyfish-plus at 1500 QPS does not reach")

@@ -35,7 +35,7 @@ FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
 
 
 def found(types: list[WorkerType], targets: Targets = WANTED, **changes: Any) -> Capacity:
-    return fewest_workers(types, LOAD, targets, slo_ms=100.0, scheme=WORKER, seeds=SEEDS,
+    return fewest_workers(types, LOAD, targets, slo_ms=100.0, scheduler=WORKER, seeds=SEEDS,
                           **changes)
 
 
@@ -98,21 +98,21 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
     for counts in cheaper:
         some = tuple(dataclasses.replace(one, count=count)
                      for one, count in zip(types, counts, strict=True))
-        trial = try_workers(Cluster(some, (SloClass(100.0),)), LOAD, WANTED, scheme=WORKER,
+        trial = try_workers(Cluster(some, (SloClass(100.0),)), LOAD, WANTED, scheduler=WORKER,
                             seeds=SEEDS)
         assert not trial.met
 
 
 def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
     types = [WorkerType("old", tiny), WorkerType("new", FAST, cost=2.5)]
-    alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheme=WORKER,
+    alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER,
                                        seeds=SEEDS).workers for one in types]
     assert found(types).cost <= min(alone)
 
 
 @pytest.mark.parametrize("most", [None, 3])
 def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: int | None) -> None:
-    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
+    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER, seeds=SEEDS)
     two = found([WorkerType("a", tiny, most), WorkerType("b", tiny)])
     assert sum(two.counts) == two.cost == one.workers
     assert two.cost_bound == one.workers_bound
@@ -152,16 +152,16 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
         return made(profile, load_qps, settings)
 
     monkeypatch.setattr(stations, "prepared", refusing)
-    trial = try_workers(Cluster.of(tiny, workers=3, slo_ms=100.0), LOAD, WANTED, scheme=WORKER)
+    trial = try_workers(Cluster.of(tiny, workers=3, slo_ms=100.0), LOAD, WANTED, scheduler=WORKER)
     assert not trial.met
     assert (trial.clear, trial.refusal) == (None, "max_violation: too few")
-    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
+    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER, seeds=SEEDS)
     assert one.workers == 15
 
 
 def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
     answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.8), slo_ms=100.0, seeds=SEEDS,
-                            scheme=f"{WORKER},max_violation=0.005")
+                            scheduler=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
     with pytest.raises(InvalidValueError, match="max_violation"):
         policy_scheme("round-robin:max_violation=2")
@@ -186,7 +186,7 @@ def test_types_that_are_none_are_refused(
 
 def test_only_policies_take_several_types(tiny: ProfileSet) -> None:
     with pytest.raises(InvalidValueError, match="not policies"):
-        fewest_workers(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheme="greedy")
+        fewest_workers(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheduler="greedy")
     trace = RateTrace([0.0, 1000.0], [100.0, 400.0])
     with pytest.raises(InvalidValueError, match="constant load"):
-        fewest_workers(offered(tiny), trace, WANTED, slo_ms=100.0, scheme=WORKER)
+        fewest_workers(offered(tiny), trace, WANTED, slo_ms=100.0, scheduler=WORKER)

@@ -43,10 +43,10 @@ def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
     assert Fleets.of(cluster).fleets[0].service_times.service == expected
     played = simulate_profile(profile, Greedy(), LOAD, workers=2, slo_ms=100.0)
     assert played.service == expected
-    trial = try_workers(cluster, LOAD, targets, scheme="greedy", seeds=(0,))
+    trial = try_workers(cluster, LOAD, targets, scheduler="greedy", seeds=(0,))
     assert trial.simulation is not None
     assert trial.simulation.service == expected
-    found = fewest_workers(profile, LOAD, targets, slo_ms=100.0, scheme="greedy", seeds=(0,))
+    found = fewest_workers(profile, LOAD, targets, slo_ms=100.0, scheduler="greedy", seeds=(0,))
     assert found.service == expected
     mixes = [fluid_mixes([WorkerType("a", profile, 9)], 300.0, targets, slo_ms=100.0, **named)
              for named in ({}, {"service": expected})]
@@ -67,8 +67,8 @@ def test_commands_take_the_same(
         found: list[dict[str, Any]] = json.loads(ran.out)["rows"]
         return found
 
-    played = rows("simulate", *at, "--scheme", "greedy", *short)
-    enough = rows("capacity", *base, "--load", 300, "--scheme", "greedy", *short)
+    played = rows("simulate", *at, "--scheduler", "greedy", *short)
+    enough = rows("capacity", *base, "--load", 300, "--scheduler", "greedy", *short)
     bound = rows("bound", *at, "--json")
     assert {row["service"] for row in (*played, *enough, *bound)} == {expected}
     (made,) = rows("generate", *at, "--grid", "fixed:10", "--out", tmp_path / "out", "--json")
@@ -77,7 +77,7 @@ def test_commands_take_the_same(
     assert bound[0]["upper_bound"] == pytest.approx(made["upper_bound"], abs=1e-6)
     swept = run_sweep(SweepSpec.of({
         "profiles": str(file), "slo_ms": 100, "workers": 2, "load_qps": 300,
-        "scheme": "greedy", "duration_s": 0.5}), tmp_path / "sweep")
+        "scheduler": "greedy", "duration_s": 0.5}), tmp_path / "sweep")
     assert swept.rows[0]["service"] == expected
 
 

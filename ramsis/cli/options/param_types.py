@@ -41,7 +41,7 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme",
+           "SCHEDULER", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheduler",
            "TraceName", "complete_files", "complete_profiles"]
 
 
@@ -54,8 +54,8 @@ class TraceName:
 
 
 @dataclass(frozen=True)
-class NamedScheme:
-    """A scheme as it was named, and what the name stands for."""
+class NamedScheduler:
+    """A scheduler as it was named, and what the name stands for."""
 
     text: str
     spec: ComparedScheme
@@ -208,10 +208,10 @@ def _trace(text: str, where: str) -> TraceName:
     return TraceName(text, find_trace(text))
 
 
-def _scheme(text: str, where: str) -> NamedScheme:
+def _scheduler(text: str, where: str) -> NamedScheduler:
     from ramsis.synthesis.schemes import policy_scheme
 
-    return NamedScheme(text, policy_scheme(text))
+    return NamedScheduler(text, policy_scheme(text))
 
 
 def _arrivals(text: str, where: str) -> Arrivals:
@@ -330,7 +330,7 @@ def _trace_names() -> Iterable[str]:
     return shipped_traces()
 
 
-def _scheme_names() -> Iterable[str]:
+def _scheduler_names() -> Iterable[str]:
     from ramsis.policy import DISPATCHES
     from ramsis.sim import SCHEMES
 
@@ -361,8 +361,8 @@ GRID = Word("grid", _grid)
 """``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
-SCHEME = Word("scheme", _scheme, _scheme_names)
-"""A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
+SCHEDULER = Word("scheduler", _scheduler, _scheduler_names)
+"""A scheduler with its parameters, or policies to make: :class:`NamedScheduler`."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
 OUT_PLACE = OutPlace()

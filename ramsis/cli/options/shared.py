@@ -28,6 +28,7 @@ __all__ = [
     "models_option",
     "overhead_option",
     "padding_option",
+    "scheduler_option",
     "seed_options",
     "simulated_service_option",
     "target_options",
@@ -38,6 +39,27 @@ DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}
 """In help texts: what :func:`ramsis.cluster.default_service` says."""
 
 _Command = Callable[..., Any]
+
+
+class _Renamed(click.Option):
+    """An option that is still taken by the name that it had before, which no help shows."""
+
+    def __init__(self, *words: Any, before: str, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self._before = before
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Both names."""
+        now = self.opts
+        self.opts = [*now, self._before]
+        super().add_to_parser(parser, ctx)
+        self.opts = now
+
+
+def scheduler_option(help_text: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """``--scheduler``, as often as schedulers are compared; ``--scheme`` was its name before."""
+    return click.option("--scheduler", "schedulers", cls=_Renamed, before="--scheme",
+                        multiple=True, help=help_text, **settings)
 
 
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:

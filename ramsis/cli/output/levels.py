@@ -102,7 +102,7 @@ def _recovery_words(row: Mapping[str, Any]) -> str | None:
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
     """What the stations of a level promise together, and each of them under ``parts``."""
     return {
-        "scheme": level.stations[0].policy.dispatch, **cluster_terms(cluster),
+        "scheduler": level.stations[0].policy.dispatch, **cluster_terms(cluster),
         "load_qps": level.load_qps,
         **{name: level.expected.get(name) for name in _PROMISES},
         "parts": [{

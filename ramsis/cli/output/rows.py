@@ -30,7 +30,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     """A policy's promise under the names that every command uses."""
     expected = policy.expectations
     return {
-        "scheme": policy.dispatch,
+        "scheduler": policy.dispatch,
         "load_qps": policy.load_qps,
         "workers": policy.workers,
         "slo_ms": policy.slo_ms,

@@ -17,16 +17,17 @@ from ramsis.cli.options.param_types import (
     LIMITS,
     OUT_PLACE,
     PROFILES,
-    SCHEME,
+    SCHEDULER,
     SLOS,
     ByType,
-    NamedScheme,
+    NamedScheduler,
 )
 from ramsis.cli.options.shared import (
     engine_options,
     models_option,
     overhead_option,
     padding_option,
+    scheduler_option,
     seed_options,
     simulated_service_option,
     target_options,
@@ -52,7 +53,7 @@ from ramsis.synthesis.capacity import (
 __all__ = ["capacity"]
 
 _CASE = (
-    Column("scheme", "scheme"),
+    Column("scheduler", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),
 )
 _WORKERS = (
@@ -98,11 +99,10 @@ _OF_ONE_TYPE = {
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
-@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
-              default=("central-queue",),
-              help="Policies by their dispatch, central-queue, round-robin or shortest-queue, "
-              "with settings as round-robin:grid=model, or a scheme of `simulate`, as "
-              "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]")
+@scheduler_option("Policies by their dispatch, central-queue, round-robin or shortest-queue, with "
+                  "settings as round-robin:grid=model, or a scheduler of `simulate`, as "
+                  "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]",
+                  type=SCHEDULER, metavar="NAME", default=("central-queue",))
 @target_options
 @workload_options
 @seed_options(5)
@@ -123,7 +123,7 @@ def capacity(
     classes: tuple[SloClass, ...],
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
-    schemes: tuple[NamedScheme, ...],
+    schedulers: tuple[NamedScheduler, ...],
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
@@ -140,32 +140,32 @@ def capacity(
 ) -> None:
     """Find the fewest workers that reach an accuracy and a violation rate.
 
-    One row per scheme and load, or for the whole trace. "workers" is what simulation confirms, with
-    policies made for that number; "bound" the number that no scheme can do with fewer than, "gap"
+    One row per scheduler and load, or for the whole trace. "workers" is what simulation confirms, with
+    policies made for that number; "bound" the number that no scheduler can do with fewer than, "gap"
     the difference. What the policy for a constant load promises stands beside what was simulated
     and the half-width of its 95 % confidence interval; "clear" says whether the targets are met
     at the bad ends of these intervals too.
 
     Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost;
-    "bound" is then the cost that no scheme can do with less than. For policies, and Poisson
+    "bound" is then the cost that no scheduler can do with less than. For policies, and Poisson
     arrivals at constant loads.
 
     A target that no number of workers reaches is refused with the nearest that can be reached
-    (exit code 4); so is a scheme that does not get there with ten times the bound, once the
+    (exit code 4); so is a scheduler that does not get there with ten times the bound, once the
     other rows are printed.
 
     \b
     Examples:
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000,2000 --min-accuracy 0.95 --scheme round-robin --scheme jellyfish-plus --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
-      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme round-robin --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000,2000 --min-accuracy 0.95 --scheduler round-robin --scheduler jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheduler greedy --json
+      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheduler round-robin --duration-s 5
     """  # noqa: E501 - an example is one line
     workload.check()
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
-    names = [one.text for one in schemes]
+    names = [one.text for one in schedulers]
     _check_types(profile_names, cost, max_workers)
     read = profiles_of(profile_names, models, overhead_ms, padding)
     terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
@@ -196,7 +196,7 @@ def capacity(
             _tell(*rows_of(questions, engine, keep, advance), output)
         return
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        offered, load, targets, scheme=name, on_trial=tell, **runs), output)
+        offered, load, targets, scheduler=name, on_trial=tell, **runs), output)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _run(
     search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
     output: _Output,
 ) -> None:
-    """Search for each workload and scheme, and print what was found before what was not."""
+    """Search for each workload and scheduler, and print what was found before what was not."""
     rows: list[dict[str, Any]] = []
     missed: list[InfeasibleError] = []
     for workload, name in cases:
@@ -234,8 +234,8 @@ def _tell(
         _show(rows, output)
     for row in rows:
         if not row.get("complete", True):
-            click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper workers "
-                       "that the bound allows were tried", err=True)
+            click.echo(f"note: {row['scheduler']}, {row['load_qps']:g} QPS: not all cheaper "
+                       "workers that the bound allows were tried", err=True)
     for other in missed[1:]:
         click.echo(f"note: {other}", err=True)
     if missed:

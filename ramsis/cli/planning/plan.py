@@ -164,7 +164,7 @@ class _Recipe:
         """Loads that policies are made for."""
         return policy_scheme(f"round-robin:levels={_LEVELS}").loads_for(self.workload)
 
-    def scheme(self, dispatch: str) -> str:
+    def scheduler(self, dispatch: str) -> str:
         """Policies by dispatch, as `capacity` and `simulate` take them."""
         return f"{dispatch}:levels={_LEVELS}" if self.workload.varies else dispatch
 
@@ -172,7 +172,7 @@ class _Recipe:
     def search(self) -> list[str]:
         """The command that finds the fewest workers."""
         return ["capacity", *self.served, *self.arrivals, *self.wanted,
-                *(word for one in _QUEUES for word in ("--scheme", self.scheme(one))),
+                *(word for one in _QUEUES for word in ("--scheduler", self.scheduler(one))),
                 "--processes", _PROCESSES, "--keep", "searches", "--json"]
 
     def played(self, workers: int, *what: str) -> list[str]:
@@ -227,7 +227,7 @@ class _Recipe:
         found[dispatch] = {**found[dispatch], **{name: played[name] for name in (
             "workers", "accuracy", "effective_accuracy", "violation_rate")}}
         (more,) = self._rows(f"simulation-{workers + 1}", self.played(
-            workers + 1, "--scheme", self.scheme(dispatch)))
+            workers + 1, "--scheduler", self.scheduler(dispatch)))
         worth = more["effective_accuracy"] - played["effective_accuracy"]
         verdict = {
             "workers": workers, "dispatch": dispatch,
@@ -346,7 +346,7 @@ def _say_what(recipe: _Recipe, least: int) -> None:
 
 
 def _dispatch(row: Mapping[str, Any]) -> str:
-    return str(row["scheme"]).partition(":")[0]
+    return str(row["scheduler"]).partition(":")[0]
 
 
 def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:

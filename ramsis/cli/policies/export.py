@@ -149,7 +149,7 @@ def _levels(
             try:
                 workers = fewest_workers(
                     profile, ConstantLoad(load_qps, 1000.0 * _SECONDS), targets,
-                    slo_ms=slo_ms, scheme=first.dispatch, service=first.service,
+                    slo_ms=slo_ms, scheduler=first.dispatch, service=first.service,
                     seeds=(0, 1)).workers
             except InfeasibleError:
                 workers = most

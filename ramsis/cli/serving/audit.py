@@ -11,7 +11,7 @@ from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN
-from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
+from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS, scheduler_option
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.sim.fleet import SERVICES
 
@@ -50,10 +50,9 @@ _CAUSES = (
 @click.option("--service", type=click.Choice(SERVICES),
               help="Service times that the log is held against.  "
               f"[default: {DEFAULT_SERVICE}]")
-@click.option("--scheme", "schemes", multiple=True, default=("central-queue",),
-              metavar="NAME",
-              help="Policies among which the best is looked for, with settings as "
-              "round-robin:grid=model; repeat.  [default: central-queue]")
+@scheduler_option("Policies among which the best is looked for, with settings as "
+                  "round-robin:grid=model; repeat.  [default: central-queue]",
+                  metavar="NAME", default=("central-queue",))
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Violations that the fewest workers may have even where there were fewer.")
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
@@ -70,7 +69,7 @@ def audit(
     model: str | None,
     unit: str | None,
     service: str | None,
-    schemes: tuple[str, ...],
+    schedulers: tuple[str, ...],
     max_violation: float,
     seeds: int,
     as_json: bool,
@@ -81,16 +80,16 @@ def audit(
     LOG is a request log of `serve`, `load` or `simulate`, an access log of nginx (combined, with
     $request_time behind it) or Envoy, or CSV or JSON lines of another program, by usual or named
     columns. The first table holds what was achieved against the best policy on the same arrivals
-    (the level chosen in hindsight) and against what no scheme could have beaten; "workers" are
+    (the level chosen in hindsight) and against what no scheduler could have beaten; "workers" are
     those that there were, the fewest with which the best policy achieves as much, and a number
-    that no scheme could have gone below. Each violation has one cause, so the second table adds up.
+    that no scheduler could have gone below. Each violation has one cause, so the second table adds up.
 
     \b
     Examples:
-      $ ramsis audit requests.csv --profiles digits-cpu --workers 4 --scheme central-queue:max_queue=8,grid=fixed:20
-      $ ramsis audit gateway.csv --profiles digits-cpu --workers 1 --slo-ms 25 --column arrival=received --column finish=done --column model=net --scheme round-robin:grid=fixed:20 --json
+      $ ramsis audit requests.csv --profiles digits-cpu --workers 4 --scheduler central-queue:max_queue=8,grid=fixed:20
+      $ ramsis audit gateway.csv --profiles digits-cpu --workers 1 --slo-ms 25 --column arrival=received --column finish=done --column model=net --scheduler round-robin:grid=fixed:20 --json
     """  # noqa: E501 - an example is one line
-    settings = AuditSettings(workers, service, schemes, max_violation, seeds, model)
+    settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model)
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     found = audit_log(read, profiles.load(profile_name), settings, where=log)
     for note in found.notes:
@@ -108,13 +107,13 @@ def audit(
 
 def _show(found: Audit, row: dict[str, Any]) -> None:
     best = row["best_policy"] or {}
-    named = f"best policy: {best.get('scheme', 'none')}"
+    named = f"best policy: {best.get('scheduler', 'none')}"
     if best.get("level_qps"):
         named += f" for {best['level_qps']:.6g} QPS"
     print_rows(_LEVELS, [
         {**row, "what": "achieved"},
         {**best, "what": named, "workers": row["fewest_workers"]},
-        {"what": "no scheme beats", "violation_rate": row["least_violation_rate"],
+        {"what": "no scheduler beats", "violation_rate": row["least_violation_rate"],
          "effective_accuracy": row["upper_bound"], "workers": row["workers_bound"]},
     ])
     done, total = found.achieved, found.achieved.requests

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
-from ramsis.cli.options.shared import seed_options
+from ramsis.cli.options.shared import scheduler_option, seed_options
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text, with_values
@@ -50,9 +50,9 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 
 @click.command("cluster")
 @click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
-@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
-              help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
-              "MODULE:CLASS; repeat to compare.  [default: clockwork]")
+@scheduler_option("A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
+                  "MODULE:CLASS; repeat to compare.  [default: clockwork]",
+                  metavar="NAME:key=value,...")
 @seed_options(1)
 @click.option("--arrivals", metavar="MODULE:NAME",
               help="Arrival process of your own that SCENARIO names; no other is imported.")

@@ -1,4 +1,4 @@
-"""``ramsis simulate``: what schemes do on a workload, side by side."""
+"""``ramsis simulate``: what schedulers do on a workload, side by side."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options.param_types import (
     FIGURE,
     OUT_FILE,
-    SCHEME,
+    SCHEDULER,
     SLOW_SPELLS,
     ByType,
-    NamedScheme,
+    NamedScheduler,
 )
 from ramsis.cli.options.shared import (
     DEFAULT_SERVICE,
@@ -29,6 +29,7 @@ from ramsis.cli.options.shared import (
     models_option,
     overhead_option,
     padding_option,
+    scheduler_option,
     seed_options,
     workload_options,
 )
@@ -62,7 +63,7 @@ __all__ = ["simulate_command"]
 
 _GAP = Column("certified_gap", "certified gap", ".2%")
 _COLUMNS = (
-    Column("label", "scheme"),
+    Column("label", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
@@ -79,7 +80,7 @@ _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 @dataclass(frozen=True)
 class _Entry:
-    """One scheme of the comparison."""
+    """One scheduler of the comparison."""
 
     label: str
     plan: ClusterPlan
@@ -97,12 +98,11 @@ class _Entry:
               help="With --placement: its batches, without policies.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
-@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
-              help="jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony "
-              "or fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
-              "the loads, by their dispatch: round-robin, shortest-queue or central-queue, with "
-              "settings as "
-              "central-queue:violation_price=0; repeat to compare.")
+@scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony or "
+                  "fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
+                  "the loads, by their dispatch: round-robin, shortest-queue or central-queue, "
+                  "with settings as central-queue:violation_price=0; repeat to compare.",
+                  type=SCHEDULER, metavar="NAME")
 @workload_options
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
@@ -121,7 +121,7 @@ class _Entry:
 @click.option("--monitor-ms", type=float, default=WINDOW_MS, show_default=True,
               help="The load monitor's window: a longer one notices changes later.")
 @click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
-              help="Schemes without the monitor are told the load times this: 0.8 is a fifth "
+              help="Schedulers without the monitor are told the load times this: 0.8 is a fifth "
               "too little.")
 @json_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
@@ -132,14 +132,14 @@ class _Entry:
               help="Write the batches of the first seed at the first load for Perfetto.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="Write what became of each request of the first seed at the first load, of "
-              "the only scheme, as `audit` reads it.")
+              "the only scheduler, as `audit` reads it.")
 def simulate_command(
     profile_names: ByType[str],
     models: list[str] | None,
     placement: str | None,
     fixed: bool,
     policies: tuple[str, ...],
-    schemes: tuple[NamedScheme, ...],
+    schedulers: tuple[NamedScheduler, ...],
     workers: ByType[int],
     slo_ms: tuple[SloClass, ...],
     workload: WorkloadOptions,
@@ -159,23 +159,23 @@ def simulate_command(
     timeline: Path | None,
     request_log: Path | None,
 ) -> None:
-    """Replay policy files and other schemes on the same arrivals, side by side.
+    """Replay policy files and other schedulers on the same arrivals, side by side.
 
-    One row per scheme and load, averaged over the seeds: accuracy of the queries answered in
+    One row per scheduler and load, averaged over the seeds: accuracy of the queries answered in
     time, share of the queries that were not, effective accuracy (those count 0) with the
-    half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
+    half-width of its 95 % confidence interval, and the bound that no scheduler can beat on these
     arrivals. The certified gap of policies is the share that they are short of the bound at their
-    own price of violations. At a constant load schemes are told the load; on a trace the load monitor
+    own price of violations. At a constant load schedulers are told the load; on a trace the load monitor
     anticipates it. On several worker types requests are routed at random: to the stations
-    of a DIR by its shares, to those of another scheme, one of each type, by their capacity.
+    of a DIR by its shares, to those of another scheduler, one of each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
 
     \b
     Examples:
-      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheme greedy
-      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheme model-switching
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheduler greedy
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheduler model-switching
       $ ramsis simulate --placement placement.json --duration-s 5
     """  # noqa: E501 - an example is one line
     if placement is not None:
@@ -184,10 +184,10 @@ def simulate_command(
                                 csv_file=csv_file, plot=plot, timeline=timeline)
         return
     require_fleet(click.get_current_context())
-    if not (policies or schemes):
-        raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
-    if request_log is not None and len(policies) + len(schemes) > 1:
-        raise click.UsageError("--request-log is for a single --policy or --scheme.")
+    if not (policies or schedulers):
+        raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
+    if request_log is not None and len(policies) + len(schedulers) > 1:
+        raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     sets = [Policies.load(path) for path in policies]
@@ -197,15 +197,15 @@ def simulate_command(
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
         slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
-    largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schemes)])
+    largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schedulers)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
     workloads = workload.workloads(fleets)
     for one in workloads:
         check_load(fleets, one)
     compared = [*(Ready(spec, spec) for spec in sets),
-                *_ready(schemes, cluster, workloads, service, told)]
+                *_ready(schedulers, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
-              *(one.text for one in schemes)]
+              *(one.text for one in schedulers)]
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
                for label, one, path in zip_longest(labels, compared, policies)]
     results, first = _simulated(cluster, entries, workloads, settings,
@@ -242,18 +242,18 @@ def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | No
 
 
 def _ready(
-    schemes: Sequence[NamedScheme], cluster: Cluster, workloads: Sequence[Workload], service: str,
-    stated_load: float,
+    schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
+    service: str, stated_load: float,
 ) -> list[Ready]:
-    """The schemes, policies made for the loads that arrive and for those that are stated."""
+    """The schedulers, policies made for the loads that arrive and for those that are stated."""
     def levels(spec: ComparedScheme) -> list[float]:
         return sorted({load * factor for workload in workloads
                        for load in spec.loads_for(workload)
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
-    with progress("policies", sum(len(levels(one.spec)) for one in schemes)) as advance:
+    with progress("policies", sum(len(levels(one.spec)) for one in schedulers)) as advance:
         return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
-                               on_level=advance) for one in schemes]
+                               on_level=advance) for one in schedulers]
 
 
 _Results = list[tuple[_Entry, SimulationResult]]
@@ -263,7 +263,7 @@ def _simulated(
     cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
     settings: SimulationSettings, *, keep_first: bool,
 ) -> tuple[_Results, dict[str, Run]]:
-    """Every scheme on every workload; and by label the runs of the first workload and seed."""
+    """Every scheduler on every workload; and by label the runs of the first workload and seed."""
     results: _Results = []
     first: dict[str, Run] = {}
     with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
@@ -283,14 +283,14 @@ _Bound = Callable[[SimulationResult], float | None]
 
 
 def _bounds(fleets: Fleets) -> _Bound:
-    """What no scheme can beat on the arrivals of a result.
+    """What no scheduler can beat on the arrivals of a result.
 
     Where service times are drawn it bounds the expectation.
     """
     times = [fleet.service_times for fleet in fleets.fleets]
     workers = [fleet.workers for fleet in fleets.fleets]
 
-    @cache  # the schemes of a comparison have the same arrivals
+    @cache  # the schedulers of a comparison have the same arrivals
     def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:
         return realised_bound(times, slo_ms=fleets.classes, workers=workers,
                               max_batch=fleets.fleets[0].max_batch, duration_ms=duration_ms,

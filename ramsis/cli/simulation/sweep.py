@@ -31,7 +31,7 @@ _SHOWN = 10
 def sweep_command(
     spec: Path, out: Path | str, engine: Engine, as_json: bool,
 ) -> int:
-    """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
+    """Simulate every combination of profiles, workers, SLOs, loads and schedulers that SPEC names.
 
     SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis cluster`. Each
     cell's result is kept in DIR under the fingerprint of all that it depends on: a run that is

@@ -193,7 +193,7 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
     if any(_FLOOR in one.x for one in drawn):
         parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))
     parts.append(Table("Corners", with_values(_CORNERS, rows), rows))
-    asked = [("load", span(rows, "load_qps", "queries/s")), ("scheme", text(rows, "scheme")),
+    asked = [("load", span(rows, "load_qps", "queries/s")), ("scheduler", text(rows, "scheduler")),
              ("workers", text(rows, "workers")), ("SLO", span(rows, "slo_ms", "ms")),
              ("service times", text(rows, "service"))]
     return result_section("Frontier", source, document, asked, parts)

@@ -26,7 +26,7 @@ _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
 _LATE = Axis("violations", percent=True, zero=True, most=1.0)
 _SIMULATED = (
-    Column("label", "scheme"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
     Column("expected_violation_rate", "promised", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
@@ -47,7 +47,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
         parts += _side_by_side(rows)
     if any(row.get("model_share") for row in rows):
         parts.append(_models(rows))
-    asked = [("schemes", text(rows, "label")), ("workers", text(rows, "workers")),
+    asked = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
              ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s")),
@@ -57,7 +57,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
 
 def _over_loads(rows: Rows) -> list[Figure]:
     effective, late, slow = [], [], []
-    for look, (name, own) in enumerate(_by_scheme(rows, "label").items()):
+    for look, (name, own) in enumerate(_by_scheduler(rows, "label").items()):
         loads = [row["load_qps"] for row in own]
         effective.append(Series(name, loads, [row["effective_accuracy"] for row in own],
                                 [row.get("effective_accuracy_half_width") for row in own],
@@ -112,7 +112,7 @@ def _models(rows: Rows) -> Figure:
 
 
 _CAPACITY = (
-    Column("scheme", "scheme"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("scheduler", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("mix", "worker types"), Column("workers", "workers", "d"),
     Column("workers_bound", "bound", "d"), Column("cost", "cost", "g"),
     Column("cost_bound", "bound", "g"), Column("gap", "gap", ".6g"),
@@ -141,7 +141,7 @@ def capacity_section(
     else:
         axis = Axis(words, whole=not typed, zero=True)
         parts.append(rows_figure("Needed, and the bound", axis, [
-            (row["scheme"], [("needed", row[key], None),
+            (row["scheduler"], [("needed", row[key], None),
                              ("bound of any scheme", row[bound], None)]) for row in rows],
             dots=True))
     parts.append(_promises(rows))
@@ -152,14 +152,15 @@ def capacity_section(
     if first.get("max_violation") is not None:
         wanted.append(f"violations at most {100 * first['max_violation']:g} %")
     asked = [("targets", ", ".join(wanted)), ("SLO", span(rows, "slo_ms", "ms")),
-             ("load", span(rows, "load_qps", "queries/s")), ("schemes", text(rows, "scheme")),
+             ("load", span(rows, "load_qps", "queries/s")),
+             ("schedulers", text(rows, "scheduler")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]
     return result_section("Capacity", source, document, asked, parts)
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
     needed, more = [], []
-    for name, own in _by_scheme(rows, "scheme").items():
+    for name, own in _by_scheduler(rows, "scheduler").items():
         loads = [row["load_qps"] for row in own]
         needed.append(Series(name, loads, [row[key] for row in own]))
         more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
@@ -176,7 +177,7 @@ def _promises(rows: Rows) -> Figure:
     dots: list[tuple[str, list[Entry]]] = []
     for row in rows:
         at = "" if row["load_qps"] is None else f", {row['load_qps']:g} queries/s"
-        dots.append((row["scheme"] + at, [
+        dots.append((row["scheduler"] + at, [
             ("promised", row.get("expected_violation_rate"), None),
             ("simulated", row.get("violation_rate"), row.get("violation_rate_half_width")),
             ("allowed", row.get("max_violation"), None)]))
@@ -214,7 +215,7 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
     return result_section("Simulated placement", source, document, asked, parts)
 
 
-def _by_scheme(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
+def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
     """The rows of each scheme, by rising load."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: number(row["load_qps"])):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["checked_rows", "number", "span", "text"]
+__all__ = ["checked_rows", "number", "present_names", "span", "text"]
 
 _MOST_NAMES = 12
 
@@ -45,6 +45,7 @@ def checked_rows(
     if not isinstance(rows, list) or not rows:
         raise InputFileError(describe("no rows", where=f"{where}: rows", value=rows,
                                       allowed="a list of one or more objects"))
+    rows = [present_names(row) for row in rows]
     for i, row in enumerate(rows):
         place = f"{where}: rows[{i}]"
         if not isinstance(row, Mapping):
@@ -65,6 +66,14 @@ def checked_rows(
                                               value=value))
     absent = dict.fromkeys(optional) | {key: {} for key in mappings}
     return [{**absent, **row} for row in rows]
+
+
+def present_names(row: Any) -> Any:
+    """A row by the names that its keys have now: what is a scheduler was called ``scheme``."""
+    if not isinstance(row, Mapping) or "scheme" not in row:
+        return row
+    return {**{key: value for key, value in row.items() if key != "scheme"},
+            "scheduler": row["scheme"] or row.get("scheduler")}
 
 
 def _is_number(value: object) -> bool:

@@ -196,7 +196,7 @@ def _capacity_of(
     path: Path, document: Mapping[str, Any], name: str, numbers: Sequence[str],
     mappings: Sequence[str],
 ) -> Section:
-    rows = checked_rows(document, str(path), numbers=numbers, texts=("scheme",), optional=(
+    rows = checked_rows(document, str(path), numbers=numbers, texts=("scheduler",), optional=(
         *_MAYBE, *_RATES, "max_violation", "min_accuracy", "min_effective_accuracy"),
         mappings=mappings)
     return capacity_section(document, rows, name, typed=bool(mappings))
@@ -240,9 +240,9 @@ _FORMATS: dict[str, _Reader] = {
 _ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
     (("family", "placement_effective_accuracy"), _placed),
-    (("family", "router_to_node_p95_ms"), _played), (("scheduler", "in_time"), _cluster),
+    (("family", "router_to_node_p95_ms"), _played), (("label", "violation_rate"), _simulation),
+    (("scheduler", "in_time"), _cluster),
     (("policy", "simulated_goodput_rps", "bound_rps"), _sharing),
-    (("label", "violation_rate"), _simulation),
     (("violation_price", "expected_violation_rate"), _frontier),
 )
 """By keys of the first row."""

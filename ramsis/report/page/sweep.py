@@ -12,6 +12,7 @@ from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, Part, Section, Table
+from ramsis.report.page.rows import present_names
 from ramsis.tables import Column, with_values
 
 __all__ = ["FAILURES_NAME", "RECORD_NAME", "RESULTS_NAME", "SCENARIOS_NAME", "scenarios_section",
@@ -27,7 +28,7 @@ _AXES = {
     "worker_types": "worker types", "slo_ms": "SLO (ms)", "slo_classes": "SLO classes",
     "service": "service times", "network_ms": "network (ms)", "overhead_ms": "overhead (ms)",
     "arrivals": "arrivals", "load_qps": "load (queries/s)", "trace": "trace",
-    "trace_scale": "scale of the trace", "scheme": "scheme", "duration_s": "duration (s)",
+    "trace_scale": "scale of the trace", "scheduler": "scheduler", "duration_s": "duration (s)",
     "seed": "seed", "seeds": "seeds", "monitor": "monitor", "monitor_ms": "monitor (ms)",
     "told": "told"}
 _NUMBERS = frozenset(("workers", "slo_ms", "network_ms", "overhead_ms", "load_qps", "trace_scale",
@@ -72,7 +73,7 @@ def sweep_section(folder: Path, name: str) -> Section:
         The tables are missing or damaged.
     """
     rows = _table(folder / RESULTS_NAME)
-    failures = _failures(folder, "scheme")
+    failures = _failures(folder, "profile")
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
     found = with_values(_COLUMNS, rows)
@@ -83,7 +84,7 @@ def sweep_section(folder: Path, name: str) -> Section:
     else:
         parts.append(Note("No cell has a result."))
     if failures:
-        parts.append(Table("Cells that failed", [Column("scheme", "scheme"), Column(
+        parts.append(Table("Cells that failed", [Column("scheduler", "scheduler"), Column(
             "load_qps", "load (QPS)", "g"), Column("workers", "workers", "g"),
             Column("error", "why")], failures, 50))
     same = [(_AXES[key], _words(rows[0][key])) for key in _AXES
@@ -110,7 +111,7 @@ def scenarios_section(folder: Path, name: str) -> Section:
     """
     rows = [{key: int(value) if isinstance(value, float) and value.is_integer() else value
              for key, value in row.items()} for row in _table(folder / SCENARIOS_NAME)]
-    failures = _failures(folder, "scheduler")
+    failures = _failures(folder, "scenario")
     asked: list[tuple[str, str]] = []
     parts: list[Part] = [Note("No cell has a result.")]
     if rows:
@@ -149,7 +150,7 @@ def _short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _failures(folder: Path, of: str) -> list[dict[str, Any]]:
-    """The cells that failed and have a ``scheme``, or a ``scheduler``."""
+    """The cells that failed and have a ``profile``, or a ``scenario``."""
     path = folder / FAILURES_NAME
     return [row for row in _table(path) if row.get(of)] if path.exists() else []
 
@@ -158,13 +159,14 @@ def _table(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file, numbers read as such."""
     lines = csv.DictReader(read_text(path, limit=_LARGEST).splitlines())
     try:
-        return [{key: _value(key, text) for key, text in line.items()} for line in lines]
+        return [present_names({key: _value(key, text) for key, text in line.items()})
+                for line in lines]
     except (ValueError, TypeError, AttributeError, csv.Error) as error:
         raise InputFileError(describe(f"not a table of a sweep ({error})", where=str(path))
                              ) from None
 
 
-_TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario", "scheduler"}
+_TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario", "scheme"}
 
 
 def _value(key: str, text: str | None) -> Any:
@@ -204,7 +206,7 @@ def _explorer(rows: Rows, varying: Sequence[str]) -> list[Part]:
     if not metrics:
         return [Note("No cell has figures.")]
     place = [{value: i for i, value in enumerate(values)} for _, values in axes]
-    lines = next((i for i, (key, _) in enumerate(axes) if key == "scheme" and key != over),
+    lines = next((i for i, (key, _) in enumerate(axes) if key == "scheduler" and key != over),
                  next((i for i, (key, _) in enumerate(axes) if key != over), None))
     label = "The cells of the sweep: choose a quantity, the axis, and what lines stand for"
     figure = Figure("Cells", label, {

@@ -43,7 +43,7 @@ def scheme(text: str) -> SchemeSpec:
     """
     name, _, rest = text.partition(":")
     if name not in SCHEMES:
-        raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
+        raise InvalidValueError(describe("unknown scheduler", where="scheduler", value=name,
                                          allowed=", ".join(SCHEMES)))
     known = {item.name: item for item in fields(SCHEMES[name])}
     given: dict[str, Any] = {}
@@ -51,13 +51,13 @@ def scheme(text: str) -> SchemeSpec:
         key, equals, value = part.partition("=")
         if key not in known or not equals or key in given:
             raise InvalidValueError(
-                describe("not a parameter of the scheme", where=f"scheme {name}", value=part,
+                describe("not a parameter of the scheduler", where=f"scheduler {name}", value=part,
                          allowed=", ".join(f"{k}={f.type}" for k, f in known.items()))
             )
         given[key] = _value(known[key], value, name)
     for key, item in known.items():
         if key not in given and item.default is MISSING:
-            raise InvalidValueError(describe("parameter is missing", where=f"scheme {name}",
+            raise InvalidValueError(describe("parameter is missing", where=f"scheduler {name}",
                                              value=text, allowed=f"{name}:{key}=…"))
     spec: SchemeSpec = SCHEMES[name](**given)
     return spec
@@ -68,6 +68,6 @@ def _value(item: Field[Any], value: str, name: str) -> Any:
         return _MAKERS[str(item.type)](value)
     except ValueError:
         raise InvalidValueError(
-            describe("not a value of the parameter", where=f"scheme {name}: {item.name}",
+            describe("not a value of the parameter", where=f"scheduler {name}: {item.name}",
                      value=value, allowed=f"a {item.type}")
         ) from None

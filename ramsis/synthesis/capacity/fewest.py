@@ -73,7 +73,7 @@ class Capacity:
 
     Attributes
     ----------
-    scheme : str
+    scheduler : str
         As asked for.
     types : tuple of WorkerType
     classes : tuple of SloClass
@@ -93,7 +93,7 @@ class Capacity:
         targets with no fewer workers of any type.
     """
 
-    scheme: str
+    scheduler: str
     types: tuple[WorkerType, ...]
     classes: tuple[SloClass, ...]
     service: str
@@ -160,8 +160,8 @@ class Capacity:
                            Column("violation_rate", "violations", ".4%"),
                            Column("accuracy", "accuracy", ".4f"),
                            Column("effective_accuracy", "effective acc.", ".4f")),
-                          self.trial_rows(), caption=f"{self.scheme}: {self.workers} workers are "
-                          f"enough, no scheme does with fewer than {self.workers_bound}")
+                          self.trial_rows(), caption=f"{self.scheduler}: {self.workers} workers "
+                          f"are enough, no scheduler does with fewer than {self.workers_bound}")
 
     def row(self) -> dict[str, Any]:
         """The answer under the names that every command uses."""
@@ -169,7 +169,7 @@ class Capacity:
         assert result is not None  # it meets the targets
         several = _are_named(self.types)
         return {
-            "scheme": self.scheme, "load_qps": result.load_qps, "workers": self.workers,
+            "scheduler": self.scheduler, "load_qps": result.load_qps, "workers": self.workers,
             **(self._types_row() if several else {
                 "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
                 "bound_workers": self.bound_workers}),
@@ -238,7 +238,7 @@ def fewest_workers(
     targets: Targets,
     *,
     slo_ms: float | Sequence[SloClass],
-    scheme: str = "central-queue",
+    scheduler: str = "central-queue",
     service: str | None = None,
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
@@ -256,7 +256,7 @@ def fewest_workers(
     targets : Targets
     slo_ms : float or sequence of SloClass
         Deadline after arrival, > 0; or classes whose shares sum to 1.
-    scheme : str
+    scheduler : str
         ``central-queue``, ``round-robin`` or ``shortest-queue``: policies made for each number of
         workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
         trace); else, where there is one type, a scheme of :mod:`ramsis.sim`, as
@@ -288,7 +288,7 @@ def fewest_workers(
                      for one, count in zip(offered, counts, strict=True) if count)
         if len(used) == 1:
             used = (replace(used[0], name=ALL_WORKERS),)
-        trial = try_workers(Cluster(used, classes), workload, targets, scheme=scheme,
+        trial = try_workers(Cluster(used, classes), workload, targets, scheduler=scheduler,
                             service=chosen, seeds=seeds)
         trial = replace(trial, counts=counts)
         if on_trial is not None:
@@ -297,18 +297,18 @@ def fewest_workers(
 
     search = _of_several_types if _are_named(offered) else _of_one_type
     found = search(offered, cache(try_counts), workload, targets, classes=classes,
-                   scheme=scheme, service=chosen)
+                   scheduler=scheduler, service=chosen)
     if not found.answer.met:
-        not_reached(scheme, workload, found.answer)
+        not_reached(scheduler, workload, found.answer)
     return found
 
 
 def _of_one_type(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
-    targets: Targets, *, classes: tuple[SloClass, ...], scheme: str, service: str,
+    targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
     """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
-    spec = policy_scheme(scheme)
+    spec = policy_scheme(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
     lowest = _whole(bound)
@@ -323,21 +323,21 @@ def _of_one_type(
 
     search = doubling if spec.makes_policies else _one_by_one
     answer = search(met, lowest, SPAN * max(lowest, 10))
-    return Capacity(scheme, types, classes, service,
+    return Capacity(scheduler, types, classes, service,
                     trials[max(trials) if answer is None else answer], bound, (lowest,),
                     tuple(trials[k] for k in sorted(trials)))
 
 
 def _of_several_types(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
-    targets: Targets, *, classes: tuple[SloClass, ...], scheme: str, service: str,
+    targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
     """By combinations of workers; where nothing meets the targets the trial with the most."""
-    spec = policy_scheme(scheme)
+    spec = policy_scheme(scheduler)
     if not spec.makes_policies:
         raise InvalidValueError(describe(
             "not policies: others may serve worse on more workers, which the search rules out",
-            where="scheme", value=scheme, allowed=", ".join(DISPATCHES)))
+            where="scheduler", value=scheduler, allowed=", ".join(DISPATCHES)))
     if workload.varies or workload.load_qps is None:
         raise InvalidValueError(describe(
             "the bound on combinations of worker types is for a constant load", where="workload",
@@ -360,7 +360,7 @@ def _of_several_types(
         answer = max((trial for _, trial in search.trials), key=lambda trial: trial.workers)
     else:
         answer = replace(alike(fluid.merged(search.answer)), counts=search.answer)
-    return Capacity(scheme, types, classes, service, answer, fluid_cost, search.bound,
+    return Capacity(scheduler, types, classes, service, answer, fluid_cost, search.bound,
                     tuple(replace(trial, counts=counts) for counts, trial in search.trials),
                     search.complete)
 
@@ -403,10 +403,10 @@ def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, fl
     return np.diff(before), trace.duration_ms / number
 
 
-def not_reached(scheme: str, workload: Workload, last: Trial) -> NoReturn:
+def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
     """Refuse a scheme that misses the targets on ever so many workers."""
     targets, late = last.targets, last.violation_rate
-    where_at = f"{scheme} at {workload.load_qps or 0.0:g} QPS"
+    where_at = f"{scheduler} at {workload.load_qps or 0.0:g} QPS"
     if last.simulation is None:
         raise InfeasibleError(
             f"{where_at}: no policies on {last.workers} workers: {last.refusal}")

@@ -99,7 +99,7 @@ def try_workers(
     workload: Workload,
     targets: Targets,
     *,
-    scheme: str = "central-queue",
+    scheduler: str = "central-queue",
     service: str | None = None,
     seeds: Sequence[int] = range(5),
 ) -> Trial:
@@ -110,7 +110,7 @@ def try_workers(
     Parameters
     ----------
     cluster : Cluster
-    workload, targets, scheme, service, seeds
+    workload, targets, scheduler, service, seeds
         As of :func:`ramsis.synthesis.capacity.fewest_workers`.
 
     Raises
@@ -118,11 +118,11 @@ def try_workers(
     InvalidValueError, NotConvergedError
         As when its policies are made and simulated.
     """
-    named = policy_scheme(scheme)
+    named = policy_scheme(scheduler)
     service = service or cluster.default_service
     try:
         spec, made = named.ready(cluster, named.loads_for(workload), service=service,
-                                 source=scheme)
+                                 source=scheduler)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
     promise = None if workload.varies or made is None else made.levels.levels[0].expected
