@@ -26,6 +26,7 @@ from ramsis.sim.experiment import (
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import ClusterPlan, PerType, Plan, SchemeSpec
+from ramsis.sim.registry import SCHEDULERS, SchedulerSpec, scheduler
 from ramsis.sim.result import Estimate, SimulationResult
 from ramsis.sim.run import Run
 from ramsis.sim.schemes import (
@@ -39,13 +40,13 @@ from ramsis.sim.schemes import (
     ModelSwitching,
     Policies,
     Symphony,
-    scheme,
 )
 from ramsis.sim.slow_spells import SlowSpells
 from ramsis.sim.time_series import TimeSeries, over_time
 from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
 __all__ = [
+    "SCHEDULERS",
     "SCHEMES",
     "BentoML",
     "Clipper",
@@ -70,6 +71,7 @@ __all__ = [
     "Run",
     "Scheduler",
     "SchedulerError",
+    "SchedulerSpec",
     "SchemeSpec",
     "SimulationResult",
     "SimulationSettings",
@@ -82,12 +84,12 @@ __all__ = [
     "over_time",
     "run_cluster",
     "run_plan",
-    "scheme",
+    "scheduler",
     "simulate",
     "simulate_profile",
 ]
 
 # Made or asked at every event.
-_WITHIN_RUNS = ("Fleet", "FleetEngine", "Metrics", "Run", "Scheduler")
+_WITHIN_RUNS = ("Fleet", "FleetEngine", "Metrics", "Run", "Scheduler", "SchedulerSpec")
 check_arguments(globals(), [name for name in __all__ if name not in _WITHIN_RUNS])
 check_arguments(globals(), _WITHIN_RUNS, methods=False)

@@ -8,6 +8,7 @@ schemes are the schemes' own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import numpy as np
 from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.plugins import blamed
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
@@ -250,6 +252,7 @@ def run_cluster(
         _check_closed(workload, plan, settings)
         engine = FleetEngine(own, workload, workload.duration_ms, service, stated_qps,
                              settings.monitor_ms, spells=spells)
+        engine.seed = seed
         return _plain(engine, plan, one, None, routing)
     times = workload.arrivals_ms(arrivals)
     slos = fleets.drawn_slos(len(times), classes)
@@ -273,6 +276,7 @@ def run_cluster(
     check_amount(len(times), bytes_each=_BYTES_EACH)
     engine = FleetEngine(own, times, workload.duration_ms, service, stated_qps,
                          settings.monitor_ms, slos, spells)
+    engine.seed = seed
     return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
 
 
@@ -282,7 +286,8 @@ def _plain(
 ) -> Run:
     """The plain engine, for the only station ``one`` or for several."""
     if one is not None:
-        return engine.serve(one.plan.start)
+        with blamed(f"scheduler {one.plan.own} failed") if one.plan.own else nullcontext():
+            return engine.serve(one.plan.start)
     uniform = _Uniform(routing)
     return engine.serve(lambda whole: RoutedByLevel(whole, plan, request_slo_ms, uniform))
 

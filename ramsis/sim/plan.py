@@ -77,12 +77,15 @@ class Plan(PerType):
         The same decisions as tables, where they are a function of load, queue and slack.
     max_batch : int
         Largest batch that the scheme needs the fleet to run, whatever it runs anyway.
+    own : str, optional
+        The user's own code that decides, as it was named.
     """
 
     name: str
     start: Callable[[engine.WorkerGroup], engine.Scheduler[engine.WorkerGroup]]
     compiled: Compiled | None = None
     max_batch: int = 1
+    own: str | None = None
 
     def prepare(self, fleet: Fleet) -> Plan:
         """A plan is prepared already."""

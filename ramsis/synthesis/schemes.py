@@ -24,8 +24,16 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import canonical_json
 from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
-from ramsis.sim import Policies, RateTrace, Recorded, SchemeSpec, Workload, scheme
-from ramsis.sim.schemes import SCHEMES
+from ramsis.sim import (
+    SCHEDULERS,
+    Policies,
+    RateTrace,
+    Recorded,
+    SchemeSpec,
+    Workload,
+    scheduler,
+)
+from ramsis.sim.registry import OnWholeFleet
 from ramsis.synthesis.options import as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
@@ -38,6 +46,7 @@ DEFAULT_LEVELS = 30
 
 _FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
 _PAPER = "paper"
+_KNOWN = SCHEDULERS.also(dict.fromkeys(DISPATCHES, Policies))  # by name
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]",
@@ -271,6 +280,8 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
 
 def scheme_document(spec: SchemeSpec) -> dict[str, Any]:
     """Name and parameters of a scheme, without where it keeps its files."""
+    if isinstance(spec, OnWholeFleet):
+        return spec.document()
     parameters = asdict(spec)  # type: ignore[call-overload]
     parameters.pop("store", None)
     return {"name": spec.name, **parameters}
@@ -290,14 +301,11 @@ def policy_scheme(text: str) -> ComparedScheme:
         An unknown name or parameter, or a value out of range.
     """
     name, _, rest = text.partition(":")
-    if name in SCHEMES:
-        return GivenScheme(scheme(text))
     if name in _FORMER:
         raise InvalidValueError(describe("policies are called by how requests reach the workers",
                                          where="scheduler", value=name, allowed=_FORMER[name]))
     if name not in DISPATCHES:
-        raise InvalidValueError(describe("unknown scheduler", where="scheduler", value=name,
-                                         allowed=", ".join((*DISPATCHES, *SCHEMES))))
+        return GivenScheme(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
     given: dict[str, Any] = {}
     paper = False
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)

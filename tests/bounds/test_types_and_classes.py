@@ -17,7 +17,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ConstantLoad, Fleet, run_plan, scheme
+from ramsis.sim import ConstantLoad, Fleet, run_plan, scheduler
 from tests.reference.fluid import of_types_and_classes
 from tests.synthesis import samples
 
@@ -174,7 +174,7 @@ def test_no_run_with_classes_beats_it(
     classes = (SloClass(tight_ms, share), SloClass(100.0, 1.0 - share))
     fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9),
                     classes=classes)
-    run = run_plan(fleet, scheme("greedy").prepare(fleet),
+    run = run_plan(fleet, scheduler("greedy").prepare(fleet),
                    ConstantLoad(demand * fleet.capacity_qps, 2000.0), seed=seed)
     assume(run.requests > 0)
     counts = np.array([(run.slo_ms == one.slo_ms).sum() for one in classes])

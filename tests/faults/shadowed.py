@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ramsis import profiles
 from ramsis.runtime.replan import Replanner
-from ramsis.sim.cluster.registry import GROUP
+from ramsis.sim.registry import GROUP
 from tests.serving.servers import make, profile
 
 __all__ = ["COMMANDS", "Imported", "by_module", "plant", "replanned", "run_planted"]

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
-from ramsis.sim import BentoML, Fleet, Run, Symphony, scheme
+from ramsis.sim import BentoML, Fleet, Run, Symphony, scheduler
 from tests.sim.samples import fleet, run
 
 LATENCY_MS = [6.0 + 1.5 * n for n in range(1, 9)]
@@ -174,7 +174,7 @@ def test_batches_are_those_of_bentoml_itself(
 ])
 def test_bad_parameters_are_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        scheme(text)
+        scheduler(text, error=InvalidValueError)
 
 
 @pytest.mark.parametrize("kind", [BentoML, Symphony])

@@ -31,7 +31,7 @@ from ramsis.sim import (
     Policies,
     SchemeSpec,
     run_plan,
-    scheme,
+    scheduler,
     simulate_profile,
 )
 from ramsis.sim.schemes.central import batch_limit
@@ -343,7 +343,7 @@ def test_the_monitor_switches_policies_with_the_load() -> None:
                                   "infaas:accuracy=0.5", "clipper:model=a,objective=0.5",
                                   "jellyfish-plus:headroom=1.05"])
 def test_schemes_are_made_from_their_names(text: str) -> None:
-    made = scheme(text)
+    made = scheduler(text)
     assert isinstance(made, SchemeSpec)
     assert text.startswith(made.name)
     assert made.name in SCHEMES
@@ -352,7 +352,7 @@ def test_schemes_are_made_from_their_names(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("round-robin", "unknown scheduler.*jellyfish-plus"),
+        ("none-such", "unknown scheduler.*jellyfish-plus"),
         ("greedy:speed=3", "not a parameter.*late=str"),
         ("greedy:late", "not a parameter"),
         ("greedy:late=never", "late.*serve, drop"),
@@ -369,5 +369,5 @@ def test_schemes_are_made_from_their_names(text: str) -> None:
 )
 def test_bad_scheme_texts_are_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words) as refused:
-        scheme(text)
+        scheduler(text, error=InvalidValueError)
     assert "\n" not in str(refused.value)

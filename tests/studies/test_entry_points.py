@@ -8,7 +8,8 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.planning import SCHEDULERS as PLANNED
-from ramsis.sim.cluster import SCHEDULERS, registry, scheduler
+from ramsis.sim import registry
+from ramsis.sim.cluster import SCHEDULERS, scheduler
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 
 

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate_profile
-from ramsis.sim.schemes import scheme
+from ramsis.sim import (
+    ClosedLoop,
+    ConstantLoad,
+    Policies,
+    RateTrace,
+    Recorded,
+    scheduler,
+    simulate_profile,
+)
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound, fewest_workers
 from ramsis.synthesis.capacity import fewest as module
@@ -190,4 +197,4 @@ def test_schemes_name_policies_with_their_settings() -> None:
     worker = policy_scheme("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
     assert isinstance(worker, PolicyScheme)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
-    assert policy_scheme("greedy").spec == scheme("greedy")
+    assert policy_scheme("greedy").spec == scheduler("greedy").of_fleets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ramsis.checks import check_arguments
 from ramsis.sim.cluster.metrics import ClusterMetrics, measure_cluster
-from ramsis.sim.cluster.registry import SCHEDULERS, SchedulerSpec, scheduler
 from ramsis.sim.engine import ClusterEngine, Running, Scheduler, SchedulerError, Slowdown
+from ramsis.sim.registry import SCHEDULERS, SchedulerSpec, scheduler
 from ramsis.sim.run import Run
 
 __all__ = ["SCHEDULERS", "ClusterEngine", "ClusterMetrics", "Run", "Running", "Scheduler",

@@ -115,9 +115,12 @@ class Engine:
         Where batches slow each other down, or are continuous: the work of those that run.
     monitor : LoadMonitor or None
         Told of arrivals, where somebody anticipates the load.
+    known_qps : float or None
+        The load, where schedulers are told it.
     """
 
     monitor: LoadMonitor | None = None
+    known_qps: float | None = None
 
     def __init__(self, setting: Setting, times: Times, requests: RequestState) -> None:
         self.now_ms = 0.0
@@ -177,6 +180,14 @@ class Engine:
     def monitored(self) -> bool:
         """Whether the load is anticipated by the monitor and so changes during the run."""
         return self.monitor is not None
+
+    def load_qps(self) -> float:
+        """The anticipated load: known, or the monitor's moving average."""
+        if self.known_qps is not None:
+            return self.known_qps
+        if self.monitor is None:
+            self._refuse("a load that nobody knows", None, "a scheduler that is told it")
+        return self.monitor.load_qps(self.now_ms)
 
     def is_idle(self, worker: int) -> bool:
         """Whether a worker can start a batch now."""

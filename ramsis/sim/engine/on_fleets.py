@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster import SloClass
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
-from ramsis.scenario import ScenarioWorkerType
+from ramsis.scenario import Scenario, ScenarioArrays, ScenarioModel, ScenarioWorkerType, Stream
+from ramsis.scenario.records import BatchTime, StartState
+from ramsis.scenario.workloads import TimesOf
 from ramsis.sim.engine.engine import Engine, Setting
 from ramsis.sim.engine.requests import NOT_COME, WAITING, FleetRequests
 from ramsis.sim.engine.times import FleetTimes
@@ -57,7 +61,12 @@ class FleetEngine(Engine):
     fleet : Fleet
         The first fleet; with one type of workers, all of them.
     fleets : tuple of Fleet
+    seed : int
+        For schedulers that draw numbers of their own.
     """
+
+    requests: FleetRequests
+    seed = 0
 
     def __init__(
         self,
@@ -82,7 +91,7 @@ class FleetEngine(Engine):
                     spells=spells),
             FleetTimes(self.fleets), FleetRequests(arrivals, slo_ms, rng))
         self.monitor = LoadMonitor(monitor_ms) if load_qps is None else None
-        self._known_qps = load_qps
+        self.known_qps = load_qps
         self._rng, self._coins, self._oldest = rng, list[float](), 0
 
     @property
@@ -93,12 +102,40 @@ class FleetEngine(Engine):
             self._coins = coins(self._rng, count).tolist()
         return self._coins
 
-    def load_qps(self) -> float:
-        """The anticipated load: known, or the monitor's moving average."""
-        if self._known_qps is not None:
-            return self._known_qps
-        assert self.monitor is not None
-        return self.monitor.load_qps(self.now_ms)
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The fleet as a scenario: what a scheduler of clusters is told of it.
+
+        Its models are of one family, and loaded everywhere. Each SLO class has a stream, whose
+        requests ask for the most accurate model that answers alone within the shortest SLO.
+        """
+        fleet, kind = self.fleet, self._setting.types[0]
+        models = tuple(
+            ScenarioModel(name, tuple(
+                BatchTime(kind.name, size, quantiles_ms=tuple(times))
+                for size, times in enumerate(rows, 1)), family="fleet", accuracy=accuracy)
+            for name, rows, accuracy in zip(
+                fleet.models, fleet.service_times.quantiles_ms.tolist(),
+                fleet.table.accuracy.tolist(), strict=True))
+        classes = fleet.classes or (SloClass(fleet.slo_ms),)
+        none = TimesOf(())  # they come as this engine has them
+        return Scenario(
+            "fleet", self._setting.duration_ms / 1000.0, (kind,), models,
+            tuple(Stream(f"class-{i + 1}", fleet.models[self.asked], none, one.slo_ms)
+                  for i, one in enumerate(classes)), (StartState(kind.name, fleet.models),))
+
+    @property
+    def arrays(self) -> ScenarioArrays:
+        """The scenario, its workers and models numbered through."""
+        return self.scenario.arrays
+
+    @cached_property
+    def asked(self) -> int:
+        """The model that requests ask for, where a scheduler is to be told one."""
+        fleet = self.fleet
+        least_ms = min([one.slo_ms for one in fleet.classes], default=fleet.slo_ms)
+        return next(model for model in fleet.by_accuracy
+                    if fleet.table.latency_ms[model, 0] <= least_ms)
 
     def waiting(self) -> list[int]:
         """The requests that wait, in the order of arrival."""

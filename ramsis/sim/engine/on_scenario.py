@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import numpy as np
+
+from ramsis.cluster import ServiceTimes
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles import LatencyTable
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.engine.engine import Engine, Setting
+from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.engine.progress import Slowdown
 from ramsis.sim.engine.requests import ClusterRequests
 from ramsis.sim.engine.times import ClusterTimes
+from ramsis.sim.fleet import Fleet
 
 __all__ = ["ClusterEngine"]
 
@@ -33,6 +42,24 @@ class ClusterEngine(Engine):
 
     times: ClusterTimes
 
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The workers as a fleet, for schedulers of like workers that hold all models.
+
+        Raises
+        ------
+        InputFileError
+            Workers that differ, have several lanes or do not hold all models, models of several
+            families, or times that are not those of whole batches.
+        """
+        return _fleet_of(self)
+
+    @cached_property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schedulers that draw answers."""
+        drawn: list[float] = coins(np.random.default_rng(self.seed), len(self.requests)).tolist()
+        return drawn
+
     def __init__(
         self, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,
         slowdown: Slowdown | None = None,
@@ -45,3 +72,31 @@ class ClusterEngine(Engine):
                     arrays.memory_mb.tolist(), scenario.streams, scenario.duration_ms,
                     slowdown=slowdown),
             ClusterTimes(scenario), ClusterRequests(scenario, given, seed))
+
+
+def _fleet_of(engine: ClusterEngine) -> Fleet:
+    arrays, workers, times = engine.arrays, engine.workers, engine.times
+    everything = set(range(len(arrays.models)))
+    fits = {
+        "workers of one type": len(arrays.types) == 1,
+        "workers with one lane": set(workers.lanes) == {1},
+        "all models loaded on all workers at the start": all(
+            held == everything for held in workers.loaded),
+        "models of one family": len(set(arrays.family.tolist())) == 1,
+        "one-shot inference in static batches": not (
+            times.any_continuous or any(times.tokens)),
+    }
+    for wanted, holds in fits.items():
+        if not holds:
+            raise InputFileError(describe("a scheduler of like workers cannot serve this scenario",
+                                          where=f"scenario {engine.scenario.name}",
+                                          allowed=wanted))
+    kinds = arrays.kind
+    most = int(np.isfinite(arrays.quantiles_ms[0, kinds, :, 0]).sum(axis=1).min())
+    quantiles = arrays.quantiles_ms[0, kinds, :most]
+    latency = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
+    table = LatencyTable.measured(arrays.models, arrays.accuracy, latency, "mean")
+    slo_ms = max(stream.slo_ms for stream in engine.scenario.streams)
+    service = "mean" if quantiles.shape[2] == 1 else "distribution"
+    held = ServiceTimes(arrays.models, arrays.accuracy, quantiles, service)
+    return Fleet(table, held, len(workers), slo_ms)

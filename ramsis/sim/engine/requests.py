@@ -128,12 +128,30 @@ class FleetRequests(RequestState):
     ) -> None:
         self.loop = None if isinstance(arrivals, np.ndarray) else arrivals
         given = arrivals if isinstance(arrivals, np.ndarray) else np.empty(0)
+        self._asked: int | None = None
         super().__init__(given, given + slo_ms if len(given) else given, draws)
         self.slo_ms = slo_ms
         self.processed, self.reacts = [], self.loop is not None
         if self.loop is not None:
             for _ in range(self.loop.users):
                 self._come(0.0, float(slo_ms[0]))
+
+    def ask_for(self, model: int) -> None:
+        """Have all requests ask for a model, which another may answer all the same.
+
+        Those of one SLO are a stream, the shortest first.
+        """
+        self._asked = model
+        self.model = [model] * len(self)
+        values, stream = np.unique(self.slo_ms, return_inverse=True)
+        self.stream = stream.tolist() if len(stream) > 1 else [0] * len(self)
+        self.processed = [False] * max(len(values), 1)
+
+    def _come(self, at_ms: float, slo_ms: float) -> None:
+        super()._come(at_ms, slo_ms)
+        if self._asked is not None:
+            self.model.append(self._asked)
+            self.stream.append(0)
 
     def answered(self, request: int, now_ms: float) -> None:
         """The user of a closed loop thinks, and comes back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from ramsis.scenario import Scenario
@@ -100,6 +101,11 @@ class ClusterTimes(Times):
 
 class FleetTimes(Times):
     """Times of fleets, of which each holds the models that follow those of the one before."""
+
+    @cached_property
+    def sizes(self) -> list[list[range]]:
+        """The sizes that each model is run at, by type: all up to the largest."""
+        return [[range(1, len(rows) + 1) for rows in by_model] for by_model in self.rows]
 
     def __init__(self, fleets: Sequence[Fleet]) -> None:
         count = [len(fleet.models) for fleet in fleets]

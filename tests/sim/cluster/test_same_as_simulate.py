@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ramsis.scenario import Requests, Scenario
-from ramsis.sim import ConstantLoad, run_plan, scheme
+from ramsis.sim import ConstantLoad, run_plan, scheduler
 from ramsis.sim.cluster import ClusterEngine
-from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler, fleet_of
 from tests.scenario.samples import scenario, stream
 
 LATENCY_MS = {"small": [5.0, 7.0, 9.0, 12.0], "large": [20.0, 26.0, 31.0, 35.0]}
@@ -31,8 +32,8 @@ def cluster(slo_ms: float) -> Scenario:
 def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
     made = cluster(60.0)
     engine = ClusterEngine(made, 3)
-    fleet = fleet_of(engine)
-    plan = scheme(name).prepare(fleet)
+    fleet, chosen = engine.fleet, replace(scheduler(name), load_qps=load_qps)
+    plan = chosen.prepare(fleet)
     load = ConstantLoad(250.0, made.duration_ms)
     plain = run_plan(fleet, plan, load, seed=3, monitored=load_qps is None,
                      engine="plain")
@@ -40,13 +41,7 @@ def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
                      np.zeros(plain.requests, dtype=np.int64), plain.arrival_ms,
                      plain.arrival_ms + 60.0)
 
-    def start(engine: ClusterEngine) -> SchemeScheduler:
-        own = SchemeScheduler.__new__(SchemeScheduler)
-        own.engine = engine
-        own.begin(fleet, plan, load_qps)
-        return own
-
-    run = ClusterEngine(made, 3, requests=given).serve(start)
+    run = ClusterEngine(made, 3, requests=given).serve(chosen)
     assert plain.requests > 4000
     order, other = np.lexsort((run.worker, run.start_ms)), np.lexsort((plain.worker,
                                                                        plain.start_ms))

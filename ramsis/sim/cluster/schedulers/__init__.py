@@ -1,1 +1,1 @@
-"""Schedulers, one file each; their names are in :mod:`ramsis.sim.cluster.registry`."""
+"""Schedulers, one file each; their names are in :mod:`ramsis.sim.registry`."""

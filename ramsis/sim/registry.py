@@ -1,0 +1,392 @@
+"""Schedulers by name, with parameters: one registry and one grammar for whatever is simulated.
+
+    greedy                             a scheduler of this project
+    clockwork:ahead_ms=10,margin_ms=1  with parameters
+    policies:files=DIR                 policies of files
+    own.py:Mine                        a class in a file
+    package.module:Mine:alpha=2        a class in a module, with a parameter
+
+There are two sorts. A :class:`~ramsis.sim.engine.Scheduler` is made for each run, and told what
+happens. Schedulers of like workers that hold all models are prepared for a fleet first
+(:class:`~ramsis.sim.plan.SchemeSpec`). Each sort serves fleets and scenarios alike, as far as it
+can: a scenario whose workers are a fleet is one to the second sort, and a fleet of one type of
+workers is a scenario to the first.
+
+A module or file of the user's own is imported only when the user names it here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
+
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.plugins import blamed, own, source_of
+from ramsis.runtime import LoadMonitor
+from ramsis.sim.engine import ClusterEngine, FleetEngine, Scheduler
+from ramsis.sim.fleet import Fleet, Fleets
+from ramsis.sim.plan import ClusterPlan, Plan, SchemeSpec
+from ramsis.sim.run import Run
+from ramsis.sim.schemes import SCHEMES, Policies
+
+__all__ = ["GROUP", "SCHEDULERS", "OnWholeFleet", "SchedulerSpec", "Schedulers", "scheduler"]
+
+GROUP = "ramsis.schedulers"
+"""Entry points by which installed packages offer schedulers; the project's studies do so, too."""
+
+_Kind = Callable[..., Any]
+
+
+class Schedulers(Mapping[str, _Kind]):
+    """Schedulers by name: some that are at hand, and those that installed packages offer.
+
+    What a package offers is imported when it is asked for. Parameters of a scheduler are those of
+    its constructor.
+    """
+
+    def __init__(self, own: Mapping[str, _Kind | EntryPoint]) -> None:
+        self._own = dict(own)
+
+    def also(self, own: Mapping[str, _Kind]) -> Schedulers:
+        """The same with others at hand, which take the place of those of their name."""
+        return Schedulers({**self._own, **own})
+
+    def __getitem__(self, name: str) -> _Kind:
+        """A scheduler by its name.
+
+        Raises
+        ------
+        KeyError
+            There is none.
+        InputFileError
+            What a package offers cannot be imported, or is none.
+        """
+        found = self._own.get(name) or _offered()[name]
+        if not isinstance(found, EntryPoint):
+            return found
+        try:
+            loaded = found.load()
+        except Exception as error:  # of a package of others
+            raise InputFileError(describe(f"cannot be imported ({error})",
+                                          where=f"scheduler {name}",
+                                          value=found.value)) from error
+        return _is_scheduler(loaded, found.value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in _offered()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._own, *_offered()}))
+
+    def __len__(self) -> int:
+        return len({*self._own, *_offered()})
+
+
+@cache
+def _offered() -> Mapping[str, EntryPoint]:
+    return {one.name: one for one in entry_points(group=GROUP)}
+
+
+def _policies(files: str) -> Policies:
+    """Policies of a file, or of a folder."""
+    return Policies.load(files)
+
+
+_LAZY = {  # what takes long to load
+    "clockwork": "clockwork:Clockwork", "lru": "least_recently_used:LeastRecentlyUsed",
+    "planned": "planned:Planned", "planned-loading": "planned_loading:PlannedLoading",
+    "random": "random:RandomScheduler",
+}
+SCHEDULERS = Schedulers({
+    **SCHEMES, "policies": _policies,
+    **{name: EntryPoint(name, f"ramsis.sim.cluster.schedulers.{place}", GROUP)
+       for name, place in _LAZY.items()},
+})
+"""What ``--scheduler`` names."""
+
+_NEAR = 3
+
+
+@dataclass(frozen=True)
+class SchedulerSpec:
+    """A scheduler and its parameters, for any fleet and scenario that it can serve.
+
+    Called with an engine, it makes the scheduler of a run.
+
+    Attributes
+    ----------
+    text : str
+        As it was named.
+    kind : callable
+        A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.SchemeSpec`.
+    parameters : dict
+    own : str or None
+        ``file.py:Class`` or ``package.module:Class`` of the user's own.
+    load_qps : float, optional
+        The load that it is told on a scenario; by default what the load monitor anticipates.
+    """
+
+    text: str
+    kind: _Kind
+    parameters: Mapping[str, Any]
+    own: str | None = None
+    load_qps: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Without parameters."""
+        return self.own or self.text.partition(":")[0]
+
+    @cached_property
+    def of_fleets(self) -> SchemeSpec:
+        """What is prepared for fleets."""
+        if _is_class(self.kind):
+            return OnWholeFleet(self)
+        made: SchemeSpec = self.kind(**self.parameters)
+        return made
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch that workers must be able to run, whatever they run anyway."""
+        return self.of_fleets.max_batch
+
+    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
+        """The stations of a cluster, and how requests are routed to them."""
+        return self.of_fleets.on_cluster(fleets)
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """What can be done before any run; errors as of the scheduler."""
+        return self.of_fleets.prepare(fleet)
+
+    def document(self) -> dict[str, Any]:
+        """All that results depend on: of one of the user's own the content of its file, too."""
+        source = None if self.own is None else source_of(self.own)
+        code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
+        return {"name": self.name, **self.parameters, "code": code}
+
+    def __call__(self, engine: ClusterEngine) -> Scheduler[Any]:
+        """The scheduler of a run on a scenario.
+
+        Raises
+        ------
+        InputFileError
+            It cannot serve the scenario.
+        """
+        if _is_class(self.kind):
+            if not _declared(self.kind, ClusterEngine):
+                engine.monitor = LoadMonitor()  # it may ask for the load
+            return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
+        plan = self.of_fleets.prepare(engine.fleet)
+        engine.known_qps = self.load_qps
+        engine.monitor = LoadMonitor() if self.load_qps is None else None
+        # A fleet's scheduler sees of an engine no more than a group of workers.
+        return plan.start(engine)
+
+    def serve(self, engine: ClusterEngine) -> Run:
+        """Serve the requests of an engine.
+
+        Raises
+        ------
+        SchedulerError
+            It did what cannot be done.
+        InputFileError
+            It cannot serve the scenario; or the user's own scheduler raised something else, in
+            one line, with file and line.
+        """
+        if self.own is None:
+            return engine.serve(self)
+        with blamed(f"scheduler {self.own} failed"):
+            return engine.serve(self)
+
+
+@dataclass(frozen=True)
+class OnWholeFleet:
+    """A scheduler that is made for each run, on workers of one type that hold all models.
+
+    Requests ask for the model that :attr:`~ramsis.sim.engine.FleetEngine.asked` says.
+    """
+
+    spec: SchedulerSpec
+    max_batch = 1
+
+    @property
+    def name(self) -> str:
+        """Without parameters."""
+        return self.spec.name
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Nothing can be done before a run."""
+        return Plan(self.name, self._start, own=self.spec.own)
+
+    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
+        """All workers are one station.
+
+        Raises
+        ------
+        InvalidValueError
+            Workers of several types.
+        """
+        if len(fleets.fleets) > 1:
+            raise InvalidValueError(describe(
+                "decides about workers of one type", where=f"scheduler {self.name}",
+                value=", ".join(fleets.worker_types),
+                allowed="one of them, or a scenario file that says what each can run"))
+        return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
+
+    def document(self) -> dict[str, Any]:
+        """Name and parameters, and of one of the user's own the content of its file."""
+        return self.spec.document()
+
+    def _start(self, engine: Any) -> Scheduler[Any]:
+        assert isinstance(engine, FleetEngine)
+        engine.requests.ask_for(engine.asked)
+        return cast("Scheduler[Any]", self.spec.kind(engine, **self.spec.parameters))
+
+
+def scheduler(
+    text: str, known: Mapping[str, _Kind] = SCHEDULERS, *,
+    error: type[RamsisError] = InputFileError,
+) -> SchedulerSpec:
+    """The scheduler that a text names; see the module's description.
+
+    >>> scheduler("clockwork:ahead_ms=10").parameters
+    {'ahead_ms': 10.0}
+    >>> scheduler("jellyfish-plus:headroom=1.05").of_fleets
+    JellyfishPlus(headroom=1.05)
+
+    Parameters
+    ----------
+    text : str
+    known : mapping
+    error : type of RamsisError
+        What is raised.
+
+    Raises
+    ------
+    RamsisError
+        An unknown name or parameter, a value of the wrong kind or out of range, or a class that
+        cannot be imported or is no scheduler.
+    """
+    name, _, rest = text.partition(":")
+    if name == _FORMER:
+        return _by_former_name(text, known, error)
+    place = None
+    if name in known:
+        kind = known[name]
+    elif rest:
+        attribute, _, rest = rest.partition(":")
+        place = name = f"{name}:{attribute}"
+        kind = _is_scheduler(own(name, "scheduler", option="--scheduler", error=error), name)
+    else:
+        near = get_close_matches(name, known, _NEAR) or list(known)
+        raise error(describe(
+            "unknown scheduler", where="scheduler", value=name,
+            allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own"))
+    takes = dict(inspect.signature(kind).parameters)
+    if _is_class(kind):
+        takes.pop(next(iter(takes)))  # the engine
+    spec = SchedulerSpec(text, kind, read_parameters(name, rest, takes, error), place)
+    if not _is_class(kind):
+        assert spec.of_fleets  # what is out of range is refused now
+    return spec
+
+
+def read_parameters(
+    name: str, text: str, takes: Mapping[str, inspect.Parameter], error: type[RamsisError]
+) -> dict[str, Any]:
+    """The values in ``key=value,…``; arguments as of :func:`scheduler`."""
+    takes = {key: one for key, one in takes.items()
+             if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
+    given: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if key not in takes or not equals or key in given:
+            near = get_close_matches(key, takes, _NEAR) or list(takes)
+            raise error(describe("not a parameter of the scheduler", where=f"scheduler {name}",
+                                 value=part,
+                                 allowed=", ".join(f"{one}={_word(takes[one])}" for one in near)
+                                 or "none"))
+        given[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
+    for key, one in takes.items():
+        if one.default is one.empty and key not in given:
+            raise error(describe("parameter is missing", where=f"scheduler {name}",
+                                 value=f"{name}:{text}" if text else name,
+                                 allowed=f"{name}:{key}=…"))
+    return given
+
+
+_FORMER = "scheme"
+
+
+def _by_former_name(
+    text: str, known: Mapping[str, _Kind], error: type[RamsisError]
+) -> SchedulerSpec:
+    """What ``scheme:name=…;…`` and ``scheme:policies=…`` stand for, which scenarios took."""
+    def takes(name: str = "", policies: str = "", load_qps: float | None = None) -> None:
+        """The parameters that there were."""
+
+    given = read_parameters(_FORMER, text.partition(":")[2],
+                            inspect.signature(takes).parameters, error)
+    if ("name" in given) == ("policies" in given):
+        raise error(describe("no scheduler, or two", where=f"scheduler {_FORMER}",
+                             allowed="one of name=…, policies=…"))
+    now = given["name"].replace(";", ",") if "name" in given else (
+        f"policies:files={given['policies']}")
+    return replace(scheduler(now, known, error=error), text=text, load_qps=given.get("load_qps"))
+
+
+def _is_class(kind: object) -> bool:
+    """Whether what makes schedulers is a class of them."""
+    return isinstance(kind, type) and issubclass(kind, Scheduler)
+
+
+def _declared(kind: _Kind, engine: type) -> bool:
+    """Whether a class says that it is a ``Scheduler[…]`` of an engine."""
+    bases = (base for one in cast("type", kind).__mro__
+             for base in vars(one).get("__orig_bases__", ()))
+    return any(engine in getattr(base, "__args__", ()) for base in bases)
+
+
+def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
+    """What a text names, which has to be a scheduler."""
+    if not (isinstance(found, type) and issubclass(found, Scheduler)):
+        raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
+                                      allowed="a subclass of ramsis.sim.Scheduler"))
+    return found
+
+
+def _flag(value: str) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False,
+            "0": False}[value.lower()]
+
+
+_MAKERS: Mapping[str, Callable[[str], Any]] = {
+    "float": float, "int": int, "bool": _flag, "str": str, "float | None": float,
+    "int | None": int, "str | None": str,
+}
+
+
+def _word(parameter: inspect.Parameter) -> str:
+    """The type of a parameter's values."""
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = type(parameter.default) if parameter.default is not parameter.empty else str
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+
+
+def _value(
+    parameter: inspect.Parameter, value: str, where: str, error: type[RamsisError]
+) -> Any:
+    word = _word(parameter)
+    try:
+        return _MAKERS.get(word, str)(value)
+    except (ValueError, KeyError):
+        raise error(describe("not a value of the parameter", where=where, value=value,
+                             allowed=f"a {word}")) from None

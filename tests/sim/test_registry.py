@@ -1,0 +1,144 @@
+"""One registry: what is named serves fleets and scenarios alike, or says in a line why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.plugins import trusting
+from ramsis.scenario import Requests
+from ramsis.sim import (
+    SCHEDULERS,
+    ClosedLoop,
+    ConstantLoad,
+    Fleet,
+    FleetEngine,
+    SimulationSettings,
+    scheduler,
+    simulate,
+)
+from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim.schemes import SCHEMES
+from tests.scenario.samples import scenario
+from tests.synthesis.samples import tiny_profile
+
+OWN = '''
+from ramsis.sim import Scheduler
+
+class Oldest(Scheduler):
+    """One request at a time, by the model that it asks for, on the worker of lowest number."""
+
+    def __init__(self, engine, last: int = 0):
+        super().__init__(engine)
+        self.queue, self.last = [], last
+
+    def on_arrival(self, request):
+        self.queue.append(request)
+        self.serve()
+
+    def on_end(self, worker, batch):
+        self.serve()
+
+    def serve(self):
+        for worker in self.engine.idle_workers()[self.last:]:
+            if self.queue:
+                request = self.queue.pop(0)
+                self.engine.run(worker, self.engine.requests.model[request], [request])
+
+class Broken(Scheduler):
+    def on_arrival(self, request):
+        raise KeyError("lost")
+'''
+LOADING = sorted(set(SCHEDULERS) - {*SCHEMES, "policies", "rl"})
+LOAD = ConstantLoad(113.7, 2000.0)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Any:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    with trusting([f"{path}:Oldest", f"{path}:Broken"]):
+        yield path
+
+
+def cluster(**changes: Any) -> Cluster:
+    return Cluster.of(tiny_profile(), **{"workers": 3, "slo_ms": 100.0, **changes})
+
+
+@pytest.mark.parametrize("name", LOADING)
+def test_schedulers_of_clusters_serve_a_fleet(name: str) -> None:
+    result = simulate(cluster(), scheduler(name), LOAD, keep_runs=True)
+    (run,), (found,) = result.runs, result.metrics
+    assert result.scheduler == name
+    assert found.queries > 150
+    assert found.queries == found.in_time + found.late + found.dropped + found.never_answered
+    assert found.in_time > 0
+    assert set(run.model.tolist()) == {FleetEngine(
+        [Fleet.of(tiny_profile(), workers=3, slo_ms=100.0)], run.arrival_ms, 2000.0,
+        np.random.default_rng(0), None).asked}
+
+
+@pytest.mark.parametrize("name", ["clockwork", "planned", "clockwork-adjusted"])
+def test_on_a_fleet_every_batch_is_that_of_the_scenario(name: str) -> None:
+    fleet = Fleet.of(tiny_profile(), workers=3, slo_ms=100.0, service="p95")
+    run, = simulate(cluster(), scheduler(name), LOAD, SimulationSettings(service="p95"),
+                    keep_runs=True).runs
+    told = FleetEngine([fleet], run.arrival_ms, 2000.0, np.random.default_rng(0), None)
+    model = np.full(run.requests, told.asked)
+    other = scheduler(name).serve(ClusterEngine(told.scenario, requests=Requests(
+        run.arrival_ms, model, np.zeros_like(model), run.arrival_ms, run.deadline_ms)))
+    assert len(run.size) > 20
+    for mine, its in ((run.start_ms, other.start_ms), (run.finish_ms, other.finish_ms),
+                      (run.worker, other.worker), (run.model, other.model),
+                      (run.batch_of, other.batch_of)):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_classes_are_streams_and_closed_loops_are_served() -> None:
+    typed = Cluster((WorkerType("all", tiny_profile(), 3),),
+                    (SloClass(60.0, 0.25), SloClass(100.0, 0.75)))
+    run, = simulate(typed, scheduler("clockwork"), LOAD, keep_runs=True).runs
+    assert set(run.stream.tolist()) == {0, 1}
+    assert (run.slo_ms[run.stream == 0] == 60.0).all()
+    loop = simulate(cluster(), scheduler("clockwork"), ClosedLoop(3, 5.0, 500.0),
+                    SimulationSettings(monitor=True))
+    assert loop.metrics[0].in_time > 10
+
+
+def test_workers_of_several_types_are_refused_in_a_line() -> None:
+    profile = tiny_profile()
+    typed = Cluster((WorkerType("a", profile, 1), WorkerType("b", profile, 1, speed=2.0)),
+                    (SloClass(100.0),))
+    with pytest.raises(InvalidValueError, match="clockwork: decides about workers of one type"):
+        simulate(typed, scheduler("clockwork"), LOAD)
+
+
+def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
+    named = scheduler(f"{own}:Oldest")
+    assert simulate(cluster(), named, LOAD).metrics[0].in_time > 150
+    assert named.serve(ClusterEngine(scenario(), 1)).in_time.all()
+    one_less = simulate(cluster(), scheduler(f"{own}:Oldest:last=2"), LOAD, keep_runs=True)
+    assert set(one_less.runs[0].worker.tolist()) == {2}
+    with pytest.raises(InputFileError, match=r"Broken failed .KeyError: 'lost'.*mine.py, line"):
+        simulate(cluster(), scheduler(f"{own}:Broken"), LOAD)
+
+
+def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet() -> None:
+    with pytest.raises(InputFileError, match="like workers cannot serve this scenario; allowed: "
+                                             "all models loaded on all workers"):
+        scheduler("greedy").serve(ClusterEngine(scenario(start=[]), 1))
+
+
+def test_the_name_that_scenarios_had_stands_for_the_same() -> None:
+    old, now = scheduler("scheme:name=greedy:late=drop,load_qps=31"), scheduler("greedy:late=drop")
+    assert replace(old, text=now.text, load_qps=None) == now
+    assert old.load_qps == 31.0
+    for text in ("scheme", "scheme:name=greedy,policies=a", "scheme:named=greedy"):
+        with pytest.raises(InputFileError, match="scheduler scheme: "):
+            scheduler(text)
