@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from ramsis.errors import InputFileError, describe
 from ramsis.planning.planned import PlannedByFile
+from ramsis.policy import DISPATCHES
 from ramsis.sim.cluster import SCHEDULERS as SIMULATED
 from ramsis.sim.cluster import SchedulerSpec, scheduler
 
 __all__ = ["SCHEDULERS", "scheduler_named"]
 
 SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
-"""What ``ramsis cluster --scheduler`` names."""
+"""What ``--scheduler`` names on scenarios."""
 
 
 def scheduler_named(text: str) -> SchedulerSpec:
@@ -18,6 +20,12 @@ def scheduler_named(text: str) -> SchedulerSpec:
     Raises
     ------
     InputFileError
-        An unknown name or parameter, or a class of one's own that cannot be imported.
+        An unknown name or parameter, or a class of one's own that cannot be imported; policies
+        that would have to be made.
     """
+    name = text.partition(":")[0]
+    if name in DISPATCHES and name not in SCHEDULERS:
+        raise InputFileError(describe(
+            "policies are made for the load of a fleet, and not for a scenario", where="scheduler",
+            value=text, allowed="policies:files=DIR, that `ramsis generate` makes"))
     return scheduler(text, SCHEDULERS)

@@ -225,3 +225,57 @@ def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
     assert code == 3
     assert err.count("\n") == 1
     assert run("validate", file)[0] == 3
+
+
+def test_simulate_does_the_same_for_a_scenario(run: Run, file: str) -> None:
+    words = ["--scheduler", "clockwork", "--scheduler", "lru:max_ongoing=2", "--seeds", "2",
+             "--bound", "--json"]
+    cluster, simulate = (json.loads(run(command, file, *words).out)
+                         for command in ("cluster", "simulate"))
+    assert cluster["rows"] == simulate["rows"]
+    assert len(cluster["rows"]) == 2
+    for given, said in (
+            (["--scheduler", "clockwork", "--load", "3"], "--load is not for a scenario"),
+            (["--bound"], "give --policy or --scheduler"),
+            (["--scheduler", "greedy"], "cannot serve this scenario"),
+            (["--scheduler", "central-queue"], "policies:files=DIR")):
+        code, out, err = run("simulate", file, *given)
+        assert code in (2, 3)
+        assert not out
+        assert said in err
+        assert err.count("\n") == 1
+    code, _, err = run("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 1,
+                       "--load", 3, "--scheduler", "greedy", "--bound")
+    assert code == 2
+    assert "--bound is for a scenario" in err
+
+
+def test_policies_serve_a_scenario_whose_models_are_all_loaded(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    load, slo_ms = 311.3, 73.0
+    out = str(tmp_path / "policies")
+    given = ["--profiles", tiny_file, "--slo-ms", slo_ms, "--workers", 3]
+    assert run("generate", *given, "--load", load, "--grid", "fixed:20", "--max-queue", 2,
+               "--service", "p95", "--headroom", 0, "--out", out).code == 0
+    models = json.loads(tiny_file.read_text())["models"]
+    names = [one["name"] for one in models]
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(document(
+        worker_types=[{"name": "cpu", "count": 3}], duration_s=20,
+        models=[{"name": one["name"], "accuracy": one["accuracy"], "family": "digits",
+                 "latency": [{"worker_type": "cpu", "batch": item["batch"],
+                              "latency_ms": item["p95_ms"]} for item in one["batches"]]}
+                for one in models],
+        streams=[stream(model=names[0], slo_ms=slo_ms, workload={"load_qps": load})],
+        start=[{"worker": "cpu", "models": names}])))
+    done = run("simulate", path, "--policy", out, "--scheduler", "greedy", "--json")
+    on_fleet = run("simulate", *given, "--policy", out, "--load", load, "--service", "p95",
+                   "--duration-s", 20, "--monitor", "on", "--json")
+    assert done.code == 0, done.err
+    served, greedy = json.loads(done.out)["rows"]
+    (row,) = json.loads(on_fleet.out)["rows"]
+    assert served["scheduler"] == f"policies {out}"
+    assert served["accuracy"] == pytest.approx(row["accuracy"], abs=0.01)
+    assert served["violation_rate"] == pytest.approx(row["violation_rate"], abs=0.01)
+    assert greedy["requests"] == served["requests"] > 5000

@@ -125,7 +125,7 @@ def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
     assert named.serve(ClusterEngine(scenario(), 1)).in_time.all()
     one_less = simulate(cluster(), scheduler(f"{own}:Oldest:last=2"), LOAD, keep_runs=True)
     assert set(one_less.runs[0].worker.tolist()) == {2}
-    with pytest.raises(InputFileError, match=r"Broken failed .KeyError: 'lost'.*mine.py, line"):
+    with pytest.raises(InputFileError, match=r"mine.py, line .*Broken failed .KeyError: 'lost'"):
         simulate(cluster(), scheduler(f"{own}:Broken"), LOAD)
 
 

@@ -41,8 +41,8 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEDULER", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheduler",
-           "TraceName", "complete_files", "complete_profiles"]
+           "SCHEDULER", "SCHEDULER_TEXT", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,13 @@ class NamedScheduler:
 
     text: str
     spec: ComparedScheme
+
+    @classmethod
+    def of(cls, text: str) -> NamedScheduler:
+        """What a text stands for on a fleet; InvalidValueError if it is none."""
+        from ramsis.synthesis.schemes import policy_scheme
+
+        return cls(text, policy_scheme(text))
 
 
 class Word(_ParamType):
@@ -208,12 +215,6 @@ def _trace(text: str, where: str) -> TraceName:
     return TraceName(text, find_trace(text))
 
 
-def _scheduler(text: str, where: str) -> NamedScheduler:
-    from ramsis.synthesis.schemes import policy_scheme
-
-    return NamedScheduler(text, policy_scheme(text))
-
-
 def _arrivals(text: str, where: str) -> Arrivals:
     from ramsis.arrivals import Arrivals
 
@@ -332,9 +333,9 @@ def _trace_names() -> Iterable[str]:
 
 def _scheduler_names() -> Iterable[str]:
     from ramsis.policy import DISPATCHES
-    from ramsis.sim import SCHEMES
+    from ramsis.sim import SCHEDULERS
 
-    return (*DISPATCHES, *SCHEMES)
+    return dict.fromkeys((*DISPATCHES, *SCHEDULERS))
 
 
 def _process_names() -> Iterable[str]:
@@ -361,8 +362,10 @@ GRID = Word("grid", _grid)
 """``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
-SCHEDULER = Word("scheduler", _scheduler, _scheduler_names)
+SCHEDULER = Word("scheduler", lambda text, where: NamedScheduler.of(text), _scheduler_names)
 """A scheduler with its parameters, or policies to make: :class:`NamedScheduler`."""
+SCHEDULER_TEXT = Word("scheduler", lambda text, where: text, _scheduler_names)
+"""The text of one, where what it stands for depends on what it serves."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
 OUT_PLACE = OutPlace()

@@ -56,9 +56,11 @@ class _Renamed(click.Option):
         self.opts = now
 
 
-def scheduler_option(help_text: str, **settings: Any) -> Callable[[_Command], _Command]:
+def scheduler_option(
+    help_text: str, variable: str = "schedulers", **settings: Any
+) -> Callable[[_Command], _Command]:
     """``--scheduler``, as often as schedulers are compared; ``--scheme`` was its name before."""
-    return click.option("--scheduler", "schedulers", cls=_Renamed, before="--scheme",
+    return click.option("--scheduler", variable, cls=_Renamed, before="--scheme",
                         multiple=True, help=help_text, **settings)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -12,7 +14,10 @@ from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, 
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text, with_values
 
-__all__ = ["cluster_command"]
+if TYPE_CHECKING:
+    from ramsis.sim.registry import SchedulerSpec
+
+__all__ = ["ScenarioOutput", "cluster_command", "simulate_scenario"]
 
 _DEFAULT = ("clockwork",)
 _COLUMNS = (
@@ -97,14 +102,34 @@ def cluster_command(
     if placement:
         _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
         return
-    from ramsis.planning import compare, scheduler_named  # here, as they take long to load
-    from ramsis.scenario import read_scenario
+    from ramsis.planning import scheduler_named  # here, as it takes long to load
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
+    simulate_scenario(scenario_file, named, range(seed, seed + seeds), bound=bound,
+                      output=ScenarioOutput(as_json, csv_file, plot, timeline))
+
+
+class ScenarioOutput(NamedTuple):
+    """What is printed and written of a scenario."""
+
+    as_json: bool
+    csv_file: Path | None
+    plot: Path | None
+    timeline: Path | None
+
+
+def simulate_scenario(
+    scenario_file: str, schedulers: Sequence[SchedulerSpec], seeds: range, *, bound: bool,
+    output: ScenarioOutput,
+) -> None:
+    """Let schedulers serve a scenario, and print and write a row for each."""
+    from ramsis.planning import compare
+    from ramsis.scenario import read_scenario
+
+    as_json, csv_file, plot, timeline = output
     scenario = read_scenario(scenario_file)
-    numbers = range(seed, seed + seeds)
-    with progress("runs", len(named) * len(numbers)) as advance:
-        found = compare(scenario, named, numbers, bound=bound, on_run=advance)
+    with progress("runs", len(schedulers) * len(seeds)) as advance:
+        found = compare(scenario, schedulers, seeds, bound=bound, on_run=advance)
     rows = [one.row() for one in found]
     first = {one.scheduler: one.first for one in found}
     if as_json:

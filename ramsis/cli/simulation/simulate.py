@@ -18,10 +18,11 @@ from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options.param_types import (
     FIGURE,
     OUT_FILE,
-    SCHEDULER,
+    SCHEDULER_TEXT,
     SLOW_SPELLS,
     ByType,
     NamedScheduler,
+    complete_files,
 )
 from ramsis.cli.options.shared import (
     DEFAULT_SERVICE,
@@ -35,15 +36,18 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.simulation.cluster import ScenarioOutput, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
+    SCHEDULERS,
     ClusterPlan,
     Fleets,
     Policies,
     Run,
+    SchedulerSpec,
     SimulationResult,
     SimulationSettings,
     SlowSpells,
@@ -75,6 +79,8 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
+_OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "arrivals", "seed",
+                 "seeds", "as_json", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -89,6 +95,8 @@ class _Entry:
 
 
 @click.command("simulate")
+@click.argument("scenario_file", metavar="[SCENARIO]", required=False,
+                shell_complete=complete_files)
 @partial(cluster_options, required=False)  # a placement says what serves
 @models_option
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
@@ -102,7 +110,9 @@ class _Entry:
                   "fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
                   "the loads, by their dispatch: round-robin, shortest-queue or central-queue, "
                   "with settings as central-queue:violation_price=0; repeat to compare.",
-                  type=SCHEDULER, metavar="NAME")
+                  variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
+@click.option("--bound", is_flag=True,
+              help="Of SCENARIO also what no scheduler can beat, and each row's share of it.")
 @workload_options
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
@@ -134,12 +144,14 @@ class _Entry:
               help="Write what became of each request of the first seed at the first load, of "
               "the only scheduler, as `audit` reads it.")
 def simulate_command(
+    scenario_file: str | None,
     profile_names: ByType[str],
     models: list[str] | None,
     placement: str | None,
     fixed: bool,
     policies: tuple[str, ...],
-    schedulers: tuple[NamedScheduler, ...],
+    scheduler_texts: tuple[str, ...],
+    bound: bool,
     workers: ByType[int],
     slo_ms: tuple[SloClass, ...],
     workload: WorkloadOptions,
@@ -172,6 +184,9 @@ def simulate_command(
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
 
+    With SCENARIO, a file of the format ramsis.scenario/1, that file says what serves and what is
+    asked for, and rows are those of `ramsis cluster`.
+
     \b
     Examples:
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheduler greedy
@@ -183,7 +198,16 @@ def simulate_command(
                                 seeds=range(seed, seed + seeds), as_json=as_json,
                                 csv_file=csv_file, plot=plot, timeline=timeline)
         return
+    if scenario_file is not None:
+        _refuse_for_scenario(click.get_current_context())
+        simulate_scenario(scenario_file, _of_scenario(policies, scheduler_texts),
+                          range(seed, seed + seeds), bound=bound,
+                          output=ScenarioOutput(as_json, csv_file, plot, timeline))
+        return
     require_fleet(click.get_current_context())
+    if bound:
+        raise click.UsageError("--bound is for a scenario: rows of fleets have it.")
+    schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if not (policies or schedulers):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
     if request_log is not None and len(policies) + len(schedulers) > 1:
@@ -210,8 +234,8 @@ def simulate_command(
                for label, one, path in zip_longest(labels, compared, policies)]
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=any((plot, timeline, request_log)))
-    bound = _bounds(fleets)
-    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster),
+    known = _bounds(fleets)
+    rows = [{**_row(entry, result, known), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, one)}
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
@@ -226,6 +250,24 @@ def simulate_command(
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
+
+
+def _refuse_for_scenario(context: click.Context) -> None:
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "")
+        if option.name not in _OF_SCENARIOS and given is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[0]} is not for a scenario: the file says what "
+                                   "serves, and what is asked for.")
+
+
+def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
+    """Policies of files, and schedulers by their names."""
+    from ramsis.planning import scheduler_named  # here, as it takes long to load
+
+    if not (policies or texts):
+        raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
+    return [*(SchedulerSpec(f"policies {path}", SCHEDULERS["policies"], {"files": path})
+              for path in policies), *map(scheduler_named, texts)]
 
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
