@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.errors import InvalidValueError, describe
 from ramsis.scenario import Scenario, draw_requests
-from ramsis.sim import Estimate
+from ramsis.sim import Estimate, Metrics, measure
 from ramsis.sim.cluster import (
     ClusterEngine,
-    ClusterMetrics,
     Run,
     SchedulerSpec,
     Slowdown,
-    measure_cluster,
 )
 
-__all__ = ["Compared", "compare"]
+__all__ = ["KEYS", "Compared", "compare"]
 
-_SUMS = ("requests", "late", "dropped", "never_answered", "batches", "loads", "cold_starts")
+_SUMS = ("late", "dropped", "never_answered", "batches", "loads", "cold_starts")
+_RENAMED = {"queries": "requests", "batch_mean": "mean_batch"}
+FIGURES = ("queries", *_SUMS[:3], "violation_rate", "goodput_qps", "throughput_qps",
+           "response_p50_ms", "response_p99_ms", "response_longest_ms", "batches", "batch_mean",
+           "loads", "loading_s", "cold_starts", "utilisation", "worker_s", "accuracy")
+"""Figures that rows have, in their order."""
+KEYS = tuple(_RENAMED.get(name, name) for name in FIGURES)
+"""Their names in rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +37,7 @@ class Compared:
     ----------
     scheduler : str
     seeds : tuple of int
-    metrics : tuple of ClusterMetrics
+    metrics : tuple of Metrics
         Of each seed.
     bounds : tuple of float
         Share of the requests that any scheduler can answer in time at most, of each seed; empty
@@ -45,7 +50,7 @@ class Compared:
 
     scheduler: str
     seeds: tuple[int, ...]
-    metrics: tuple[ClusterMetrics, ...]
+    metrics: tuple[Metrics, ...]
     bounds: tuple[float, ...]
     first: Run
     figures: tuple[Mapping[str, float], ...] = ()
@@ -62,13 +67,15 @@ class Compared:
             bound = sum(self.bounds) / len(self.bounds)
             row["bound"] = bound
             row["share_of_bound"] = share.mean / bound if shares and bound else None
-        for item in fields(ClusterMetrics):
-            values = [getattr(one, item.name) for one in self.metrics]
+        for name, key in zip(FIGURES, KEYS, strict=True):
+            # A share of no requests is none.
+            counted = [one for one in self.metrics if one.queries or name != "violation_rate"]
+            values = [getattr(one, name) for one in counted]
             known = [value for value in values if value is not None]
-            if item.name in _SUMS:
-                row[item.name] = sum(known)
-            elif item.name not in ("in_time", "in_time_share"):
-                row[item.name] = sum(known) / len(known) if known else None
+            if name == "queries" or name in _SUMS:
+                row[key] = sum(known)
+            else:
+                row[key] = sum(known) / len(known) if known else None
         for name in sorted({name for one in self.figures for name in one}):
             values = [one[name] for one in self.figures if name in one]
             row[name] = sum(values) / len(values)
@@ -107,7 +114,7 @@ def compare(
     for name, given in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(given):
             raise InvalidValueError(describe("none", where=name, allowed="one or more"))
-    metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
+    metrics: list[list[Metrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     firsts: list[Run] = []
     figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
@@ -118,7 +125,7 @@ def compare(
             bounds.append(known.share)
         for i, spec in enumerate(schedulers):
             run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
-            metrics[i].append(measure_cluster(run))
+            metrics[i].append(measure(run))
             figures[i].append(run.figures)
             if len(firsts) <= i:
                 firsts.append(run)

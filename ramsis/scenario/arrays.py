@@ -133,6 +133,11 @@ class ScenarioArrays:
         return np.asarray(self.quantiles_ms.mean(axis=3))
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Workers may have lanes, and continuous batches."""
+        return False
+
+    @property
     def max_batch(self) -> int:
         """Largest batch of any kind, B."""
         return int(self.run_as.shape[2])

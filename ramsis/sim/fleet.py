@@ -294,6 +294,11 @@ class FleetSite:
         return tuple(range(first[kind], first[kind + 1]) for kind in self.worker_type.tolist())
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Workers run one batch after the other."""
+        return True
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """There are no copies."""
         return self.models

@@ -18,7 +18,7 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Estimate", "SimulationResult"]
+__all__ = ["FIGURES", "Estimate", "SimulationResult"]
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class SimulationResult:
         InvalidValueError
             No such figure.
         """
-        if figure not in _FIGURES:
+        if figure not in FIGURES:
             raise InvalidValueError(describe("unknown figure", where="figure", value=figure,
-                                             allowed=", ".join(_FIGURES)))
+                                             allowed=", ".join(FIGURES)))
         values = [getattr(one, figure) for one in self.metrics]
         return Estimate.of([float(v) for v in values if v is not None], confidence)
 
@@ -138,7 +138,7 @@ class SimulationResult:
         }
         for name in _COUNTS:
             row[name] = sum(getattr(one, name) for one in self.metrics)
-        for name in _FIGURES:
+        for name in FIGURES:
             if name not in _COUNTS:
                 mean = self.estimate(name).mean
                 row[name] = None if math.isnan(mean) else mean
@@ -168,12 +168,16 @@ class SimulationResult:
                     "workers": self.workers, "slo_ms": self.slo_ms, "service": self.service,
                     "monitor": self.monitored, "duration_s": self.duration_ms / 1000.0}
         return pd.DataFrame([
-            {**settings, "seed": seed, **{name: getattr(one, name) for name in _FIGURES}}
+            {**settings, "seed": seed, **{name: getattr(one, name) for name in FIGURES}}
             for seed, one in zip(self.seeds, self.metrics, strict=True)
         ])
 
 
-_FIGURES = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
+_OF_SCENARIOS = ("response_longest_ms", "throughput_qps", "goodput_qps", "loads", "loading_s",
+                 "cold_starts", "worker_s")
+"""Figures that rows of fleets leave out: they follow from others, or nothing is loaded there."""
+FIGURES = tuple(item.name for item in fields(Metrics)
+                if item.name not in ("model_share", *_OF_SCENARIOS))
 _COUNTS = ("queries", "in_time", "late", "dropped", "never_answered", "batches")
 _SHOWN = ("effective_accuracy", "accuracy", "violation_rate", "response_p99_ms", "utilisation")
 _MAIN = ("accuracy", "violation_rate", "effective_accuracy")

@@ -80,6 +80,11 @@ class Site(Protocol):
         ...
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Whether it is certain that no worker runs several batches at once."""
+        ...
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """Names of models of which there are copies."""
         ...
@@ -281,18 +286,25 @@ class Run(Changes):
                       & (self.load_end_ms[last] > self.arrival_ms[ran]))
         return found
 
-    def active_ms(self) -> FloatArray:
-        """For how long each worker was active or starting, shape (W,), to the run's end."""
+    def active_ms(self, until_ms: float | None = None) -> FloatArray:
+        """For how long each worker was active or starting, shape (W,).
+
+        Parameters
+        ----------
+        until_ms : float, optional
+            When to stop counting; by default at the end of the run.
+        """
+        end_ms = self.end_ms if until_ms is None else until_ms
         since = np.where(self.site.active, 0.0, np.nan)
         total = np.zeros(self.workers)
-        for worker, up, at_ms in zip(self.scaled_worker, self.scaled_up, self.scaled_ms,
-                                     strict=True):
+        for worker, up, at_ms in zip(self.scaled_worker, self.scaled_up,
+                                     np.minimum(self.scaled_ms, end_ms), strict=True):
             if up:
                 since[worker] = at_ms
             else:
                 total[worker] += at_ms - since[worker]
                 since[worker] = np.nan
-        return np.asarray(total + np.nan_to_num(self.end_ms - since))
+        return np.asarray(total + np.nan_to_num(end_ms - since))
 
 
 def _of_batch(values: NDArray[_Number], batch_of: IntArray, absent: float) -> NDArray[_Number]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,20 @@ from ramsis.bounds import scenario_bound
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.planning import compare, scheduler_named
+from ramsis.planning.comparison import KEYS
 from ramsis.plugins import source_of
 from ramsis.scenario import Scenario, draw_requests, read_scenario
-from ramsis.sim.cluster import ClusterMetrics
 from ramsis.sweep.jobs import file_of
 from ramsis.sweep.spec import ScenarioCell
 
 __all__ = ["BoundJob", "ScenarioJob", "SweepScenario", "scenario_row", "seed_rows"]
 
-SCENARIO_FORMAT = "ramsis.sweep-scenario/1"
+SCENARIO_FORMAT = "ramsis.sweep-scenario/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
 BOUND_FORMAT = "ramsis.sweep-bound/1"
 
 _FIGURES = ("in_time", "in_time_half_width", "bound", "share_of_bound",
-            *(item.name for item in fields(ClusterMetrics)
-              if item.name not in ("in_time", "in_time_share")))
+            *KEYS)
 COLUMNS = ("scenario", "scheduler", "seed", "seeds", *_FIGURES)
 """Of the table of cells."""
 SEED_COLUMNS = tuple(name for name in COLUMNS if name not in ("seeds", "in_time_half_width"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.files import remove, write_atomic
-from ramsis.sim import Metrics
+from ramsis.sim.result import FIGURES
 from ramsis.sweep.scenarios import COLUMNS, SEED_COLUMNS, scenario_row, seed_rows
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
@@ -31,7 +31,6 @@ _OF_SCENARIOS = ("scenarios.csv", "scenario-seeds.csv")
 _SCENARIO_AXES = ("scenario", "scheduler", "seed", "seeds")
 AXES = tuple(item.name for item in fields(Cell))
 """What cells differ in."""
-_METRICS = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
 _HALF_WIDTHS = ("accuracy_half_width", "violation_rate_half_width",
                 "effective_accuracy_half_width")
 _GAP = ("violation_price", "priced_upper_bound", "certified_gap")
@@ -48,7 +47,7 @@ def cell_row(cell: Cell, document: Mapping[str, Any]) -> dict[str, Any]:
     bound = document["upper_bound"]
     return {
         **asdict(cell),
-        **{name: result.get(name) for name in (*_METRICS, *_HALF_WIDTHS)},
+        **{name: result.get(name) for name in (*FIGURES, *_HALF_WIDTHS)},
         **{f"expected_{name}": promise[name] for name in _PROMISES},
         "upper_bound": promise["upper_bound"] if bound is None else bound,
         **{name: document["gap"].get(name) for name in _GAP},
@@ -70,7 +69,7 @@ def write_tables(
         failing += AXES
         tables["results.csv"] = tuple(_columns()), (cell_row(*one) for one in done)
         tables["seeds.csv"] = ((*(name for name in AXES if name not in ("seed", "seeds")),
-                                "seed", *_METRICS), _seed_rows(done))
+                                "seed", *FIGURES), _seed_rows(done))
         tables["models.csv"] = (*AXES, "model", "share"), _model_rows(done)
     if spec.scenarios:
         failing += [name for name in _SCENARIO_AXES if name not in failing]
@@ -94,7 +93,7 @@ def write_tables(
 
 
 def _columns() -> Iterable[str]:
-    yield from (*AXES, *_METRICS, *_HALF_WIDTHS)
+    yield from (*AXES, *FIGURES, *_HALF_WIDTHS)
     yield from (*(f"expected_{name}" for name in _PROMISES), "upper_bound", *_GAP)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from ramsis.sim import (
     Fleet,
     Greedy,
     JellyfishPlus,
+    Metrics,
     Policies,
     RateTrace,
     Recorded,
@@ -49,6 +51,11 @@ def same_figures(done: Run) -> None:
     for name, value in figures(done).items():
         expected = value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)
         assert getattr(found, name) == expected, name
+    same = measure(done, np.ones(done.requests, dtype=bool))  # as of a scenario
+    for name in (item.name for item in fields(Metrics)):
+        value = getattr(found, name)
+        assert getattr(same, name) == (value if value is None else pytest.approx(
+            value, rel=1e-12, abs=1e-12)), name
 
 
 def test_figures_of_a_run_that_is_worked_out_by_hand() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ramsis.checks import check_arguments
-from ramsis.sim.cluster.metrics import ClusterMetrics, measure_cluster
 from ramsis.sim.engine import ClusterEngine, Running, Scheduler, SchedulerError, Slowdown
+from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.registry import SCHEDULERS, SchedulerSpec, scheduler
 from ramsis.sim.run import Run
 
-__all__ = ["SCHEDULERS", "ClusterEngine", "ClusterMetrics", "Run", "Running", "Scheduler",
-           "SchedulerError", "SchedulerSpec", "Slowdown", "measure_cluster", "scheduler"]
+__all__ = ["SCHEDULERS", "ClusterEngine", "Metrics", "Run", "Running", "Scheduler",
+           "SchedulerError", "SchedulerSpec", "Slowdown", "measure", "scheduler"]
 
-check_arguments(globals(), ["ClusterEngine", "SchedulerSpec", "measure_cluster", "scheduler"],
+check_arguments(globals(), ["ClusterEngine", "SchedulerSpec", "measure", "scheduler"],
                 methods=False)

@@ -1,4 +1,4 @@
-"""Figures of a run, in total.
+"""Figures of a run, in total, of fleets and scenarios alike.
 
 Of n queries that arrived, some are answered in time, some late, some dropped, some never answered;
 all but the first are violations.
@@ -9,7 +9,11 @@ all but the first are violations.
   if in time and 0 otherwise.
 
 Response times are of all answered queries, late ones included. Utilisation and queue lengths are
-means over [0, duration], while queries arrive; what drains afterwards does not count.
+means over [0, duration], while queries arrive; what drains afterwards does not count. A worker is
+busy while it runs at least one batch, and utilisation is the share of the time of active workers.
+
+Runs of fleets, of which there are long ones, are counted in compiled passes; those of scenarios,
+where batches overlap and answers may come too early or by a machine, by whole arrays.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim.run import Run
+from ramsis.sim.run import DROPPED, Run
 
 __all__ = ["Metrics", "measure"]
 
@@ -42,6 +47,7 @@ class Metrics:
         The last four add up to the first.
     accuracy, violation_rate, effective_accuracy : float
     response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms : float
+    response_longest_ms : float
     batches : int
     batch_mean : float
         Mean size of a batch.
@@ -51,8 +57,15 @@ class Metrics:
         Share of the workers' time that is busy.
     queue_mean, queue_p99, queue_max : float
         Queries that wait: mean over time; seen by arrivals.
-    offered_qps : float
-        Arrivals per second.
+    offered_qps, throughput_qps, goodput_qps : float
+        Arrivals, answers, and answers in time, per second until queries stop to come.
+    loads : int
+    loading_s : float
+        Time of all loads of models added up.
+    cold_starts : int
+        Queries whose model was loaded, where it ran, after their arrival.
+    worker_s : float
+        Time of active workers, to the end of the run.
     model_share : Mapping of str to float
         Share of each model in the answered queries; models without any are left out.
     """
@@ -69,6 +82,7 @@ class Metrics:
     response_p50_ms: float | None
     response_p95_ms: float | None
     response_p99_ms: float | None
+    response_longest_ms: float | None
     batches: int
     batch_mean: float | None
     batch_p99: float | None
@@ -77,15 +91,51 @@ class Metrics:
     queue_p99: float
     queue_max: int
     offered_qps: float
+    throughput_qps: float
+    goodput_qps: float
+    loads: int
+    loading_s: float
+    cold_starts: int
+    worker_s: float
     model_share: Mapping[str, float]
 
+    @property
+    def in_time_share(self) -> float | None:
+        """Share of the queries that were answered in time; ``None`` without any."""
+        return self.in_time / self.queries if self.queries else None
 
-def measure(run: Run) -> Metrics:
-    """The figures of a run."""
-    n, duration_ms, found = run.requests, run.duration_ms, _Tally(run)
-    answered = int(found.answered.sum())
-    dropped = len(run.drop_request)
-    p50, p95, p99 = found.response_ms((0.5, 0.95, 0.99))
+
+def measure(run: Run, chosen: NDArray[np.bool_] | None = None) -> Metrics:
+    """The figures of a run.
+
+    Parameters
+    ----------
+    run : Run
+    chosen : ndarray of bool, shape (n,), optional
+        The requests to count, as those of one model or stream; batches, loads and workers are
+        those of the whole run.
+
+    Raises
+    ------
+    InvalidValueError
+        Not a mask of the requests.
+    """
+    if chosen is None and run.site.one_at_a_time:
+        return _figures(run, _Tally(run), run.requests)
+    mine = np.ones(run.requests, dtype=bool) if chosen is None else np.asarray(chosen)
+    if mine.dtype != bool or mine.shape != (run.requests,):
+        raise InvalidValueError(describe("not a mask of the requests", where="chosen",
+                                         value=f"{mine.dtype}, shape {mine.shape}",
+                                         allowed=f"bool, shape ({run.requests},)"))
+    return _figures(run, _Sums(run, mine), int(mine.sum()))
+
+
+def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
+    """The figures of ``n`` counted requests."""
+    duration_ms = run.duration_ms
+    answered, dropped = int(found.answered.sum()), found.dropped
+    p50, p95, p99, longest = found.response_ms((0.5, 0.95, 0.99, 1.0))
+    active_ms = float(run.active_ms(duration_ms).sum())
     served = found.by_size * np.arange(len(found.by_size))
     (batch_p99,) = _quantiles(served, (0.99,))
     return Metrics(
@@ -101,14 +151,21 @@ def measure(run: Run) -> Metrics:
         response_p50_ms=p50,
         response_p95_ms=p95,
         response_p99_ms=p99,
+        response_longest_ms=longest,
         batches=len(run.size),
         batch_mean=int(served.sum()) / len(run.size) if len(run.size) else None,
         batch_p99=batch_p99,
-        utilisation=found.busy_ms / (duration_ms * run.workers),
+        utilisation=found.busy_ms / active_ms if active_ms else 0.0,
         queue_mean=found.waited_ms / duration_ms,
         queue_p99=_quantiles(found.waiting, (0.99,))[0] or 0.0,
         queue_max=max(len(found.waiting) - 1, 0),
         offered_qps=1000.0 * n / duration_ms,
+        throughput_qps=1000.0 * answered / duration_ms,
+        goodput_qps=1000.0 * found.in_time / duration_ms,
+        loads=len(run.load_model),
+        loading_s=float((run.load_end_ms - run.load_start_ms).sum()) / 1000.0,
+        cold_starts=found.cold_starts,
+        worker_s=float(run.active_ms().sum()) / 1000.0,
         model_share=_shares(run.models, found.answered, answered),
     )
 
@@ -118,8 +175,8 @@ class _Tally:
 
     Attributes
     ----------
-    in_time : int
-        Queries in time.
+    in_time, dropped, cold_starts : int
+        Queries.
     reward : float
         Accuracy summed over them.
     answered : ndarray of int, shape (M,)
@@ -140,6 +197,8 @@ class _Tally:
         n, slos = run.requests, np.ascontiguousarray(run.slo_ms)
         slo_ms = float(slos.max(initial=0.0)) or 1.0
         self._kernels = _kernels
+        self.dropped = len(run.drop_request)
+        self.cold_starts = int(run.cold.sum()) if len(run.load_model) else 0
         self._record = _kernels.Record(
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
             run.model, run.size, run.drop_ms)
@@ -186,6 +245,49 @@ class _Tally:
             return float(near[rank - int(before[np.searchsorted(upto, rank, side="right")])])
 
         return [_between(level, int(upto[-1]), at) for level in levels]
+
+
+class _Sums:
+    """The same of some of the requests of any run, by whole arrays."""
+
+    def __init__(self, run: Run, mine: NDArray[np.bool_]) -> None:
+        until_ms, answered = run.duration_ms, mine & run.answered
+        right = run.model_of[mine & run.in_time]
+        self.in_time, self.reward = len(right), float(run.accuracy[right].sum())
+        self.dropped = int((run.batch_of[mine] == DROPPED).sum())
+        self.cold_starts = int(run.cold[mine].sum())
+        self.answered = np.bincount(run.model_of[answered], minlength=len(run.models))
+        self.by_size = np.bincount(run.size, minlength=1)
+        self.busy_ms = _busy_ms(run, until_ms)
+        self._responses = np.sort(run.response_ms[answered])
+        self.answering_ms = float(self._responses.sum())
+        came, left = np.sort(run.arrival_ms[mine]), np.sort(run.served_ms[mine])
+        self.waited_ms = float((np.minimum(left, until_ms) - np.minimum(came, until_ms)).sum())
+        # Who leaves as one comes is still there.
+        waiting = np.arange(len(came)) - np.searchsorted(left, came, side="left")
+        self.waiting = np.bincount(np.maximum(waiting, 0))
+
+    def response_ms(self, levels: Sequence[float]) -> list[float | None]:
+        """Quantiles of the response times."""
+        if not len(self._responses):
+            return [None] * len(levels)
+        return [_between(level, len(self._responses), lambda rank: float(self._responses[rank]))
+                for level in levels]
+
+
+def _busy_ms(run: Run, until_ms: float) -> float:
+    """Time in which workers run at least one batch, added up: the unions of intervals."""
+    order = np.lexsort((run.start_ms, run.worker))
+    total, worker, begin, end = 0.0, -1, 0.0, 0.0
+    for one, start_ms, finish_ms in zip(
+            run.worker[order].tolist(), np.minimum(run.start_ms[order], until_ms).tolist(),
+            np.minimum(run.finish_ms[order], until_ms).tolist(), strict=True):
+        if one != worker or start_ms > end:
+            total += end - begin
+            worker, begin, end = one, start_ms, finish_ms
+        elif finish_ms > end:
+            end = finish_ms
+    return total + end - begin
 
 
 def _shares(models: tuple[str, ...], counts: IntArray, answered: int) -> dict[str, float]:

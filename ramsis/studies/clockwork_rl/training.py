@@ -39,7 +39,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_bytes, write_atomic
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, measure_cluster
+from ramsis.sim.cluster import ClusterEngine, measure
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, Scaling, agent_from_document
 from ramsis.studies.clockwork_rl.environment import BATCH_SIZES, EVERY_MS, SLOTS, ClusterEnv
 from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
@@ -172,10 +172,10 @@ def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, flo
     """Share in time and mean batch size of an agent, over runs with these seeds."""
     shares, batches = [], []
     for seed in seeds:
-        found = measure_cluster(ClusterEngine(scenario, seed).serve(
+        found = measure(ClusterEngine(scenario, seed).serve(
             lambda engine: AgentScheduler(engine, agent)))
         shares.append(found.in_time_share or 0.0)
-        batches.append(found.mean_batch or 0.0)
+        batches.append(found.batch_mean or 0.0)
     return float(np.mean(shares)), float(np.mean(batches))
 
 

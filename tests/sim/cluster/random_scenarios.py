@@ -13,7 +13,7 @@ import numpy as np
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, Run, Scheduler, measure_cluster
+from ramsis.sim.cluster import ClusterEngine, Run, Scheduler, measure
 from ramsis.sim.engine.requests import DROPPED
 
 
@@ -206,8 +206,8 @@ def check(seed: int) -> Run:
     made = random_scenario(rng)
     slowdown = slower if rng.random() < 0.4 else None
     run = ClusterEngine(made, seed, slowdown=slowdown).serve(Chance)
-    found = measure_cluster(run)
-    assert found.requests == (
+    found = measure(run)
+    assert found.queries == (
         found.in_time + found.late + found.dropped + found.never_answered)
     ran = run.batch_of[run.batch_of >= 0]
     assert Counter(ran.tolist()) == Counter(dict(enumerate(run.size.tolist())))

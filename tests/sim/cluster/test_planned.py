@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, Run, measure_cluster, scheduler
+from ramsis.sim.cluster import ClusterEngine, Run, measure, scheduler
 
 BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
 
@@ -97,7 +97,7 @@ def test_no_more_than_the_bound_on_workers_of_all_kinds(changes: dict[str, Any])
         start=[{"worker": "gpu-1", "models": ["m-1"]}])
     run = serve(one)
     found = scenario_bound(one, draw_requests(one, 0), rounds=40)
-    figures = measure_cluster(run)
+    figures = measure(run)
     assert found is not None
     assert 0.3 * found.in_time < figures.in_time <= found.in_time
     assert figures.never_answered == 0
@@ -106,7 +106,7 @@ def test_no_more_than_the_bound_on_workers_of_all_kinds(changes: dict[str, Any])
 def test_better_than_clockwork_at_a_low_slo() -> None:
     one = scenario(models=10, workers=3, slo_ms=8.0, streams=[
         {"name": "s", "model": "m", "slo_ms": 8, "workload": {"load_qps": 1300}}])
-    planned, clockwork = (measure_cluster(serve(one, name=name)).in_time
+    planned, clockwork = (measure(serve(one, name=name)).in_time
                           for name in ("planned", "clockwork"))
     assert planned > 1.02 * clockwork
 
@@ -124,7 +124,7 @@ def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
                      "workload": {"load_qps": 60}}]})
     run = ClusterEngine(busy, 0).serve(scheduler("planned"))
     assert len(run.load_model) < 40
-    share = measure_cluster(run).in_time_share
+    share = measure(run).in_time_share
     assert share is not None
     assert share > 0.998
 
