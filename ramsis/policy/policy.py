@@ -371,6 +371,8 @@ class Policy:
             found["budget"] = asdict(self.budget)
         if self.replay is not None:
             found["replay"] = _plain(asdict(self.replay))
+            if self.replay.workers is None:
+                del found["replay"]["workers"]
         if self.random_ends:
             found["random_ends"] = True
         if self.quantile_levels is not None:

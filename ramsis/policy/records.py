@@ -510,9 +510,12 @@ class Replay(Simulated):
         Half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
         name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
         named is the model's.
+    workers
+        Workers that were simulated; None for all of the policy's.
     """
 
     half_widths: dict[str, float]
+    workers: int | None = None
 
     @classmethod
     def from_fields(cls, record: Fields) -> Replay:
@@ -520,7 +523,8 @@ class Replay(Simulated):
         record.only(names(cls))
         widths = record.child("half_widths")
         return cls(**_simulated(record), half_widths={
-            name: widths.number(name, NON_NEGATIVE) for name in widths})
+            name: widths.number(name, NON_NEGATIVE) for name in widths},
+            workers=record.whole_if("workers", 1))
 
 
 @dataclass(frozen=True, slots=True)

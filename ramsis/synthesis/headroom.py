@@ -19,7 +19,9 @@ optimum when service takes 10 % longer than profiled.
 
 All of this is measured: both tables are replayed on the same arrivals, with the same draws, so
 that their differences are known better than either. Where a replay would take millions of
-requests, or the arrivals cannot be drawn, it is the model's.
+requests, or the arrivals cannot be drawn, it is the model's. Under round robin it is that of one
+worker by itself (:func:`ramsis.synthesis.simulated.one_worker`), but for a file whose promise is
+that of all workers.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
+from ramsis.sim.compiled import Given
 from ramsis.synthesis.replayed import settles
-from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.simulated import one_worker, simulated
 
-__all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Played", "loss_of", "most_robust",
-           "replayed_at"]
+__all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Drawn", "Played", "loss_of",
+           "most_robust", "replayed_at"]
 
 FACTORS = (1.025, 1.05, 1.075, 1.1)
 """Factors on service times that policies are planned with."""
@@ -46,12 +49,15 @@ MORE_VIOLATIONS = 1e-4
 """Of all requests, that a plan for longer times may have more than the optimum."""
 
 _QUERIES, _RUNS = 200_000, 4  # fewer runs spend less on settling
+_OF_ONE = 50_000  # queries of one worker by itself, which tell as much
 _LONGER = 8  # times as many queries where runs differ much
 _ROUGH, _ROUGH_POINTS = 0.2, 5e-4  # share of the violations, and points, that they may differ by
 _MOST_QUERIES = 2e6  # of a run until the workers have settled
 _SEEDS = 1 << 28  # seeds are at least this, and less than twice this
 
 Plan = TypeVar("Plan")
+Drawn = dict[tuple[float, float, int], Given]
+"""What replays of several tables are given, which is drawn once."""
 
 
 class Played(NamedTuple):
@@ -73,12 +79,12 @@ class Played(NamedTuple):
 
 
 def replayed_at(
-    policy: Policy, slower: float, *, own_arrivals: str | None = None
+    policy: Policy, slower: float, *, own_arrivals: str | None = None, drawn: Drawn | None = None
 ) -> Played | None:
     """What a policy's table comes to when service takes a factor longer; None where it is long.
 
     The seeds follow from the load, the SLO and the workers: tables for the same are replayed on
-    the same arrivals.
+    the same arrivals, which ``drawn`` keeps.
 
     Raises
     ------
@@ -89,13 +95,15 @@ def replayed_at(
         return None
     given = repr((policy.load_qps, policy.slo_ms, policy.workers)).encode()
     seed = _SEEDS + zlib.crc32(given) % (_SEEDS - _RUNS)
-    found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=seed, slower=slower,
-                      own_arrivals=own_arrivals)
+    alone = None if policy.replay and policy.replay.workers is None else one_worker(policy)
+    policy, queries = (policy, _QUERIES) if alone is None else (alone, _OF_ONE)
+    found = simulated(policy, queries=queries, runs=_RUNS, seed=seed, slower=slower,
+                      own_arrivals=own_arrivals, drawn=drawn)
     # What is overloaded for a while, and then not, needs longer to show how often it is.
     rough = max(_ROUGH * found.violation_rate, _ROUGH_POINTS)
     if slower != 1.0 and found.violation_half_width > rough:
-        found = simulated(policy, queries=_LONGER * _QUERIES, runs=_RUNS, seed=seed,
-                          slower=slower, own_arrivals=own_arrivals)
+        found = simulated(policy, queries=_LONGER * queries, runs=_RUNS, seed=seed,
+                          slower=slower, own_arrivals=own_arrivals, drawn=drawn)
     return Played(found.effective_accuracy, found.violation_rate,
                   found.effective_accuracy - policy.violation_price * found.violation_rate,
                   found.effective_half_width)

@@ -8,11 +8,13 @@ idle. So the finished table is replayed in simulation, at its load and with its 
 all that the promise says of its behaviour is measured there, with half of a 95 % interval for each
 figure. The model's gain stays in the certificate.
 
-**Runs.** They are independent, each from idle workers on, until these have settled, and then for
-so many requests. Where the intervals come out wide, once more with eight times as many requests.
-The seeds follow from the table and its load. They are not those by which policies are chosen, so
-that the choice does not flatter the promise, and two policies do not err alike. A measurement that
-passes the upper bound by chance counts for no more than the bound.
+**Runs.** Under round robin one worker is replayed by itself, where it tells what all do
+(:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent, each from idle workers on,
+until these have settled, and then for so many requests. Where the intervals come out wide, once
+more with eight times as many requests. The seeds follow from the table and its load. They are not
+those by which policies are chosen, so that the choice does not flatter the promise, and two
+policies do not err alike. A measurement that passes the upper bound by chance counts for no more
+than the bound.
 
 **Not measured** are policies for arrivals that cannot be drawn, and those of so many workers, or
 of an SLO so long, that settling takes more than 1e7 requests. Their promise is the model's.
@@ -29,11 +31,12 @@ from ramsis.analysis.measured import as_measured
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
-from ramsis.synthesis.simulated import SETTLES, measured
+from ramsis.synthesis.simulated import SETTLES, measured, one_worker
 
 __all__ = ["MANY_VIOLATIONS", "as_stated_by", "first_seed", "replayed", "settles"]
 
 QUERIES, RUNS = 200_000, 8
+_OF_ONE = 100_000  # queries of one worker by itself
 _ENOUGH, _LONGER = 1_000_000, 8  # fewer queries are made up to so many times as many
 _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
 _LASTS = 12.0  # a run at least, in SLOs
@@ -55,7 +58,8 @@ def settles(load_qps: float, slo_ms: float, most: float = _MOST_QUERIES) -> bool
 
 
 def replayed(
-    policy: Policy, *, own_arrivals: str | None = None, queries: int = QUERIES, runs: int = RUNS
+    policy: Policy, *, own_arrivals: str | None = None, queries: int | None = None,
+    runs: int = RUNS,
 ) -> Policy:
     """The policy, promising what its table does in simulation; see the module's text.
 
@@ -64,22 +68,25 @@ def replayed(
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     queries, runs : int
-        To begin with.
+        To begin with; 200,000 queries by default, half as many of one worker.
     """
     if not settles(policy.load_qps, policy.slo_ms):
         return policy
-    within_slo = policy.load_qps / 1000.0 * policy.slo_ms
+    alone = one_worker(policy)
+    workers = None if alone is None else alone.workers
+    within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
+    queries = queries or (QUERIES if alone is None else _OF_ONE)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
     try:
         figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
-                                  own_arrivals=own_arrivals)
+                                  own_arrivals=own_arrivals, workers=workers)
         longer = _too_wide(figures, found.half_widths)
         if queries < _ENOUGH and longer > 1.0:
             queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
             figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
-                                      own_arrivals=own_arrivals)
+                                      own_arrivals=own_arrivals, workers=workers)
     except InvalidValueError:  # arrivals that cannot be drawn
         return policy
     return as_stated_by(policy, figures, found)

@@ -7,12 +7,18 @@ intervals. Where hardly any request is late the runs hardly differ, and the inte
 rate and effective accuracy are at least 3·b/n wide. With none late in n independent requests the
 rate is below 3/n with probability 0.95; requests are late by batches, which have b requests on
 average.
+
+**One worker.** Under round robin with Poisson arrivals every worker sees the same process: the
+gaps between its K-th requests are sums of K exponential ones, which is a gamma distribution. So
+one worker by itself has the figures of all. They are known better from as many requests, since
+workers of a fleet are busy at the same times, and each has settled sooner.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,16 +27,21 @@ from scipy.special import stdtrit
 
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import ServiceTimes
+from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay, Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies
+from ramsis.sim.compiled import Given, replay
+from ramsis.sim.experiment import streams
+from ramsis.sim.fleet import drawn_slos
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import in_steady_state, rates
+from ramsis.sim.tables import KERNELS
 
-__all__ = ["SETTLES", "Simulated", "measured", "prepared_policy", "simulated"]
+__all__ = ["SETTLES", "Simulated", "measured", "one_worker", "prepared_policy", "simulated"]
 
 FloatArray = NDArray[np.float64]
 
@@ -38,6 +49,7 @@ _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
 _A_FEW = 4  # runs
 _FEWEST_TO_FIT = 5  # runs, for a line through them
+_MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
@@ -46,6 +58,7 @@ _DRAINS = 1.0  # SLOs after that
 def simulated(
     policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
     own_arrivals: str | None = None, slower: float = 1.0,
+    drawn: dict[tuple[float, float, int], Given] | None = None,
 ) -> Simulated:
     """The rates of a policy in a simulation at its own load.
 
@@ -61,6 +74,8 @@ def simulated(
         ``package.module:name`` of an arrival process of one's own.
     slower : float
         Factor on all service times, > 0.
+    drawn : dict, optional
+        Keeps what is drawn, for further policies with the same arrivals and service times.
 
     Raises
     ------
@@ -69,7 +84,7 @@ def simulated(
     """
     late, earned = list[float](), list[float]()
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
-                                     own_arrivals, slower):
+                                     own_arrivals, slower, drawn):
         violations, effective = rates(run, first, last)
         late.append(violations)
         earned.append(effective)
@@ -82,10 +97,14 @@ def simulated(
 
 def measured(
     policy: Policy, *, queries: int, runs: int, seed: int, own_arrivals: str | None = None,
+    workers: int | None = None,
 ) -> tuple[dict[str, float], Replay]:
     """All figures of a policy's promise in a simulation at its own load, and their error.
 
-    Parameters are those of :func:`simulated`.
+    Parameters are those of :func:`simulated`, and
+
+    workers : int, optional
+        1: one worker by itself, where there is :func:`one_worker`.
 
     Returns
     -------
@@ -99,6 +118,8 @@ def measured(
     InvalidValueError
         The arrival process cannot be drawn from, or the dispatch rule has no compiled loop.
     """
+    alone = None if workers is None else one_worker(policy)
+    policy = policy if alone is None else alone
     seen: dict[str, list[tuple[float, float]]] = {}
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
                                      own_arrivals):
@@ -115,21 +136,50 @@ def measured(
     widths["violation_rate"] = rates["violation_half_width"]
     widths["effective_accuracy"] = rates["effective_half_width"]
     return ({name: one.mean for name, one in found.items()},
-            Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths))
+            Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths,
+                   workers=None if alone is None else 1))
+
+
+def one_worker(policy: Policy) -> Policy | None:
+    """One of a policy's workers with its share of the arrivals; None where it tells nothing."""
+    routed = policy.rule.own_queues and policy.rule.in_turn
+    alike = routed and policy.arrivals["process"] == "poisson"
+    if not alike or not 1 < policy.workers <= _MOST_OF_ONE:
+        return None
+    return replace(policy, workers=1, load_qps=policy.load_qps / policy.workers,
+                   arrivals={"process": "renewal", "cv": policy.workers**-0.5})
 
 
 def _windows(
     policy: Policy, queries: int, seeds: Iterable[int], own_arrivals: str | None,
-    slower: float = 1.0,
+    slower: float = 1.0, drawn: dict[tuple[float, float, int], Given] | None = None,
 ) -> Iterator[tuple[Run, float, float]]:
     """Runs, and since when and until when each is in its steady state."""
     fleet, plan = prepared_policy(policy, slower)
+    if plan.compiled is None:
+        raise InvalidValueError(describe("no compiled simulation", where="dispatch",
+                                         value=policy.dispatch, allowed=", ".join(KERNELS)))
     since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
                             Arrivals.of(policy.arrivals, own=own_arrivals))
     for seed in seeds:
-        yield run_plan(fleet, plan, workload, seed=seed, engine="compiled"), since_ms, until_ms
+        key = policy.load_qps, workload.duration_ms, seed
+        given = None if drawn is None else drawn.get(key)
+        if given is None:
+            given = _given(policy, fleet, workload, seed)
+            if drawn is not None:
+                drawn[key] = given
+        yield replay(fleet, plan.compiled, given, policy.load_qps), since_ms, until_ms
+
+
+def _given(policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int) -> Given:
+    """What a run is given: the same as any run of the workload with that seed."""
+    arrivals, service, classes, _ = streams(seed)
+    times = workload.arrivals_ms(arrivals)
+    return Given.drawn(times, workload.duration_ms, service,
+                       drawn_slos(policy.classes, len(times), classes), draws=fleet.draws,
+                       by_chance=policy.randomised is not None)
 
 
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:

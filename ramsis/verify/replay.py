@@ -4,6 +4,7 @@ Every figure that is named in ``replay.half_widths`` is derived twice.
 
 - The simulator measures again, with the seeds that follow from the table and its load. The file
   must state just that, half-widths included; a number that was changed shows up here.
+- Round robin's replay is of one worker by itself, but for older files.
 - A simulator of its own (:mod:`ramsis.verify.simulator`) reads the file's table by itself and
   plays it on other arrivals. Both have an error; they may differ by twice the sum of the halves of
   their 95 % intervals. Quantiles of whole numbers may differ by the next one.
@@ -45,11 +46,13 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     stated = policy.replay
     assert stated is not None
     found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
-                             seed=stated.seed, own_arrivals=own_arrivals)
+                             seed=stated.seed, own_arrivals=own_arrivals,
+                             workers=stated.workers)
     same = as_stated_by(policy, found, replay)
     other = played(policy, own_arrivals=own_arrivals)
     checks = [Check("first seed of the replay", stated.seed, first_seed(policy),
                     stated.seed == first_seed(policy)),
+              close("workers of the replay", stated.workers, replay.workers, 0.0),
               Check("overloaded", float(policy.expectations.overloaded),
                     float(same.expectations.overloaded),
                     policy.expectations.overloaded == same.expectations.overloaded),

@@ -152,7 +152,8 @@ def moved(place: Place, value: Any, rng: np.random.Generator) -> Any:
     path = ".".join(map(str, place))
     far = float(rng.uniform(1.5, 40.0)) * (1 if rng.random() < 0.5 else -1)
     last = str(place[-1])
-    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "spare_idle"):
+    if last in ("iterations", "queries", "runs", "seed", "nodes_per_bin", "spare_idle",
+                "workers"):
         share = {"iterations": 0.2, "queries": 0.01}.get(last, 0.0)
         step = 3 + int(share * value)
         return value + step
@@ -298,7 +299,8 @@ def is_false(document: Document) -> bool:
         policy = Policy.from_document(document, "changed")
         known = policy.replay
         found: Any = analyse_policy(policy).expectations() if known is None else measured(
-            policy, queries=known.queries, runs=known.runs, seed=known.seed)[1]
+            policy, queries=known.queries, runs=known.runs, seed=known.seed,
+            workers=known.workers)[1]
     except (RamsisError, ValueError):
         return True
     stated = policy.expectations

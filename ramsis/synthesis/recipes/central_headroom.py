@@ -12,7 +12,7 @@ import numpy as np
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, replayed_at
+from ramsis.synthesis.headroom import Chosen, Drawn, Played, most_robust, replayed_at
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
@@ -42,6 +42,7 @@ class Plans:
         self._solutions: dict[float, CentralSolution] = {}
         self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
         self._figures: dict[tuple[CentralSolution, float], Played] = {}
+        self._drawn: Drawn = {}
 
     @classmethod
     def behind(cls, problem: CentralProblem, policy: Policy) -> Plans:
@@ -114,7 +115,7 @@ class Plans:
 
     def _replayed(self, plan: CentralSolution, slower: float) -> Played:
         measured = None if self.policy is None else replayed_at(
-            with_table(self.policy, plan), slower)
+            with_table(self.policy, plan), slower, drawn=self._drawn)
         if measured is not None:
             return measured
         found = self.played(plan, slower)

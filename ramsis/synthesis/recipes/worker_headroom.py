@@ -11,7 +11,7 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, replayed_at
+from ramsis.synthesis.headroom import Chosen, Drawn, Played, most_robust, replayed_at
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import fixed_grid
@@ -64,6 +64,7 @@ class Tables:
         self.policy, self.own_arrivals = policy, own_arrivals
         self._at: dict[float, WorkerModel] = {1.0: model}  # times longer by a factor
         self._known: dict[tuple[WorkerPlan, float], WorkerAnalysis] = {}
+        self._drawn: Drawn = {}
 
     def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
         """See :func:`ramsis.synthesis.headroom.most_robust`."""
@@ -80,7 +81,7 @@ class Tables:
         if self.policy is not None and can_be_measured(self.policy):
             try:
                 measured = replayed_at(with_table(self.policy, self.true.problem, plan), slower,
-                                       own_arrivals=self.own_arrivals)
+                                       own_arrivals=self.own_arrivals, drawn=self._drawn)
             except InvalidValueError:  # arrivals that cannot be drawn
                 measured = None
             if measured is not None:

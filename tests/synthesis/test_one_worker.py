@@ -1,0 +1,76 @@
+"""A worker replayed by itself has the figures of all that requests reach in turn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.replayed import as_stated_by
+from ramsis.synthesis.simulated import measured, one_worker
+from ramsis.verify import verify_policy
+from ramsis.verify.replay import figure_of, played
+from tests.synthesis import samples
+
+LOAD_QPS, WORKERS = 5137.0, 29
+
+
+def made(profile: ProfileSet, load_qps: float = LOAD_QPS, **changes: object) -> Policy:
+    return generate_policy(profile, load_qps, SynthesisSettings(
+        slo_ms=83.0, workers=WORKERS, max_queue=6, **changes))
+
+
+@pytest.fixture(scope="module", params=[0.5, 0.85, 1.0])
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return made(samples.tiny_profile(), request.param * LOAD_QPS)
+
+
+def test_its_figures_are_those_of_all_workers(policy: Policy) -> None:
+    assert policy.replay is not None
+    assert policy.replay.workers == 1
+    of_all = played(policy, queries=400_000, runs=8, seed=31)
+    for name, half_width in policy.replay.half_widths.items():
+        if name in of_all and ".p" not in name:
+            other = of_all[name]
+            allowed = 2.0 * (half_width + (other.half_width or 0.0)) + 1e-3 * abs(other.mean)
+            assert figure_of(policy.expectations, name) == pytest.approx(other.mean, abs=allowed)
+
+
+def test_as_many_requests_tell_more(policy: Policy) -> None:
+    widths = [measured(policy, queries=40_000, runs=8, seed=7, workers=workers)[1].half_widths
+              for workers in (1, None)]
+    for name in ("response_mean_ms", "queue_length.mean", "effective_accuracy"):
+        assert widths[0][name] <= widths[1][name] + 1e-12
+
+
+@pytest.mark.parametrize("changes", [
+    {"dispatch": "central-queue"}, {"dispatch": "shortest-queue"},
+    {"arrivals": "negative-binomial:3"}])
+def test_there_is_none_where_workers_are_not_alike(
+    tiny: ProfileSet, changes: dict[str, object]
+) -> None:
+    found = made(tiny, 700.0, **changes)
+    assert one_worker(found) is None
+    assert found.replay is None or found.replay.workers is None
+
+
+def test_files_whose_replay_is_of_all_workers_verify(policy: Policy, tmp_path: Path) -> None:
+    """As they were made before; and a file that is only said to be one does not."""
+    path = tmp_path / "policy.json"
+    figures, found = measured(policy, queries=200_000, runs=8, seed=policy.replay.seed)
+    assert found.workers is None
+    before = replace(as_stated_by(policy, figures, found), headroom=None)
+    path.write_text(json.dumps(before.to_document()))
+    assert "workers" not in json.loads(path.read_text())["replay"]
+    replays = [check for check in verify_policy(path) if "headroom" not in check.claim
+               and ("replay" in check.claim or "simulator of its own" in check.claim)]
+    assert [check for check in replays if not check.holds] == []
+    document = policy.to_document()
+    del document["replay"]["workers"]
+    path.write_text(json.dumps(document))
+    assert not all(check.holds for check in verify_policy(path))
