@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
@@ -114,6 +116,9 @@ class SynthesisSettings:
     confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
+        for name in ("workers", "max_queue"):  # NumPy's whole numbers are as good
+            if isinstance(getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(getattr(self, name)))
         for name, value in defaults_of(self.dispatch, self.objective).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)

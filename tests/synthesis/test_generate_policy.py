@@ -288,3 +288,12 @@ def test_numbers_of_any_type_make_the_file_of_those_numbers(
     for document in (made(300, 100), made(np.float64(300.0), np.float64(100.0))):
         for key in ("load_qps", "replay", "headroom", "expectations"):
             assert document[key] == usual[key]
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
+def test_whole_numbers_of_numpy_are_whole_numbers(tiny: ProfileSet, dispatch: str) -> None:
+    ours, theirs = (
+        generate_policy(tiny, 700.0, SynthesisSettings(
+            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5)))
+        for kind in (int, np.int64))
+    assert policy_text(theirs) == policy_text(ours)
