@@ -40,7 +40,7 @@ budget, the most accurate is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -232,15 +232,20 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
             return beyond, one
         beyond, price = one, 4.0 * price
     assert search.closest is not None
-    policy, fewest = search.closest.policy, search.upper(search.closest)
+    policy = search.closest.policy
     if policy.expectations.interval is not None and search.closest.found.upper < search.budget:
         times = _more_samples(search, policy, search.closest.found.upper)
         if times is not None:
-            raise _too_few_samples(search, policy, times, fewest)
-    raise InfeasibleError(describe(
+            raise _too_few_samples(search, policy, times, search.upper(search.closest))
+    raise _none_within(search, policy, search.upper(search.closest))
+
+
+def _none_within(search: _Search, policy: Policy, least: float) -> InfeasibleError:
+    """The error; ``least`` is the lowest upper end of all that was tried."""
+    return InfeasibleError(describe(
         "no policy keeps the violation rate within the budget",
         where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
-        allowed=f"at least {_rounded_up(fewest)}"))
+        allowed=f"at least {_rounded_up(least)}"))
 
 
 def _climb(search: _Search, one: _Tried) -> None:
@@ -325,10 +330,15 @@ def _stated(search: _Search) -> Policy:
     """The most accurate policy within the budget, promising what another simulation has.
 
     A policy that was chosen at the edge of the budget may be beyond it there; then the next one
-    is taken, as long as there is one.
+    is taken, and after these the optimal policies at higher prices.
+
+    Raises
+    ------
+    InfeasibleError
+        All are beyond the budget there.
     """
-    ranked = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
-    for one in ranked:
+    least = 1.0
+    for one in _by_accuracy(search):
         policy = replayed(one.policy, own_arrivals=search.own_arrivals,
                           queries=one.found.queries, runs=one.found.runs)
         expected = policy.expectations
@@ -340,6 +350,19 @@ def _stated(search: _Search) -> Policy:
             assert expected.interval is not None
             upper = expected.interval.violation_rate[1]
         if upper <= search.budget:
-            break
-    return replace(policy, expectations=expected,
-                   budget=BudgetRecord(max_violation_rate=search.budget, **asdict(one.found)))
+            return replace(policy, expectations=expected, budget=BudgetRecord(
+                max_violation_rate=search.budget, **asdict(one.found)))
+        least = min(least, upper)
+    raise _none_within(search, policy, max(least, search.budget))
+
+
+def _by_accuracy(search: _Search) -> Iterator[_Tried]:
+    """What was within the budget, the most accurate first; then what is at higher prices."""
+    found = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
+    yield from found
+    price = max(0.25, 4.0 * max(one.price for one in found))
+    while price <= HIGHEST_PRICE:
+        one = search.at(price)
+        if search.fits(one):
+            yield one
+        price *= 4.0

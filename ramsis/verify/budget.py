@@ -8,6 +8,7 @@ another simulation (:mod:`ramsis.verify.replay`).
 from __future__ import annotations
 
 from ramsis.policy import Policy
+from ramsis.policy.records import Interval
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify.checks import Check, close, interval_checks
 
@@ -21,12 +22,15 @@ _MEASURED = ("violation_rate", "violation_half_width", "effective_accuracy",
 
 
 def budget_checks(
-    policy: Policy, own_arrivals: str | None = None
+    policy: Policy, derived: Interval | None, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
     """The claims of a policy that has a ``budget``.
 
     Parameters
     ----------
+    derived : Interval or None
+        By the samples of the policy that is optimal at the file's price, made again: few of its
+        answers were changed for the budget, and its interval was kept.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
 
@@ -49,18 +53,20 @@ def budget_checks(
         Check("violation rate within the budget", limit, again.upper,
               max(again.upper, budget.upper) <= limit),
         Check("budget with other seeds", limit, least, least <= limit),
-        *_interval_checks(policy, _ROUNDING),
+        *_interval_checks(policy, derived, _ROUNDING),
     )
 
 
-def _interval_checks(policy: Policy, tolerance: float) -> tuple[Check, ...]:
+def _interval_checks(
+    policy: Policy, derived: Interval | None, tolerance: float
+) -> tuple[Check, ...]:
     """The interval by the number of samples is that of the rate, and below the budget."""
     budget, interval = policy.budget, policy.expectations.interval
     if budget is None or interval is None:
-        return ()
+        return (Check("interval", None, None, interval is derived),)
     upper = interval.violation_rate[1]
     return (
-        *interval_checks(policy.expectations, interval, tolerance, policy.replay),
+        *interval_checks(policy.expectations, derived, tolerance, policy.replay),
         Check("upper end within the budget", budget.max_violation_rate, upper,
               upper <= budget.max_violation_rate + budget.violation_half_width + tolerance),
     )

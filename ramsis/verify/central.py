@@ -77,7 +77,7 @@ def central_claims(
         *not_measured_checks(policy),
     )
     if policy.budget is not None:
-        return (*budget_checks(policy), *again)
+        return (*budget_checks(policy, derived.interval), *again)
     same = float((solution.table == policy.codes).mean()) if (
         solution.table.shape == policy.codes.shape) else 0.0
     return (

@@ -118,7 +118,8 @@ def worker_claims(
     )
     if policy.budget is not None:
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, own_arrivals), *replay_checks(policy, own_arrivals),
+                *budget_checks(policy, made.expectations().interval, own_arrivals),
+                *replay_checks(policy, own_arrivals),
                 *bounds,
                 *_headroom_checks(policy, problem, None, remade, tolerance),
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from ramsis.policy import Policy
 from ramsis.synthesis import SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
+from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis.samples import linear_profile
 
 PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
@@ -136,6 +138,45 @@ def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
     failed = {check.claim for check in verify_policy(path) if not check.holds}
     assert {"expected violation rate", "violation rate by a simulator of its own",
             "budget with other seeds"} <= failed
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+@pytest.mark.parametrize("name", ["samples", "unseen", "unseen_deviation"])
+def test_what_an_interval_rests_on_is_derived_again(
+    dispatch: str, name: str, tmp_path: Path
+) -> None:
+    path, document = tmp_path / "policy.json", _sampled_within(dispatch).to_document()
+    path.write_text(json.dumps(document))
+    assert [check for check in verify_policy(path) if not check.holds] == []
+    document["expectations"]["interval"][name] *= 0.5
+    path.write_text(json.dumps(document))
+    words = {"samples": "effective samples", "unseen": "unseen violations",
+             "unseen_deviation": "deviation of unseen violations"}[name]
+    assert words in {check.claim for check in verify_policy(path) if not check.holds}
+
+
+@cache
+def _sampled_within(dispatch: str) -> Policy:
+    """A policy for few samples, within a budget that these support."""
+    return generate_policy(Measured.of(LAWS["log-normal"], 300).profile, 150.0, SynthesisSettings(
+        dispatch=dispatch, slo_ms=60.0, workers=2, max_queue=4, grid="fixed:20", headroom=0.0,
+        max_violation=0.3))
+
+
+def test_what_is_beyond_the_budget_in_its_second_replay_is_never_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second, tried = budget.replayed, list[Policy]()
+
+    def beyond(policy: Policy, **given: Any) -> Policy:
+        tried.append(policy)
+        found = second(policy, **given)
+        return replace(found, expectations=replace(found.expectations, violation_rate=0.031))
+
+    monkeypatch.setattr(budget, "replayed", beyond)
+    with pytest.raises(InfeasibleError, match=r"within the budget.*at least 0\.03"):
+        generate_policy(PROFILE, 400.0, replace(WORKER, max_violation=0.03))
+    assert max(policy.violation_price for policy in tried) > 100.0  # no fewer are possible
 
 
 def test_the_settings_without_a_budget_keep_their_fingerprint() -> None:
