@@ -225,8 +225,17 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
     return PlacedGroups(problem, groups, gpus)
 
 
-def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
+def write_placement(
+    placement: Placement, path: str | os.PathLike[str], *, command: str | None = None
+) -> None:
     """Write a placement (``ramsis.placement/1``), whole or not at all.
+
+    Parameters
+    ----------
+    placement : Placement
+    path : path
+    command : str, optional
+        That made it; the file keeps it.
 
     Raises
     ------
@@ -235,4 +244,5 @@ def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
     """
     if Path(path).is_dir():
         raise OutputError(describe("is a folder", where=str(path), allowed="a file name"))
-    write_atomic(path, canonical_json(placement.to_document()))
+    made = {} if command is None else {"command": command}
+    write_atomic(path, canonical_json({**placement.to_document(), **made}))

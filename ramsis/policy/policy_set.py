@@ -45,8 +45,8 @@ from ramsis.runtime.manifest import (
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
 
-__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "replaced_set",
-           "set_of", "station_name", "validate_set", "write_set"]
+__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "record_command",
+           "replaced_set", "set_of", "station_name", "validate_set", "write_set"]
 
 _NEW = ".new"
 
@@ -159,6 +159,7 @@ class SetFolder:
         accepts: Callable[[], None] | None = None,
     ) -> None:
         self._folder, self._flat, self._accepts = Path(folder), flat, accepts
+        self._commands: list[str] = []
         self._header = {
             "format": MANIFEST_FORMAT, "created_by": created_by,
             "worker_types": [{"name": name, "workers": int(count)}
@@ -179,12 +180,14 @@ class SetFolder:
         found = path.read_bytes() if path.exists() else None
         if found == self._written:
             return
-        self._written, self._levels = found, {}
+        self._written, self._levels, self._commands = found, {}, []
         if found is None:
             return
         if self._accepts is not None:
             self._accepts()
-        for document in read_json(path)["levels"]:
+        manifest = read_json(path)
+        self._commands = list(manifest.get("commands", ()))
+        for document in manifest["levels"]:
             key = arrivals_label(document["arrivals"]), float(document["load_qps"])
             self._levels[key] = document
 
@@ -237,7 +240,8 @@ class SetFolder:
         """Write the manifest of the levels that were added or found; its path."""
         path = self._folder / MANIFEST_NAME
         levels = [self._levels[key] for key in sorted(self._levels)]
-        text = canonical_json({**self._header, "levels": levels})
+        made = {"commands": self._commands} if self._commands else {}
+        text = canonical_json({**self._header, **made, "levels": levels})
         write_atomic(path, text)
         self._written = text.encode()
         return path
@@ -263,6 +267,28 @@ def write_set(
         for level in policies.levels:
             target.write_files(level)
         return target.write_manifest()
+
+
+def record_command(folder: str | os.PathLike[str], command: str) -> None:
+    """Add a command to those of the manifest, for whoever makes the set again.
+
+    Parameters
+    ----------
+    folder : path
+        Of a set.
+    command : str
+        That has made some of its levels.
+
+    Raises
+    ------
+    OutputError
+        The manifest cannot be written.
+    """
+    path = Path(folder) / MANIFEST_NAME
+    with folder_lock(Path(folder)):
+        document = read_json(path)
+        commands = dict.fromkeys([*document.get("commands", ()), command])
+        write_atomic(path, canonical_json({**document, "commands": list(commands)}))
 
 
 def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:

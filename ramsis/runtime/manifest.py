@@ -121,7 +121,7 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
         )
     fields = Fields(read_json(path), str(path))
     fields.of_format(MANIFEST_FORMAT)
-    fields.only(("format", "created_by", "worker_types", "slo_classes", "levels"))
+    fields.only(("format", "created_by", "commands", "worker_types", "slo_classes", "levels"))
     entries = fields.children("levels")
     types = _worker_types(fields)
     classes = _slo_classes(fields)

@@ -12,7 +12,7 @@ import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE
-from ramsis.cli.output.rows import Column, print_json, print_rows
+from ramsis.cli.output.rows import Column, command_line, print_json, print_rows
 from ramsis.report.placement import plot_placement
 
 __all__ = ["place"]
@@ -83,7 +83,7 @@ def place(
     limits = milp.Limits(gap, time_limit, solver)
     solve = milp.place if preset is None else PRESETS[preset]
     placement = solve(milp.read_problem(problem_file), limits)
-    milp.write_placement(placement, out)
+    milp.write_placement(placement, out, command=command_line())
     if as_json:
         _print_json(placement)
     else:

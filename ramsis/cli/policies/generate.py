@@ -12,8 +12,9 @@ from ramsis.cli.options.param_types import OUT_FOLDER, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import cluster_options, engine_options, load_option, models_option
 from ramsis.cli.output.levels import print_levels
-from ramsis.cli.output.rows import json_option, progress
+from ramsis.cli.output.rows import command_line, json_option, progress
 from ramsis.cluster.slo_class import SloClass
+from ramsis.policy import record_command
 from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 from ramsis.synthesis.options import BURST
@@ -97,4 +98,5 @@ def generate(
     with progress("loads", len(loads)) as advance:
         made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
                             on_level=lambda _: advance(), burst=burst, make=make)
+    record_command(out, command_line())
     print_levels(cluster, made.levels, out, as_json=as_json)
