@@ -13,7 +13,7 @@ from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 __all__ = ["plot_frontier"]
 
-_FLOOR = 1e-6
+_FLOOR = 1e-5
 """Violation rates below this are drawn here: the axis is logarithmic."""
 _BETWEEN = 60
 _DASHES = ("-", "--", "-.", ":")

@@ -16,7 +16,7 @@ from ramsis.report.figure import COLOURS, saved_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Line", "Panel", "Row", "plot_panels"]
+__all__ = ["LEAST_BUDGET_PERCENT", "Line", "Panel", "Row", "plot_panels"]
 
 _MARKERS = "osv^Dx"
 _LINEAR = 0.1
@@ -81,6 +81,8 @@ class Row:
         Whether the axis is of counts: only whole numbers are marked.
     from_zero : bool
         Whether the axis begins at 0; where all values are 0 the panels say so.
+    reach : float
+        An axis that begins at 0 goes up to here at least: what is far below a budget shows so.
     """
 
     quantity: str
@@ -89,12 +91,15 @@ class Row:
     log_like: bool = False
     whole: bool = False
     from_zero: bool = False
+    reach: float = 0.0
 
 
 _MOST_MARKED = 60
 """Points of a line that has markers at most."""
 _BELOW = 0.06
 """Share of an axis from 0 that lies below it."""
+LEAST_BUDGET_PERCENT = 0.1
+"""Violations up to which an axis of them goes at least."""
 _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
 
 
@@ -145,7 +150,7 @@ def plot_panels(
             if (row.log_like or row.from_zero) and not _any_above_zero(row):
                 _flat(axes_row)
             if row.from_zero:
-                _from_zero(axes_row[0])
+                _from_zero(axes_row[0], row.reach)
             if row.whole:
                 axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
@@ -197,9 +202,9 @@ def _any_above_zero(row: Row) -> bool:
     return not values or max(values) > 0.0
 
 
-def _from_zero(axes: Axes) -> None:
+def _from_zero(axes: Axes, reach: float) -> None:
     """An axis that begins just below 0, so that markers at 0 stand on it whole."""
-    top = axes.get_ylim()[1]
+    top = max(axes.get_ylim()[1], reach)
     axes.set_ylim(-_BELOW * top, top)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, Row, plot_panels
 
 __all__ = ["plot_promises"]
 
@@ -46,4 +46,5 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     plot_panels([
         Row("effective accuracy",
             [Panel(f"{workers} workers, SLO {slo_ms:g} ms", accuracy)], 1.4),
-        Row("violations (%)", [Panel("", late)], 0.6, from_zero=True)], path, "load (queries/s)")
+        Row("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                     reach=LEAST_BUDGET_PERCENT)], path, "load (queries/s)")

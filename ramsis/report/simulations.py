@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, Row, plot_panels
 from ramsis.sim import TimeSeries
 
 __all__ = ["plot_loads", "plot_over_time"]
@@ -43,7 +43,8 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         late.append(Line(label, load, [100.0 * row["violation_rate"] for row in own]))
     title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
     plot_panels([Row("effective accuracy", [Panel(title, accuracy)], 1.4),
-                 Row("violations (%)", [Panel("", late)], 0.6, from_zero=True)],
+                 Row("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                     reach=LEAST_BUDGET_PERCENT)],
                 path, "load (queries/s)")
 
 
@@ -65,7 +66,8 @@ def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str
             for label, one in series.items()]
     plot_panels([Row("load (queries/s)", [Panel("", load)], 0.5),
                  Row("accuracy in time", [Panel("", accuracy)]),
-                 Row("violations (%)", [Panel("", late)], 0.5, from_zero=True)],
+                 Row("violations (%)", [Panel("", late)], 0.5, from_zero=True,
+                     reach=LEAST_BUDGET_PERCENT)],
                 path, "time (s)")
 
 

@@ -242,14 +242,16 @@ class _Recipe:
             "cost": None if cost_per_worker is None else cost_per_worker * workers,
             "policies": policies,
         }
-        self._step(["report", policies, f"simulation-{workers}.json", "capacity.json", "--out",
-                    "report.html"])
         rows = [{"dispatch": name, **{key: row[key] for key in (
             "workers", "workers_bound", "accuracy", "effective_accuracy", "violation_rate")}}
             for name, row in found.items()]
+        report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
+                  "--out", "report.html"]
         self._document |= {"verdict": verdict, "words": _in_words(verdict, found),
-                           "commands": self.commands, "rows": rows}
+                           "commands": [*self.commands, shlex.join(["ramsis", *report])],
+                           "rows": rows}
         write_atomic(self._file, canonical_json(self._document))
+        self._step(report)
         return dict(self._document)
 
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -65,6 +66,7 @@ from ramsis.tables import csv_text, with_values
 
 __all__ = ["simulate_command"]
 
+_MOST_BINS = 300  # of the figures over time: more are not told apart
 _GAP = Column("certified_gap", "certified gap", ".2%")
 _COLUMNS = (
     Column("label", "scheduler"),
@@ -232,8 +234,9 @@ def simulate_command(
               *(one.text for one in schedulers)]
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
                for label, one, path in zip_longest(labels, compared, policies)]
+    traced = workload.trace is not None
     results, first = _simulated(cluster, entries, workloads, settings,
-                                keep_first=any((plot, timeline, request_log)))
+                                keep_first=any((plot, timeline, request_log, traced and as_json)))
     known = _bounds(fleets)
     rows = [{**_row(entry, result, known), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, one)}
@@ -242,12 +245,16 @@ def simulate_command(
     _warn_above_highest(results)
     _warn_of_service(entries, service)
     if as_json:
-        print_json([{k: v for k, v in row.items() if k != "models"} for row in rows],
+        print_json([{**{k: v for k, v in row.items() if k != "models"},
+                     **({"over_time": _bins(first[row["label"]])} if traced else {})}
+                    for row in rows],
+                   models={model.name: model.accuracy for one in cluster.worker_types
+                           for model in one.profile.models},
                    fingerprints={one.profile.name: one.profile.fingerprint
                                  for one in cluster.worker_types})
     else:
         print_rows([one for one in _COLUMNS if one is not _GAP or with_values([one], rows)], rows)
-    _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
+    _write_files(rows, first, traced, csv_file, plot, timeline)
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
 
@@ -353,6 +360,15 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
                        in list(row["model_share"].items())[:3])
     return {**row, "label": entry.label, "policy": entry.path, "upper_bound": bound(result),
             **promise, "models": models}
+
+
+def _bins(run: Run) -> dict[str, list[float | None]]:
+    """Load, accuracy and violations of a run over time, for the figures of a report."""
+    series = over_time(run, max(1000.0, run.duration_ms / _MOST_BINS))
+    found = {"time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
+             "accuracy": series.accuracy, "violation_rate": series.violation_rate}
+    return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
+                   for value in values.tolist()] for name, values in found.items()}
 
 
 def _warn_above_highest(results: _Results) -> None:

@@ -9,6 +9,7 @@ from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.report.page.document import page_text
+from ramsis.report.page.parts import PLAN
 from ramsis.report.page.sources import sections_of
 
 __all__ = ["MOST_BYTES", "write_report"]
@@ -49,7 +50,8 @@ def write_report(
                                          allowed="one or more files or folders"))
     sections = [section for name in sources for section in sections_of(os.fspath(name))]
     if title is None:
-        title = (f"{sections[0].kind}: {sections[0].title}" if len(sections) == 1
+        alone = len(sections) == 1 or sections[0].kind == PLAN
+        title = (f"{sections[0].kind}: {sections[0].title}" if alone
                  else f"Report on {len(sections)} results")
     page = page_text(title, sections).encode()
     if len(page) >= MOST_BYTES:

@@ -53,9 +53,9 @@ class Rows extends Figure {
   }
 
   fill(i) {
-    const style = this.spec.ordered
-      ? `fill:${ramp(i / Math.max(1, this.spec.series.length - 1))}` : `fill:${look(i).colour}`;
-    return { style: this.spec.ordered || i < COLOURS ? style : `${style};fill-opacity:.55` };
+    const { shade } = this.spec;
+    const style = shade ? `fill:${ramp(shade[i])}` : `fill:${look(i).colour}`;
+    return { style: shade || i < COLOURS ? style : `${style};fill-opacity:.55` };
   }
 
   bar(node, row, sx, top, high) {

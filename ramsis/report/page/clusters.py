@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ramsis.report.page.parts import (
+    LEAST_BUDGET,
     Axis,
     Entry,
     Note,
@@ -23,7 +24,7 @@ from ramsis.tables import Column, with_values
 __all__ = ["cluster_section", "frontier_section", "played_section", "sharing_section"]
 
 Rows = Sequence[Mapping[str, Any]]
-_FLOOR = 1e-6
+_FLOOR = 1e-5
 """Violation rates below this are drawn here: the axis is logarithmic."""
 _SCHEDULERS = (
     Column("scenario", "scenario"), Column("seed", "first seed", "d"),
@@ -67,7 +68,12 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
              ("seeds", text(rows, "seeds")),
              ("simulated for", span([document], "duration_s", "s"))]
-    return result_section("Cluster", source, document, asked, parts)
+    best = max(rows, key=lambda row: row["in_time"])
+    bound = best.get("bound")
+    return result_section("Cluster", source, document, asked, parts, verdict=[
+        f"{label(best)} has the most requests in time: {best['in_time']:.4f}"
+        + ("" if bound is None else f"; no scheduler passes {bound:.4f}")],
+        measures={f"requests in time, {label(row)}": (row["in_time"], ".4f") for row in rows})
 
 
 _SEGMENTS = (("router_to_node_p95_ms", "router to node"),
@@ -188,7 +194,8 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
                 [row.get("effective_accuracy") for row in seen], draw="points",
                 look=2 * i + 1))
     parts: list[Part] = [
-        curves("Accuracy against violations", Axis("violations", log=True, percent=True),
+        curves("Accuracy against violations", Axis("violations", log=True, percent=True,
+                                                   reach=LEAST_BUDGET),
                Axis("effective accuracy"), drawn)]
     if any(_FLOOR in one.x for one in drawn):
         parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))

@@ -52,17 +52,40 @@ class Curves extends Figure {
     const inner = svg("g", { "clip-path": `url(#${clip})` }, node);
     let place = 0;
     all.forEach((one) => {
-      const style = one.ref ? null : look(one.look === undefined ? place++ : one.look);
+      const style = one.ref ? null : lookOf(one, one.look === undefined ? place++ : 0);
       if (!this.hidden.has(one.name)) this.line(inner, one, style, sx, sy);
     });
+    this.nameDots(inner, all, sx, sy);
     this.writeLegend(this.entries(all), true);
     return node;
+  }
+
+  // Names beside the points of lines that say so: at the first place that is free, or not at all.
+  nameDots(inner, all, sx, sy) {
+    const taken = this.targets.map((one) => [one.x - 5, one.y - 5, one.x + 5, one.y + 5]);
+    const a = this.area;
+    for (const one of all) {
+      if (!one.named || !one.text || this.hidden.has(one.name)) continue;
+      one.x.forEach((v, i) => {
+        if (one.y[i] === null || (sx.log && v <= 0) || (sy.log && one.y[i] <= 0)) return;
+        const x = sx(v), y = sy(one.y[i]), text = short(one.text[i], 24);
+        const wide = 5.6 * text.length;
+        const free = [[8, 12], [-8 - wide, -5], [8, -5], [-8 - wide, 12], [-wide / 2, 20],
+          [-wide / 2, -10], [-wide / 2, 32], [-wide / 2, -22]].map(([dx, dy]) => (
+          [x + dx, y + dy - 10, x + dx + wide, y + dy + 2])).find((box) => (
+          box[0] >= a.left && box[2] <= a.right + 8 && box[1] >= a.top - 8 && box[3] <= a.bottom
+          && !taken.some((o) => box[0] < o[2] && o[0] < box[2] && box[1] < o[3] && o[1] < box[3])));
+        if (!free) return;
+        taken.push(free);
+        svg("text", { class: "dot-name", x: free[0], y: free[3] - 2 }, inner, text);
+      });
+    }
   }
 
   entries(all) {
     let place = 0;
     return all.map((one) => {
-      const style = one.ref ? null : look(one.look === undefined ? place++ : one.look);
+      const style = one.ref ? null : lookOf(one, one.look === undefined ? place++ : 0);
       return { name: one.name, drawn: one.x.length, sign: (into) => this.sign(into, one, style) };
     }).filter((one) => one.drawn);
   }

@@ -9,18 +9,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from ramsis import __version__
-from ramsis.report.page.parts import Figure, Note, Part, Section, Table
+from ramsis.report.page.beside import side_by_side
+from ramsis.report.page.parts import PLAN, Figure, Note, Part, Section, Table
 from ramsis.tables import escape, html_table
 
 __all__ = ["page_text"]
 
 _SCRIPTS = ("draw", "figure", "curves", "bars", "map", "explore", "page")
 _DIGITS = 7
+_MOST_VERDICTS = 12
+_DARKEST, _LIGHTEST = 0.06, 0.96  # of the scale of colours: seen on dark and on white paper
 _NO_SCRIPT = "The script that draws the figures is switched off; the tables have the values."
 
 
@@ -37,18 +42,68 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
     allowed = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
                "base-uri 'none'; form-action 'none'")
     several = len(sections) > 1
-    body = [f"<header><h1>{escape(title)}</h1>",
-            f'<p class="soft">Written by ramsis {escape(__version__)}.</p></header>',
+    shades = _shades(sections)
+    body = [f"<header><h1>{escape(title)}</h1>", _verdicts(sections),
+            f'<p class="soft">{_today()}, ramsis {escape(__version__)}.</p></header>',
             _contents(sections) if several else "", f"<noscript><p>{_NO_SCRIPT}</p></noscript>",
-            "<main>"]
+            "<main>", *(_part(part, f"b{i}", shades)
+                        for i, part in enumerate(side_by_side(sections)))]
     for i, section in enumerate(sections):
-        body.append(_section(section, f"s{i}", several=several))
+        body.append(_section(section, f"s{i}", shades, several=several))
     return "\n".join([
         '<!DOCTYPE html>', '<html lang="en">', "<head>", '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title>", f"<style>\n{_asset('page.css')}</style>", "</head>",
         "<body>", *body, "</main>", f"<script>{script}</script>", "</body>", "</html>", ""])
+
+
+def _today() -> str:
+    """The date; that of the variable SOURCE_DATE_EPOCH, by which builds are made again."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = float(epoch) if epoch.isdigit() else time.time()
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def _verdicts(sections: Sequence[Section]) -> str:
+    """What to know first: the verdict of a plan, or of each section."""
+    planned = [one for one in sections if one.kind == PLAN]
+    shown = [(one, i) for i, one in enumerate(sections) if one.verdict and (
+        one in planned or not planned)][:_MOST_VERDICTS]
+    if not shown:
+        return ""
+    lines = []
+    for one, i in shown:
+        name = f'<a href="#s{i}">{escape(one.title)}</a>: ' if len(shown) > 1 else ""
+        first, *rest = (escape(line) for line in one.verdict)
+        lines.append(f"<p>{name}{first}</p>" + "".join(f"<p>{line}</p>" for line in rest))
+    return f'<div class="verdict">{"".join(lines)}</div>'
+
+
+def _shades(sections: Sequence[Section]) -> dict[str, float]:
+    """Of each model on the page its place on the scale of colours, by rising accuracy.
+
+    Pages about one profile know the same models, so a model has one colour on all of them.
+    """
+    accuracy: dict[str, float] = {}
+    for section in sections:
+        for name, value in section.models.items():
+            accuracy[name] = accuracy.get(name, 0.0) if value is None else value
+    ranked = sorted(accuracy, key=lambda name: (accuracy[name], name))
+    return {name: _DARKEST + (_LIGHTEST - _DARKEST) * i / max(1, len(ranked) - 1)
+            for i, name in enumerate(ranked)}
+
+
+def _shaded(spec: Mapping[str, Any], shades: Mapping[str, float]) -> Mapping[str, Any]:
+    """A figure of models with the colours that they have on this page."""
+    if not spec.get("of_models"):
+        return spec
+    if spec["kind"] == "curves":
+        return {**spec, "frames": [{**frame, "series": [
+            {**one, "shade": shades.get(one["name"])} for one in frame["series"]]}
+            for frame in spec["frames"]]}
+    names = spec["models"] if spec["kind"] == "map" else spec["series"]
+    return {**spec, "shade": [shades.get(name, _DARKEST) for name in names]}
 
 
 def _asset(name: str) -> str:
@@ -66,14 +121,19 @@ def _contents(sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Contents"><ul>{lines}</ul></nav>'
 
 
-def _section(section: Section, name: str, *, several: bool) -> str:
+def _section(
+    section: Section, name: str, shades: Mapping[str, float], *, several: bool
+) -> str:
     """All about one input; the only section has the page's heading."""
     head = "" if several else ' class="unseen"'
     return "\n".join([
         f'<section id="{name}" aria-labelledby="{name}-title">',
         f'<h2 id="{name}-title"{head}>{escape(section.kind)}: {escape(section.title)}</h2>',
+        *(f"<p><strong>{escape(line)}</strong></p>" for line in section.verdict
+          if several and section.kind != PLAN),
         f"<h3>{escape(section.heading)}</h3>", _terms(section.asked),
-        "<h3>Results</h3>", *(_part(part, f"{name}-{i}") for i, part in enumerate(section.parts)),
+        "<h3>Results</h3>", *(_part(part, f"{name}-{i}", shades)
+                              for i, part in enumerate(section.parts)),
         "<h3>How to reproduce it</h3>",
         *(f"<pre><code>{escape(line)}</code></pre>" for line in section.commands),
         _terms(section.origin), "</section>"])
@@ -84,7 +144,7 @@ def _terms(pairs: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="asked">{lines}</dl>'
 
 
-def _part(part: Part, name: str) -> str:
+def _part(part: Part, name: str, shades: Mapping[str, float]) -> str:
     match part:
         case Table():
             label = escape(part.caption, quote=True)
@@ -96,7 +156,8 @@ def _part(part: Part, name: str) -> str:
         case Figure():
             return (f'<figure data-chart="{name}-data" aria-labelledby="{name}-name">'
                     f'<figcaption id="{name}-name">{escape(part.title)}</figcaption></figure>\n'
-                    f'<script type="application/json" id="{name}-data">{_json(part.spec)}'
+                    f'<script type="application/json" id="{name}-data">'
+                    f'{_json(_shaded(part.spec, shades))}'
                     "</script>")
 
 

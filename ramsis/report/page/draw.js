@@ -75,8 +75,12 @@ function range(values, axis) {
     if (v > high) high = v;
   }
   if (low > high) return axis.log ? [1, 10] : [0, 1];
-  if (axis.log) return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
+  if (axis.log) {
+    if (axis.reach) high = Math.max(high, axis.reach);
+    return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
+  }
   if (axis.zero) low = Math.min(low, 0);
+  if (axis.reach) high = Math.max(high, axis.reach);
   const room = (high - low || Math.abs(high) * 0.1 || (axis.percent ? 0.01 : 1)) * 0.06;
   const lowest = axis.zero && low >= 0 ? 0 : low - room;
   return [axis.min !== undefined ? Math.max(lowest, axis.min) : lowest,
@@ -112,6 +116,12 @@ function ramp(share) {
   const mix = RAMP[i].map((v, k) => Math.round(v + (RAMP[i + 1][k] - v) * (x - i)));
   return `rgb(${mix.join(",")})`;
 }
+
+// How a line is drawn; one of a model has the model's colour.
+const lookOf = (one, place) => {
+  const own = look(one.look === undefined ? place : one.look);
+  return typeof one.shade === "number" ? { ...own, colour: ramp(one.shade) } : own;
+};
 
 const LETTER = 6.3;
 function short(text, letters) {

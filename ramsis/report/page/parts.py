@@ -7,12 +7,13 @@ The kinds of figures are those of the page's script: ``curves`` (an axis of numb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ramsis.tables import Column
 
-__all__ = ["Axis", "Figure", "Note", "Part", "Section", "Series", "Table", "curves", "rows_figure"]
+__all__ = ["LEAST_BUDGET", "PLAN", "Axis", "Figure", "Note", "Part", "Section", "Series", "Table",
+           "curves", "rows_figure", "violations"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,12 @@ class Section:
         Versions, fingerprints and files.
     heading : str
         Over ``asked``.
+    verdict : sequence of str
+        What came out, and what to do: sentences that the page begins with.
+    measures : mapping of str to pairs
+        Figures to compare with those of another section of this kind, each with its format.
+    models : mapping of str to float or None
+        Models and their accuracies, where they are known.
     """
 
     kind: str
@@ -70,6 +77,9 @@ class Section:
     commands: Sequence[str] = ()
     origin: Sequence[tuple[str, str]] = ()
     heading: str = "What was asked"
+    verdict: Sequence[str] = ()
+    measures: Mapping[str, tuple[float | None, str]] = field(default_factory=dict)
+    models: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Axis:
         Logarithmic; in percent; of whole numbers; begins at zero.
     most : float, optional
         No value is above.
+    reach : float, optional
+        The axis goes up to here at least, so that a budget or what is far below one shows as such.
     """
 
     label: str
@@ -91,13 +103,26 @@ class Axis:
     whole: bool = False
     zero: bool = False
     most: float | None = None
+    reach: float | None = None
 
     @property
     def spec(self) -> dict[str, Any]:
         """As the script takes it."""
-        found = {"label": self.label, "log": self.log, "percent": self.percent,
-                 "whole": self.whole, "zero": self.zero}
-        return found if self.most is None else {**found, "max": self.most}
+        found: dict[str, Any] = {"label": self.label, "log": self.log, "percent": self.percent,
+                                 "whole": self.whole, "zero": self.zero}
+        return found | {key: value for key, value in (("max", self.most), ("reach", self.reach))
+                        if value is not None}
+
+
+PLAN = "Plan"
+"""The kind of the section whose verdict stands for the page's."""
+LEAST_BUDGET = 0.001
+"""Share of violations up to which an axis goes where no budget is known."""
+
+
+def violations(label: str = "violations", budget: float | None = None) -> Axis:
+    """The axis of shares of violations, up to the budget at least."""
+    return Axis(label, percent=True, zero=True, most=1.0, reach=budget or LEAST_BUDGET)
 
 
 @dataclass(frozen=True)
@@ -121,6 +146,8 @@ class Series:
         Which colour and mark; by default the next.
     steps : bool
         Level from each point to the next, then up or down.
+    named : bool
+        Whether the names of the points stand beside them.
     """
 
     name: str
@@ -132,12 +159,14 @@ class Series:
     text: Sequence[str] | None = None
     look: int | None = None
     steps: bool = False
+    named: bool = False
 
     @property
     def spec(self) -> dict[str, Any]:
         """As the script takes it."""
         found: dict[str, Any] = {"name": self.name, "x": list(self.x), "y": list(self.y),
-                                 "draw": self.draw, "ref": self.ref, "steps": self.steps}
+                                 "draw": self.draw, "ref": self.ref, "steps": self.steps,
+                                 "named": self.named}
         for key, value in (("half", self.half), ("text", self.text)):
             if value is not None:
                 found[key] = list(value)
@@ -146,14 +175,18 @@ class Series:
 
 def curves(
     title: str, x: Axis, y: Axis, frames: Sequence[Series] | Mapping[str, Sequence[Series]],
-    slider: str = "",
+    slider: str = "", *, models: bool = False,
 ) -> Figure:
-    """Lines over an axis of numbers; several frames are chosen by a slider."""
+    """Lines over an axis of numbers; several frames are chosen by a slider.
+
+    ``models`` says that the lines are of models, which have the same colour everywhere.
+    """
     found = frames if isinstance(frames, Mapping) else {"": frames}
     names = dict.fromkeys(one.name for frame in found.values() for one in frame)
     label = f"{title}: {y.label} over {x.label}, of {', '.join(names)}"
     return Figure(title, label, {
-        "kind": "curves", "label": label, "x": x.spec, "y": y.spec, "slider": slider,
+        "kind": "curves", "label": label, "of_models": models, "x": x.spec,
+        "y": y.spec, "slider": slider,
         "frames": [{"label": name, "series": [one.spec for one in frame]}
                    for name, frame in found.items()]})
 
@@ -164,11 +197,12 @@ Entry = tuple[str, float | None, Any]
 
 def rows_figure(
     title: str, x: Axis, rows: Sequence[tuple[str, Sequence[Entry]]], *, dots: bool = False,
-    names: Sequence[str] = (), ordered: bool = False,
+    names: Sequence[str] = (), models: bool = False,
 ) -> Figure:
     """A bar of parts, or points on a line, for each name.
 
-    ``names`` gives the order of the parts' names; ``ordered`` colours them from dark to light.
+    ``names`` gives the order of the parts' names; ``models`` says that they are models, which
+    have the same colour everywhere.
     What has no value in any row is left out.
     """
     known = {name for _, parts in rows for name, value, _ in parts if value is not None}
@@ -178,7 +212,7 @@ def rows_figure(
     label = f"{title}: {x.label}, of {', '.join(name for name, _ in rows)}"
     return Figure(title, label, {
         "kind": "rows", "label": label, "x": x.spec, "slider": "", "dots": dots,
-        "series": series, "ordered": ordered,
+        "series": series, "of_models": models,
         "frames": [{"label": "", "rows": [
             {"name": name, "parts": [[place[part], value, more] for part, value, more in parts]}
             for name, parts in rows]}]})

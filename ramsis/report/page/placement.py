@@ -25,6 +25,8 @@ from ramsis.tables import Column
 
 __all__ = ["placement_section"]
 
+_SHORT = 0.999  # a smaller share served in time is said
+
 _GROUPS = (
     Column("worker_type", "worker type"), Column("workers", "workers", "d"),
     Column("variants", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
@@ -59,13 +61,14 @@ def placement_section(path: Path, name: str) -> Section:
         if one.name in used or one in problem.worker_types}
     for group in found.groups:
         count = len(group.workers)
-        for use in group.uses:
+        for i, use in enumerate(group.uses):
             share = use.load_qps * (count // group.together) / demand[use.family]
             rows.append({
-                "worker_type": group.worker_type, "workers": count,
+                "worker_type": "the same" if i else group.worker_type,
+                "workers": None if i else count,
                 "variants": " + ".join(use.variants), "batch": use.batch, "family": use.family,
                 "share": share, "busy": use.load_qps / use.rate_qps, "load_qps": use.load_qps,
-                "memory": group.memory_mb / group.memory_limit_mb})
+                "memory": None if i else group.memory_mb / group.memory_limit_mb})
             bars[group.worker_type].append((use.family, count / len(group.uses),
                                             " + ".join(use.variants)))
     for one in (item for item in problem.worker_types if item.partitions is None):
@@ -82,11 +85,55 @@ def placement_section(path: Path, name: str) -> Section:
                            ("accuracy of the answers", row["accuracy"], None),
                            ("answered in time", row["served_share"], None)])
             for row in families], dots=True),
-        *_front(document), *(Note(str(note)) for note in document.get("notes") or ())]
+        *_front(document), *_worth(document),
+        *(Note(str(note)) for note in document.get("notes") or ())]
+    made = document.get("command")
     return Section("Placement", problem.name, _asked(found, document), parts,
-                   (f"ramsis simulate --placement {name}",),
+                   (*([made] if isinstance(made, str) else []),
+                    f"ramsis simulate --placement {name}"),
                    (("file", name), ("fingerprint of the problem",
-                                          fingerprint(problem.to_document()))))
+                                          fingerprint(problem.to_document()))),
+                   verdict=_verdict(document, families, sum(
+                       len(group.workers) for group in found.groups)),
+                   measures={
+                       "effective accuracy": (_number(document.get("effective_accuracy")), ".4f"),
+                       "cost per hour": (_number(document.get("cost_per_hour")), ".6g"),
+                       **{f"effective accuracy, {row['name']}": (row["effective_accuracy"], ".4f")
+                          for row in families}})
+
+
+def _verdict(
+    document: Mapping[str, Any], families: list[dict[str, Any]], workers: int
+) -> list[str]:
+    """How good it is, what it costs, and what would help."""
+    cost, prices = _number(document.get("cost_per_hour")), document.get("prices")
+    found = [f"{document.get('status')}: {_words(document.get('effective_accuracy'))} effective "
+             f"accuracy with {workers} worker{'' if workers == 1 else 's'}"
+             + (f", {cost:.6g} per hour" if cost else "")]
+    short = [f"{row['name']} ({row['served_share']:.2%})" for row in families
+             if row["served_share"] < _SHORT]
+    if short:
+        found.append(f"Not all is served in time: {', '.join(short)}")
+    worth = [(name, price) for name, price in prices.items() if _number(price)] if isinstance(
+        prices, Mapping) else []
+    if worth:
+        name, price = max(worth, key=lambda one: one[1])
+        found.append(f"One more worker of {name} is worth {price:.3g} of the objective")
+    return found
+
+
+def _worth(document: Mapping[str, Any]) -> list[Table]:
+    """The shadow prices."""
+    prices = document.get("prices")
+    rows = [{"worker_type": str(name), "price": _number(price)} for name, price in (
+        prices.items() if isinstance(prices, Mapping) else ())]
+    return [Table("What one more worker is worth", [
+        Column("worker_type", "worker type"), Column("price", "of the objective", ".3g")],
+        rows)] if rows else []
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _asked(found: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -100,6 +147,8 @@ def _asked(found: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
         if isinstance(stage, Mapping):
             asked.append((str(stage.get("metric")), f"{_words(stage.get('objective'))}; no "
                           f"placement passes {_words(stage.get('dual_bound'))}"))
+    if document.get("cost_per_hour"):
+        asked.append(("cost per hour", _words(document["cost_per_hour"])))
     return asked
 
 
@@ -112,9 +161,10 @@ def _front(document: Mapping[str, Any]) -> list[Figure]:
     if not document.get("front"):
         return []
     points = checked_rows({"rows": document["front"]}, "front", numbers=(
-        "cost_per_hour", "effective_accuracy", "dual_bound"))
+        "cost_per_hour", "effective_accuracy", "dual_bound", "workers"))
     cost = [row["cost_per_hour"] for row in points]
     return [curves("Accuracy for its cost", Axis("cost per hour"), Axis("effective accuracy"), [
-        Series("placements", cost, [row["effective_accuracy"] for row in points]),
+        Series("placements", cost, [row["effective_accuracy"] for row in points], named=True,
+               text=[f"{row['workers']:.10g} workers" for row in points]),
         Series("no placement is above", cost, [row["dual_bound"] for row in points], ref=True,
                draw="line")])]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ramsis import profiles
 from ramsis.policy import Level, Policy, PolicySet
 from ramsis.policy.table import compressed
 from ramsis.report.page.parts import (
@@ -19,6 +20,7 @@ from ramsis.report.page.parts import (
     Table,
     curves,
     rows_figure,
+    violations,
 )
 from ramsis.tables import Column
 
@@ -40,7 +42,9 @@ _COLUMNS = (
 Levels = Sequence[Level[Policy]]
 
 
-def policies_section(policies: PolicySet[Policy], source: str) -> Section:
+def policies_section(
+    policies: PolicySet[Policy], source: str, commands: Sequence[str] = ()
+) -> Section:
     """What the policies of a set promise, decide and rest on."""
     levels = sorted(policies.levels, key=lambda level: (level.arrivals, level.load_qps))
     first = levels[0].stations[0].policy
@@ -57,7 +61,54 @@ def policies_section(policies: PolicySet[Policy], source: str) -> Section:
              ("service times", first.service), ("batching", first.batching),
              ("late requests", first.late), ("optimised", first.objective),
              ("models", ", ".join(model.name for model in first.models))]
-    return Section("Policies", source, asked, parts, (f"ramsis verify {source}",), _origin(levels))
+    return Section("Policies", source, asked, parts, (*commands, f"ramsis verify {source}"),
+                   _origin(levels), verdict=_verdict(rows, workers), measures=_measures(rows),
+                   models=_models(levels))
+
+
+def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
+    """What is promised, from the least to the most load, and where it is too much."""
+    low, high = rows[0], rows[-1]
+    effective = [row["expected_effective_accuracy"] for row in rows]
+    worst = max(row["expected_violation_rate"] for row in rows)
+    bound = high.get("upper_bound")
+    loads = f"{low['load_qps']:g} to {high['load_qps']:g}" if len(rows) > 1 else (
+        f"{low['load_qps']:g}")
+    values = f"{min(effective):.4f} to {max(effective):.4f}" if len(rows) > 1 else (
+        f"{effective[0]:.4f}")
+    beyond = "" if bound is None else (
+        f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
+    found = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values} "
+             f"effective accuracy promised, {worst:.4%} violations at most{beyond}"]
+    over = [row["load_qps"] for row in rows if "overload" in row["state"]]
+    if over:
+        found.append(f"Overload from {min(over):g} queries/s on: serve them with more workers")
+    return found
+
+
+def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
+    """Of each load, what can be compared with other policies."""
+    found: dict[str, tuple[float | None, str]] = {}
+    for row in rows:
+        at = f" at {row['load_qps']:g} queries/s"
+        found["effective accuracy" + at] = row["expected_effective_accuracy"], ".4f"
+        found["violations" + at] = row["expected_violation_rate"], ".4%"
+    return found
+
+
+def _models(levels: Levels) -> dict[str, float | None]:
+    """The models of the policies; of a shipped profile that they were made of, all."""
+    policies = [station.policy for level in levels for station in level.stations]
+    found: dict[str, float | None] = {}
+    for policy in policies:
+        found |= {one.name: one.accuracy for one in policy.models}
+    inputs = _inputs(policies[0])
+    name = inputs.get("profile_name")
+    if name in profiles.shipped_names():
+        shipped = profiles.load(str(name))
+        if shipped.fingerprint == inputs.get("profile"):
+            found |= {one.name: one.accuracy for one in shipped.models}
+    return found
 
 
 def _span(levels: Levels) -> str:
@@ -100,8 +151,7 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
             *line("promised", "expected_effective_accuracy"),
             *line("simulated when it was made", "simulated", draw="points"),
             *line("upper bound of any scheme", "upper_bound", ref=True, draw="line")]),
-        curves("Violations promised", _LOAD, Axis("violations", percent=True, zero=True,
-                                          most=1.0),
+        curves("Violations promised", _LOAD, violations(),
                line("promised", "expected_violation_rate"))]
 
 
@@ -122,7 +172,7 @@ def _shares(levels: Levels) -> Figure:
     used = {part[0] for _, parts in rows for part in parts}
     names = sorted(used, key=lambda name: models[name])
     return rows_figure("Which models answer", Axis("share of the queries", percent=True, most=1.0),
-                       rows, names=names, ordered=True)
+                       rows, names=names, models=True)
 
 
 def _maps(levels: Levels) -> list[Part]:
@@ -153,13 +203,11 @@ def _map(title: str, found: Sequence[tuple[float, Policy]], room: int) -> list[P
     place = {name: i for i, name in enumerate(names)}
     frames = [_frame(load_qps, policy, place) for load_qps, policy in found]
     kept = _fitting(frames, room)
-    used = sorted({action[0] for frame in kept for action in frame["actions"]})
-    shade = {index: i / max(1, len(used) - 1) for i, index in enumerate(used)}
     label = (f"{title}: model by queued requests and slack, for {len(kept)} loads; the values "
              "below it are the same as a table")
     figure = Figure(title, label, {
         "kind": "map", "label": label, "slider": "load (queries/s)", "models": names,
-        "shade": [shade.get(i, 0.0) for i in range(len(names))],
+        "of_models": True,
         "largest": max(policy.max_batch for policy in policies), "frames": kept})
     if len(kept) < len(frames):
         return [figure, Note(f"The tables of {len(kept)} of {len(frames)} levels are shown.")]

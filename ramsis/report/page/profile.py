@@ -50,7 +50,21 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
                if isinstance(value, str | int | float))]
     return Section("Profile", profile.name, asked, parts,
                    (f"ramsis profile plot {source} --out figure.svg",),
-                   (("file", source), ("fingerprint", profile.fingerprint)), "What was measured")
+                   (("file", source), ("fingerprint", profile.fingerprint)), "What was measured",
+                   verdict=_verdict(profile, table, front, statistic),
+                   models={model.name: model.accuracy for model in profile.models})
+
+
+def _verdict(
+    profile: ProfileSet, table: LatencyTable, front: tuple[str, ...], statistic: str
+) -> list[str]:
+    """From what to what the front goes."""
+    kept = table.select(front)
+    fast, best = kept.latency_ms[:, 0].argmin(), kept.accuracy.argmax()
+    return [f"{len(front)} of {len(profile.models)} models are worth using: from "
+            f"{kept.models[fast]} ({kept.accuracy[fast]:.4f} accuracy, "
+            f"{kept.latency_ms[fast, 0]:.4g} ms {statistic}) to {kept.models[best]} "
+            f"({kept.accuracy[best]:.4f} accuracy, {kept.latency_ms[best, 0]:.4g} ms)"]
 
 
 def _statistic(profile: ProfileSet) -> Statistic:
@@ -100,7 +114,7 @@ def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:
 def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Series:
     front = look == 0
     return Series(name, [p[0] for p in points], [p[1] for p in points],
-                  text=[p[2] for p in points], look=look, steps=front,
+                  text=[p[2] for p in points], look=look, steps=front, named=front,
                   draw="both" if front else "points")
 
 
@@ -113,4 +127,4 @@ def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figur
                  if origin[b - 1] in (Origin.MEASURED, Origin.SMOOTHED)]
         series.append(Series(name, known, [float(row[b - 1]) for b in known]))
     return curves("Latency of a batch, models on the front", Axis("batch size", log=True,
-                  whole=True), Axis(f"{statistic} latency (ms)", log=True), series)
+                  whole=True), Axis(f"{statistic} latency (ms)", log=True), series, models=True)

@@ -15,6 +15,7 @@ from ramsis.report.page.parts import (
     Table,
     curves,
     rows_figure,
+    violations,
 )
 from ramsis.report.page.rows import number, span, text
 from ramsis.tables import Column, with_values
@@ -24,7 +25,8 @@ __all__ = ["capacity_section", "placed_section", "result_section", "simulation_s
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
-_LATE = Axis("violations", percent=True, zero=True, most=1.0)
+_LATE = violations()
+_TIME = Axis("time (s)")
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
@@ -45,14 +47,99 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
         parts += _over_loads(rows)
     else:
         parts += _side_by_side(rows)
+    parts += _over_time(rows)
+    known = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
-        parts.append(_models(rows))
+        parts.append(_models(rows, known))
     asked = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
              ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s")),
              ("load monitor", "on" if rows[0].get("monitor") else "off")]
-    return result_section("Simulation", source, document, asked, parts)
+    return result_section("Simulation", source, document, asked, parts, verdict=_best(rows),
+                          measures=_simulated_measures(rows), models=known)
+
+
+def _best(rows: Rows) -> list[str]:
+    """Which scheduler did best at the highest load, and what none passes there."""
+    load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
+    own = [row for row in rows if row["load_qps"] == load]
+    best = max(own, key=lambda row: number_or_zero(row["effective_accuracy"]))
+    at = "" if load is None else f" at {load:.6g} queries/s"
+    beyond = "" if best.get("upper_bound") is None else (
+        f"; no scheduler passes {best['upper_bound']:.4f}")
+    found = [f"{best['label']}{at}: {best['effective_accuracy']:.4f}"
+             f"{_error(best.get('effective_accuracy_half_width'))} effective accuracy, "
+             f"{best['violation_rate']:.4%} violations{beyond}"]
+    if len(own) > 1:
+        second = max((row for row in own if row is not best),
+                     key=lambda row: number_or_zero(row["effective_accuracy"]))
+        found.append(f"The next best is {second['label']}: {second['effective_accuracy']:.4f} "
+                     f"effective accuracy, {second['violation_rate']:.4%} violations")
+    return found
+
+
+def _error(half_width: float | None) -> str:
+    return f" ± {half_width:.4f}" if half_width else ""
+
+
+def number_or_zero(value: float | None) -> float:
+    """To find the best by: what is absent is none."""
+    return 0.0 if value is None else value
+
+
+def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
+    """Of each scheme and load what can be compared with another simulation.
+
+    A simulation of one scheme is compared with one of another scheme.
+    """
+    several = len({row["label"] for row in rows}) > 1
+    found: dict[str, tuple[float | None, str]] = {}
+    for row in rows:
+        at = "" if row["load_qps"] is None or len(rows) == 1 else (
+            f" at {row['load_qps']:.6g} queries/s")
+        of = f", {row['label']}" if several else ""
+        for key, words, form in (
+                ("effective_accuracy", "effective accuracy", ".4f"),
+                ("violation_rate", "violations", ".4%"), ("accuracy", "accuracy", ".4f"),
+                ("response_p99_ms", "99th percentile of the response (ms)", ".1f"),
+                ("utilisation", "utilisation", ".1%")):
+            found[words + at + of] = row.get(key), form
+    return found
+
+
+def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | None]:
+    """The models that the document names with their accuracies, and those that answered."""
+    found: dict[str, float | None] = {
+        name: None for row in rows for name in row.get("model_share", {})}
+    named = document.get("models")
+    if isinstance(named, Mapping):
+        found |= {str(name): float(value) for name, value in named.items()
+                  if isinstance(value, int | float)}
+    return found
+
+
+def _over_time(rows: Rows) -> list[Figure]:
+    """Load, accuracy and violations of each scheme over time, where the rows have them."""
+    load: list[Series] = []
+    accuracy, late = [], []
+    for look, row in enumerate(rows):
+        bins = row.get("over_time")
+        if not isinstance(bins, Mapping) or not all(
+                isinstance(bins.get(key), list) and len(bins[key]) == len(bins["time_s"])
+                for key in ("time_s", "load_qps", "accuracy", "violation_rate")):
+            continue
+        when = bins["time_s"]
+        if not load:
+            load.append(Series("load", when, bins["load_qps"], draw="line", steps=True))
+        name = row["label"]
+        accuracy.append(Series(name, when, bins["accuracy"], draw="line", look=look))
+        late.append(Series(name, when, bins["violation_rate"], draw="line", look=look))
+    if not load:
+        return []
+    return [curves("Load over time, of the first seed", _TIME, Axis("queries/s", zero=True), load),
+            curves("Accuracy in time over time", _TIME, Axis("accuracy", most=1.0), accuracy),
+            curves("Violations over time", _TIME, _LATE, late)]
 
 
 def _over_loads(rows: Rows) -> list[Figure]:
@@ -99,16 +186,21 @@ def _side_by_side(rows: Rows) -> list[Figure]:
             rows_figure("Violations", _LATE, late, dots=True)]
 
 
-def _models(rows: Rows) -> Figure:
+def _models(rows: Rows, known: Mapping[str, float | None]) -> Figure:
+    """The shares of the models in the answers, by rising accuracy where it is known."""
+    def rank(name: str) -> tuple[float, str]:
+        return number(known.get(name)), name
+
     bars: list[tuple[str, list[Entry]]] = []
     several = len({row["load_qps"] for row in rows}) > 1
     for row in rows:
         at = f", {row['load_qps']:g} queries/s" if several else ""
         share = {name: value for name, value in row.get("model_share", {}).items() if value}
-        bars.append((row["label"] + at, [(name, share[name], None) for name in sorted(share)]))
-    names = sorted({part[0] for _, parts in bars for part in parts})
+        bars.append((row["label"] + at, [
+            (name, share[name], None) for name in sorted(share, key=rank)]))
+    names = sorted({part[0] for _, parts in bars for part in parts}, key=rank)
     return rows_figure("Which models answered", Axis("share of the answers", percent=True,
-                       most=1.0), bars, names=names)
+                       most=1.0), bars, names=names, models=True)
 
 
 _CAPACITY = (
@@ -144,8 +236,8 @@ def capacity_section(
             (row["scheduler"], [("needed", row[key], None),
                              ("bound of any scheme", row[bound], None)]) for row in rows],
             dots=True))
-    parts.append(_promises(rows))
     first = rows[0]
+    parts.append(_promises(rows, first.get("max_violation")))
     wanted = [f"{what} at least {first[name]:g}" for name, what in (
         ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
         if first.get(name) is not None]
@@ -155,7 +247,24 @@ def capacity_section(
              ("load", span(rows, "load_qps", "queries/s")),
              ("schedulers", text(rows, "scheduler")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]
-    return result_section("Capacity", source, document, asked, parts)
+    return result_section(
+        "Capacity", source, document, asked, parts,
+        verdict=[] if typed else _enough(rows), measures={
+            f"{words}, {row["scheduler"]}" + ("" if row["load_qps"] is None else
+                                           f" at {row['load_qps']:.6g} queries/s"):
+            (row[key], ".6g") for row in rows})
+
+
+def _enough(rows: Rows) -> list[str]:
+    """The fewest workers at the highest load."""
+    load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
+    own = [row for row in rows if row["load_qps"] == load]
+    best = min(own, key=lambda row: row["workers"])
+    least = ", ".join(f"{row['workers']:.10g} with {row["scheduler"]}" for row in own)
+    at = "" if load is None else f" for {load:.6g} queries/s"
+    one = best["workers"] == 1
+    return [f"{best['workers']:.10g} worker{'' if one else 's'} {'is' if one else 'are'} enough"
+            f"{at} ({least}; no scheduler does with fewer than {best['workers_bound']:.10g})"]
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
@@ -173,7 +282,7 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Fi
             curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]
 
 
-def _promises(rows: Rows) -> Figure:
+def _promises(rows: Rows, budget: float | None) -> Figure:
     dots: list[tuple[str, list[Entry]]] = []
     for row in rows:
         at = "" if row["load_qps"] is None else f", {row['load_qps']:g} queries/s"
@@ -181,8 +290,8 @@ def _promises(rows: Rows) -> Figure:
             ("promised", row.get("expected_violation_rate"), None),
             ("simulated", row.get("violation_rate"), row.get("violation_rate_half_width")),
             ("allowed", row.get("max_violation"), None)]))
-    return rows_figure("Violations: promise, simulation, and what is allowed", _LATE, dots,
-                       dots=True)
+    return rows_figure("Violations: promise, simulation, and what is allowed",
+                       violations(budget=budget), dots, dots=True)
 
 
 _PLACED = (
@@ -225,9 +334,15 @@ def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
 
 def result_section(
     kind: str, source: str, document: Mapping[str, Any], asked: Sequence[tuple[str, str]],
-    parts: Sequence[Part],
+    parts: Sequence[Part], **more: Any,
 ) -> Section:
-    """With the command and the fingerprints that the document states."""
+    """With the command and the fingerprints that the document states.
+
+    Parameters
+    ----------
+    more
+        Further attributes of the section.
+    """
     command, by = document.get("command"), document.get("created_by")
     prints = document.get("fingerprints")
     origin = [("file", source)]
@@ -236,4 +351,4 @@ def result_section(
     if isinstance(prints, Mapping):
         origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
     return Section(kind, source, [pair for pair in asked if pair[1] not in ("", "–")], parts,
-                   (command,) if isinstance(command, str) else (), origin)
+                   (command,) if isinstance(command, str) else (), origin, **more)

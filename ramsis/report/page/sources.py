@@ -18,6 +18,7 @@ from ramsis.report.page.clusters import (
     sharing_section,
 )
 from ramsis.report.page.parts import Section
+from ramsis.report.page.plans import audit_section, plan_section
 from ramsis.report.page.policies import policies_section
 from ramsis.report.page.profile import profile_section
 from ramsis.report.page.results import capacity_section, placed_section, simulation_section
@@ -30,12 +31,16 @@ from ramsis.report.page.sweep import (
     scenarios_section,
     sweep_section,
 )
+from ramsis.runtime.manifest import manifest_path
 from ramsis.urls import Remote, is_url
 
 __all__ = ["sections_of"]
 
+PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis-plan"
+
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
-          "frontier or cluster, the folder of a policy set or of a sweep, or a folder of these")
+          "frontier, audit or cluster, the folder of a plan, of a policy set or of a sweep, or a "
+          "folder of these")
 _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
     RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
 """Of a sweep, and what shows each."""
@@ -120,9 +125,32 @@ def _at_url(url: str) -> list[Section]:
 def _of_known_folder(folder: Path, name: str) -> list[Section]:
     """On a policy set, or on each table of a sweep; nothing where it is neither."""
     if (folder / MANIFEST_NAME).exists():
-        return [policies_section(read_set(folder), name)]
+        return [_set_section(folder, name)]
+    if (folder / PLAN_NAME).exists():
+        return _of_plan(folder)
     return [section(folder, name) for table, section in _TABLES.items()
             if (folder / table).exists()]
+
+
+def _set_section(folder: Path, name: str) -> Section:
+    """On a policy set, with the commands that its manifest lists."""
+    commands = read_json(manifest_path(folder)).get("commands", ())
+    return policies_section(read_set(folder), name, tuple(map(str, commands)))
+
+
+def _of_plan(folder: Path) -> list[Section]:
+    """On a plan that is finished: the verdict, then what it rests on."""
+    document = read_json(folder / PLAN_NAME)
+    found = [_of_file(folder / PLAN_NAME, str(folder / PLAN_NAME))]
+    verdict = document.get("verdict")
+    if isinstance(verdict, Mapping):
+        policies = folder / str(verdict.get("policies"))
+        if (policies / MANIFEST_NAME).exists():
+            found.append(_set_section(policies, str(policies)))
+        simulated = folder / f"simulation-{verdict.get('workers')}.json"
+        found += [_of_file(path, str(path)) for path in (simulated, folder / "capacity.json")
+                  if path.exists()]
+    return found
 
 
 def _of_file(path: Path, name: str) -> Section:
@@ -158,7 +186,7 @@ def _policy(path: Path, document: Mapping[str, Any], name: str) -> Section:
 
 
 def _manifest(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return policies_section(read_set(path.parent), str(path.parent))
+    return _set_section(path.parent, str(path.parent))
 
 
 def _profile(path: Path, document: Mapping[str, Any], name: str) -> Section:
@@ -169,6 +197,22 @@ def _placement(path: Path, document: Mapping[str, Any], name: str) -> Section:
     from ramsis.report.page.placement import placement_section  # its solvers take long to load
 
     return placement_section(path, name)
+
+
+def _plan(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    if not isinstance(document.get("verdict"), Mapping):
+        raise InputFileError(describe("the plan was cut short", where=str(path),
+                                      allowed="run `ramsis plan` again: it goes on"))
+    rows = checked_rows(document, str(path), numbers=("workers", "workers_bound", *_RATES),
+                        optional=("accuracy",), texts=("dispatch",))
+    return plan_section(path, document, rows, name)
+
+
+def _audit(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), numbers=(
+        *_RATES, "workers", "upper_bound", "workers_bound", "requests"), optional=(
+        "accuracy", "least_violation_rate", "fewest_workers"), mappings=("violations_by_cause",))
+    return audit_section(document, rows, name)
 
 
 def _simulation(path: Path, document: Mapping[str, Any], name: str) -> Section:
@@ -235,9 +279,10 @@ def _frontier(path: Path, document: Mapping[str, Any], name: str) -> Section:
 
 _FORMATS: dict[str, _Reader] = {
     POLICY_FORMAT: _policy, MANIFEST_FORMAT: _manifest, profiles.FORMAT: _profile,
-    "ramsis.placement/1": _placement,
+    "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
 _ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
+    (("violations_by_cause", "upper_bound"), _audit),
     (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
     (("family", "placement_effective_accuracy"), _placed),
     (("family", "router_to_node_p95_ms"), _played), (("label", "violation_rate"), _simulation),

@@ -1,0 +1,123 @@
+"""The sections on what `ramsis plan` and `ramsis audit` came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramsis.report.page.parts import (
+    PLAN,
+    Axis,
+    Entry,
+    Part,
+    Section,
+    Table,
+    rows_figure,
+    violations,
+)
+from ramsis.report.page.results import result_section
+from ramsis.report.page.rows import span
+from ramsis.tables import Column, with_values
+
+__all__ = ["audit_section", "plan_section"]
+
+_PLANNED = (
+    Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
+    Column("workers_bound", "lower bound (workers)", "d"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"))
+_VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
+            ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
+            ("worth_of_one_more_worker", "worth of one more worker", ".4f"), ("cost", "cost", "g"))
+
+
+def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
+                 name: str) -> Section:
+    """The verdict of a plan, both kinds of dispatch, and the commands that were run."""
+    inputs, verdict = document.get("inputs"), document.get("verdict")
+    options = inputs.get("options") if isinstance(inputs, Mapping) else None
+    words = document.get("words")
+    measures = {title: (float(verdict[key]) if isinstance(verdict.get(key), int | float) else None,
+                        form if form != "d" else ".10g")
+                for key, title, form in _VERDICT} if isinstance(verdict, Mapping) else {}
+    commands = document.get("commands")
+    figure = rows_figure("Workers needed, and the bound", Axis("workers", whole=True, zero=True), [
+        (str(row["dispatch"]), [("needed", row["workers"], None),
+                                ("bound of any scheduler", row["workers_bound"], None)])
+        for row in rows], dots=True)
+    return Section(
+        PLAN, path.parent.name or name, _pairs(options if isinstance(options, list) else ()),
+        [Table("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
+        tuple(str(one) for one in commands) if isinstance(commands, list) else (),
+        (("file", name),),
+        verdict=[str(line) for line in words] if isinstance(words, list) else [],
+        measures=measures)
+
+
+def _pairs(options: Sequence[Any]) -> list[tuple[str, str]]:
+    """Options and their values, as a command takes them."""
+    words = [str(word) for word in options]
+    return [(words[i].removeprefix("--").replace("-", " "), words[i + 1])
+            for i in range(0, len(words) - 1, 2)]
+
+
+_AUDITED = (
+    Column("what", "requests"), Column("accuracy", "accuracy", ".4f"),
+    Column("violation_rate", "violations", ".3%"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("workers", "workers for as much", "d"))
+
+
+def audit_section(
+    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], source: str
+) -> Section:
+    """How far a request log is from the best possible, and why."""
+    row = rows[0]
+    best = row["best_policy"] if isinstance(row.get("best_policy"), Mapping) else {}
+    causes = row["violations_by_cause"]
+    levels = [{"what": "as served", **{key: row.get(key) for key in (
+                   "accuracy", "violation_rate", "effective_accuracy", "workers")}},
+              {"what": "best policy", "workers": row.get("fewest_workers"),
+               **{key: best.get(key) for key in (
+                   "accuracy", "violation_rate", "effective_accuracy")}},
+              {"what": "bound of any scheduler", "effective_accuracy": row["upper_bound"],
+               "violation_rate": row.get("least_violation_rate"),
+               "workers": row["workers_bound"]}]
+    count = row["requests"]
+    reached: list[tuple[str, list[Entry]]] = [("effective accuracy", [
+        (str(one["what"]), one.get("effective_accuracy"), None) for one in levels])]
+    parts: list[Part] = [
+        Table("As served, and what was possible", _AUDITED, levels),
+        rows_figure("Effective accuracy", Axis("effective accuracy", most=1.0), reached,
+                    dots=True)]
+    if causes and count:
+        parts += [
+            Table("Violations by cause", [
+                Column("cause", "cause"), Column("requests", "requests", "d"),
+                Column("share", "share of the requests", ".3%")],
+                [{"cause": str(cause), "requests": number, "share": number / count}
+                 for cause, number in causes.items()]),
+            rows_figure("Violations by cause", violations("share of the requests"), [
+                ("violations", [(str(cause), number / count, None)
+                                for cause, number in causes.items()])])]
+    asked = [("requests", f"{count:,.0f}"), ("workers", span(rows, "workers", ""))]
+    return result_section("Audit", source, document, asked, parts, verdict=_judged(row, best),
+                          measures={
+                              "effective accuracy": (row["effective_accuracy"], ".4f"),
+                              "violations": (row["violation_rate"], ".4%"),
+                              "upper bound": (row["upper_bound"], ".4f")})
+
+
+def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
+    """What was reached, what could be, and with how many workers."""
+    found = [f"{row['effective_accuracy']:.4f} effective accuracy and "
+             f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
+             f"scheduler passes {row['upper_bound']:.4f}"]
+    if isinstance(best.get("effective_accuracy"), float | int):
+        found.append(f"Policies would reach {best['effective_accuracy']:.4f} on as many workers")
+    fewest = row.get("fewest_workers")
+    if isinstance(fewest, int) and fewest < row["workers"]:
+        found.append(f"{fewest} workers would have done for what was reached")
+    return found

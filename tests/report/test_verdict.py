@@ -1,0 +1,182 @@
+"""What a page begins with, and what it says of how its results came to be."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import placement_milp
+from ramsis.report.page import write_report
+from tests.cli.command import Run
+from tests.placement.samples import problem
+
+SERVED = ("--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 2)
+
+
+def page_of(*sources: Path | str, out: Path) -> str:
+    """The text of a page."""
+    write_report(sources, out)
+    return html.unescape(out.read_text())
+
+
+def charts(page: str) -> dict[str, dict[str, Any]]:
+    """What the script of a page draws, by title."""
+    found = re.findall(r'<figcaption[^>]*>(.*?)</figcaption></figure>\s*'
+                       r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
+    return {title: json.loads(text) for title, text in found}
+
+
+def printed(run: Run, path: Path, *arguments: object) -> Path:
+    """The JSON that a command prints, in a file."""
+    ran = run(*arguments, "--json")
+    assert ran.code == 0, ran.err
+    path.write_text(ran.out)
+    return path
+
+
+def plan(folder: Path, policies: Path) -> Path:
+    """A finished plan, as `ramsis plan` leaves it."""
+    (folder / "plan.json").write_text(json.dumps({
+        "format": "ramsis-plan", "words": ["7 workers do", "0.9412 accuracy", "worth 0.0021"],
+        "inputs": {"options": ["--load", "731", "--min-accuracy", "0.94"]},
+        "commands": ["ramsis capacity --load 731"],
+        "verdict": {"workers": 7, "policies": policies.name, "effective_accuracy": 0.9412},
+        "rows": [{"dispatch": "central-queue", "workers": 7, "workers_bound": 6,
+                  "accuracy": 0.95, "effective_accuracy": 0.9412, "violation_rate": 0.0003}]}))
+    return folder
+
+
+def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(
+    tmp_path: Path, run: Run
+) -> None:
+    made = run("generate", *SERVED, "--load", "311", "--max-queue", 8, "--out", tmp_path / "set")
+    assert made.code == 0, made.err
+    text = page_of(plan(tmp_path, tmp_path / "set"), out=tmp_path / "page.html")
+    head = text[text.index("<body>"):text.index("<main>")]
+    assert [head.index(line) for line in ("7 workers do", "0.9412 accuracy", "worth 0.0021")]
+    assert re.search(r"\b20\d\d-\d\d-\d\d, ramsis", head)
+    assert "ramsis capacity --load 731" in text
+    assert "Policies: " in text  # the set that the verdict names
+    assert "min accuracy" in text
+
+
+def test_a_set_and_a_placement_say_which_commands_made_them(tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "set"
+    for load in (311, 517):
+        made = run("generate", *SERVED, "--load", load, "--max-queue", 8, "--out", out)
+        assert made.code == 0, made.err
+    commands = json.loads((out / "manifest.json").read_text())["commands"]
+    assert [re.findall(r"--load (\d+)", one) for one in commands] == [["311"], ["517"]]
+    assert run("validate", out).code == 0
+    text = page_of(out, out=tmp_path / "page.html")
+    assert all(one in text for one in commands)
+    placed = tmp_path / "placed.json"
+    assert run("place", "digits", "--out", placed, "--preset", "proteus").code == 0
+    assert "--preset proteus" in page_of(placed, out=tmp_path / "page.html")
+    assert run("validate", placed).code == 0
+
+
+def test_a_worker_that_two_models_share_is_counted_once(tmp_path: Path) -> None:
+    found = placement_milp.place(placement_milp.read_problem("digits"))
+    shared = [group for group in found.groups if len(group.uses) > 1]
+    assert shared  # else there is nothing to count twice
+    placement_milp.write_placement(found, tmp_path / "a.json")
+    text = page_of(tmp_path / "a.json", out=tmp_path / "page.html")
+    table = text[text.index("What runs where"):text.index("What families get")]
+    counts = re.findall(r'<tr><td[^>]*>[^<]*</td><td[^>]*>(\d+)</td>', table)
+    assert sum(map(int, counts)) == found.workers_in_use
+    assert table.count("the same") == sum(len(group.uses) - 1 for group in found.groups)
+    assert "What one more worker is worth" in text
+    assert f"{found.cost_per_hour:.6g} per hour" in text
+
+
+def test_a_model_has_one_colour_on_all_pages(tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "set"
+    assert run("generate", *SERVED, "--load", "311,903", "--max-queue", 8, "--out", out).code == 0
+    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "311",
+                     "--duration-s", 2, "--policy", out)
+    shades: dict[str, set[float]] = {}
+    for source in (out, played, "digits-cpu"):
+        for chart in charts(page_of(source, out=tmp_path / "page.html")).values():
+            if not chart.get("of_models"):
+                continue
+            pairs = ([(one["name"], one["shade"]) for one in chart["frames"][0]["series"]]
+                     if chart["kind"] == "curves" else
+                     zip(chart["models" if chart["kind"] == "map" else "series"],
+                         chart["shade"], strict=True))
+            for name, shade in pairs:
+                shades.setdefault(name, set()).add(shade)
+    assert len(shades) == 8
+    assert all(len(found) == 1 for found in shades.values())
+    assert len(set.union(*shades.values())) == len(shades)
+
+
+def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -> None:
+    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "211,311",
+                     "--duration-s", 2, "--scheme", "jellyfish-plus")
+    axis = charts(page_of(played, out=tmp_path / "page.html"))["Violations"]["y"]
+    assert axis["reach"] == 0.001
+    row = {"scheme": "greedy", "workers": 3, "workers_bound": 2, "slo_ms": 100, "gap": 1,
+           "clear": True, "max_violation": 0.017, "violation_rate": 1e-10}
+    (tmp_path / "a.json").write_text(json.dumps({"rows": [row]}))
+    drawn = charts(page_of(tmp_path / "a.json", out=tmp_path / "page.html"))
+    assert drawn["Violations: promise, simulation, and what is allowed"]["x"]["reach"] == 0.017
+
+
+def test_two_runs_stand_side_by_side(tmp_path: Path, run: Run) -> None:
+    def played(scheme: str) -> tuple[Path, dict[str, Any]]:
+        path = printed(run, tmp_path / f"{scheme}.json", "simulate", *SERVED, "--load", "731",
+                       "--duration-s", 2, "--scheme", scheme)
+        return path, json.loads(path.read_text())["rows"][0]
+
+    (first, one), (second, other) = played("greedy"), played("jellyfish-plus")
+    text = page_of(first, second, out=tmp_path / "page.html")
+    table = text[text.index("Simulation: side by side"):text.index("<section")]
+    more = other["effective_accuracy"] - one["effective_accuracy"]
+    for value in (f"{one['effective_accuracy']:.4f}", f"{other['effective_accuracy']:.4f}",
+                  f"{more:+.4f}"):
+        assert f">{value}<" in table
+
+
+def test_a_simulated_trace_is_shown_over_time(tmp_path: Path, run: Run) -> None:
+    trace = tmp_path / "arrivals.csv"
+    times = [i / 317 for i in range(951)] + [3 + i / 901 for i in range(3604)]
+    trace.write_text("time_s\n" + "".join(f"{time:.6f}\n" for time in times))
+    played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--trace", trace,
+                     "--scheme", "greedy", "--scheme", "jellyfish-plus")
+    bins = json.loads(played.read_text())["rows"][0]["over_time"]
+    assert max(bins["load_qps"]) > 2 * min(bins["load_qps"])
+    drawn = charts(page_of(played, out=tmp_path / "page.html"))
+    (load,) = drawn["Load over time, of the first seed"]["frames"][0]["series"]
+    assert load["y"] == bins["load_qps"]
+    names = [one["name"] for one in drawn["Violations over time"]["frames"][0]["series"]]
+    assert names == ["greedy", "jellyfish-plus"]
+
+
+def test_points_of_the_front_are_named(tmp_path: Path) -> None:
+    chart = charts(page_of("digits-cpu", out=tmp_path / "page.html"))["Accuracy against latency"]
+    front, _ = chart["frames"][0]["series"]
+    assert front["named"]
+    assert "svm-poly-400" in front["text"]
+
+
+def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:
+    log = tmp_path / "log.csv"
+    made = run("simulate", *SERVED, "--load", "457", "--duration-s", 4, "--scheme", "greedy",
+               "--request-log", log)
+    assert made.code == 0, made.err
+    found = printed(run, tmp_path / "audit.json", "audit", log, "--profiles", "digits-cpu",
+                    "--workers", 2, "--scheme", "central-queue:max_queue=8,grid=fixed:5")
+    row = json.loads(found.read_text())["rows"][0]
+    text = page_of(found, out=tmp_path / "page.html")
+    assert f"no scheduler passes {row['upper_bound']:.4f}" in text
+    assert "As served, and what was possible" in text
+
+
+def test_the_date_is_that_of_the_build_where_one_is_set(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    placement_milp.write_placement(placement_milp.place(problem()), tmp_path / "a.json")
+    assert "1970-01-02, ramsis" in page_of(tmp_path / "a.json", out=tmp_path / "page.html")
