@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -37,6 +40,10 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_title = f"ramsis {release}"
 html_show_sphinx = False
+html_search_scorer = str(_ROOT / "docs" / "search.js")
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["math.css"]
 
 _SHARED = re.compile(r"^\w+(, \w+)+(?= : |$)")
 
@@ -49,6 +56,21 @@ def _prepare(_app: Any, what: str, _name: str, _of: Any, _options: Any, lines: l
         lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
 
 
+def _math(writer: Any, node: Any) -> None:
+    """A formula of a line."""
+    writer.body.append(convert(node.astext(), display="inline"))
+    raise SkipNode
+
+
+def _equation(writer: Any, node: Any) -> None:
+    """A formula that stands alone."""
+    formula = convert(node.astext(), display="block")
+    writer.body.append(f'<div class="math" style="overflow-x: auto">{formula}</div>')
+    raise SkipNode
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    # MathML: browsers draw it themselves, without a script from the network.
+    app.add_html_math_renderer("mathml", (_math, None), (_equation, None))
     app.connect("autodoc-process-docstring", _prepare, priority=400)

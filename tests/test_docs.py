@@ -18,8 +18,6 @@ import os
 import pkgutil
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -35,6 +33,8 @@ from ramsis.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+         *sorted((ROOT / "docs" / "start").glob("*.md")),
+         *sorted((ROOT / "docs" / "howto").glob("*.md")),
          *sorted((ROOT / "docs" / "serving").glob("*.md")),
          *sorted((ROOT / "docs" / "evaluation").glob("*.md"))]
 LONG = ("capacity.md", "placement.md", "sweep.md", "heterogeneous.md")
@@ -247,18 +247,6 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     docs = ROOT / "docs"
     assert names == {page.relative_to(docs).with_suffix("").as_posix()
                      for page in PAGES if page.is_relative_to(docs)} - {"index"}
-
-
-@pytest.mark.slow
-def test_the_documentation_builds_without_warnings(tmp_path: Path) -> None:
-    for package in ("sphinx", "myst_parser", "furo"):
-        pytest.importorskip(package)
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
-         "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")],
-        capture_output=True, text=True, check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def _rewrite(page: Path) -> None:

@@ -94,3 +94,22 @@ def test_the_examples_on_their_page_print_what_is_shown(
         go("build", "-o", "server", ".", folder=tmp_path)
     assert subprocess.run(["./server"], check=True, capture_output=True,
                           text=True).stdout == shown
+
+
+def test_the_station_in_cpp_prints_what_its_page_shows(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("g++")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "howto" / "embed.md").read_text()
+    for command in re.findall(r"^\$ ramsis (.*)$", page, re.M):
+        assert run(*command.split()).code == 0
+    found = re.search(r"```cpp\n(.*?)```\n+```text\n(.*?)```", page, re.S)
+    assert found
+    code, shown = found.groups()
+    assert code.count("\n") <= 80
+    Path("station.cpp").write_text(code)
+    subprocess.run(["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "station.cpp", "-o",
+                    "station"], check=True)
+    assert subprocess.run(["./station"], check=True, capture_output=True,
+                          text=True).stdout == shown

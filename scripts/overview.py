@@ -1,0 +1,53 @@
+"""The figure of README and of the documentation's first page: accuracy against load.
+
+Policies, two published schemes and the bound that no scheduler passes, on the shipped profile
+`digits-cpu`. Run from the repository's root: `python scripts/overview.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+
+LOADS = "400,800,1200,1600,2400,3200,4800,6400,8000"
+SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a queue each",
+           "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
+COMMAND = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--workers", "4", "--load",
+           LOADS, "--seeds", "3", "--duration-s", "20", "--json",
+           *(word for one in SCHEMES for word in ("--scheme", one))]
+
+
+def rows() -> list[dict[str, Any]]:
+    """The rows that the command prints."""
+    done = subprocess.run([sys.executable, "-m", "ramsis", *COMMAND], check=True, text=True,
+                          capture_output=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return found
+
+
+def main() -> None:
+    """Draw the figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="docs/overview.svg", help="the figure")
+    out = parser.parse_args().out
+    found = rows()
+    bound = {row["load_qps"]: row["upper_bound"] for row in found}
+    lines = [Line("no scheduler passes", list(bound), list(bound.values()), reference=True)]
+    for scheme, words in SCHEMES.items():
+        own = [row for row in found if row["scheme"] == scheme]
+        lines.append(Line(words, [row["load_qps"] for row in own],
+                          [row["effective_accuracy"] for row in own]))
+    plot_panels([Row("effective accuracy", [Panel(
+        "digits, 4 workers, SLO 25 ms", lines)], 1.4)], out, "load (requests/s)")
+    for row in found:
+        print(f"{row['scheme']:16} {row['load_qps']:6g} {row['effective_accuracy']:.4f} "
+              f"{row['violation_rate']:.4%} {row['upper_bound']:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The built documentation: what its search finds first, and that it needs no network."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = {
+    "effective accuracy": ("glossary", "accuracy × (1 − violations)"),
+    "headroom": ("howto/headroom", "service times that are longer than measured"),
+    "C++": ("howto/embed", "ramsis export c"),
+    "Triton": ("howto/servers", "dynamic_batching"),
+    "LLM": ("howto/llm", "Not for LLM token serving"),
+    "utilisation": ("glossary", "Share of the time that a worker is busy"),
+    "bound": ("howto/bound", "no scheduler passes"),
+    "how many workers": ("questions", "the answer is the fewest workers"),
+    "what is promised": ("questions", "Every policy file says what it will deliver"),
+    "how to embed": ("howto/embed", "one file of source code"),
+    "what headroom costs": ("howto/headroom", "the most effective accuracy that may be paid"),
+    "how to compare an own scheduler": ("questions", "subclass of"),
+    "what is a violation": ("questions", "not answered before its deadline"),
+    "which dispatch": ("questions", "one place that sees all requests"),
+    "what a bound says": ("howto/bound", "It is a proof, not an estimate"),
+    "how to measure a profile": ("questions", "ramsis profile measure"),
+    "what to do when a promise fails live": ("questions", "which cause do the violations have"),
+}
+"""Queries, the page that is to come first, and what it has to say."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built pages."""
+    for package in ("sphinx", "myst_parser", "furo", "latex2mathml"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("docs")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
+         "-d", str(folder / "trees"), str(ROOT / "docs"), str(folder / "html")],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def text_of(page: Path) -> str:
+    """The words of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", page.read_text())).split())
+
+
+def test_the_search_gives_the_right_page_first(built: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("the search is a script: no node here")
+    done = subprocess.run([node, str(ROOT / "tests/search.js"), str(built), *WORDS],
+                          capture_output=True, text=True, check=True)
+    found = {query: pages[0] for query, pages in zip(WORDS, json.loads(done.stdout), strict=True)}
+    assert found == {query: page for query, (page, _) in WORDS.items()}
+
+
+def test_what_is_found_is_answered_there(built: Path) -> None:
+    for query, (page, words) in WORDS.items():
+        assert words in text_of(built / f"{page}.html"), query
+
+
+def test_the_pages_need_no_network_and_no_formula_is_raw(built: Path) -> None:
+    pages = list(built.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        text = page.read_text()
+        assert not re.findall(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//[^"]*"', text), page
+        assert not re.findall(r'<link[^>]*rel="stylesheet"[^>]*href="(?:https?:)?//', text), page
+        shown = re.sub(r"(?s)<(pre|code|script|title)\b.*?</\1>", "", text)
+        assert "$$" not in shown, page
+        assert not re.search(r"\\(?:frac|lambda|sum|begin)\b", re.sub(r"<[^>]+>", "", shown)), page
+    assert (built / "model.html").read_text().count("<math") > 100
