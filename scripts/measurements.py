@@ -28,7 +28,7 @@ def measured(profile: str, slo_ms: float, workers: int, loads: str) -> list[dict
     """The rows of all schemes at some loads."""
     command = ["simulate", "--profiles", profile, "--slo-ms", str(slo_ms), "--workers",
                str(workers), "--load", loads, "--seeds", "3", "--duration-s", "20", "--json",
-               *(word for one in SCHEMES for word in ("--scheme", one))]
+               *(word for one in SCHEMES for word in ("--scheduler", one))]
     done = subprocess.run([sys.executable, "-m", "ramsis", *command], check=True, text=True,
                           capture_output=True)
     found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
@@ -51,7 +51,7 @@ def table(done: Sequence[tuple[tuple[str, float, int, str], Sequence[Mapping[str
              "|---" * (3 + len(heads)) + "|"]
     for (profile, slo_ms, workers, _), rows in done:
         for load in sorted({row["load_qps"] for row in rows}):
-            own = {row["scheme"]: row for row in rows if row["load_qps"] == load}
+            own = {row["scheduler"]: row for row in rows if row["load_qps"] == load}
             bound = next(iter(own.values()))["upper_bound"]
             lines.append(f"| `{profile}`, {slo_ms:g} ms, {workers} | {load:,g} | {bound:.4f} | "
                          + " | ".join(cell(own[name]) for name in SCHEMES) + " |")

@@ -19,7 +19,7 @@ SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a qu
            "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
 COMMAND = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--workers", "4", "--load",
            LOADS, "--seeds", "3", "--duration-s", "20", "--json",
-           *(word for one in SCHEMES for word in ("--scheme", one))]
+           *(word for one in SCHEMES for word in ("--scheduler", one))]
 
 
 def rows() -> list[dict[str, Any]]:
@@ -39,13 +39,13 @@ def main() -> None:
     bound = {row["load_qps"]: row["upper_bound"] for row in found}
     lines = [Line("no scheduler passes", list(bound), list(bound.values()), reference=True)]
     for scheme, words in SCHEMES.items():
-        own = [row for row in found if row["scheme"] == scheme]
+        own = [row for row in found if row["scheduler"] == scheme]
         lines.append(Line(words, [row["load_qps"] for row in own],
                           [row["effective_accuracy"] for row in own]))
     plot_panels([Row("effective accuracy", [Panel(
         "digits, 4 workers, SLO 25 ms", lines)], 1.4)], out, "load (requests/s)")
     for row in found:
-        print(f"{row['scheme']:16} {row['load_qps']:6g} {row['effective_accuracy']:.4f} "
+        print(f"{row['scheduler']:16} {row['load_qps']:6g} {row['effective_accuracy']:.4f} "
               f"{row['violation_rate']:.4%} {row['upper_bound']:.4f}")
 
 

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import measurements
 
-ROWS = [{"scheme": scheme, "load_qps": load, "upper_bound": 0.97125, "violation_rate": late,
+ROWS = [{"scheduler": scheme, "load_qps": load, "upper_bound": 0.97125, "violation_rate": late,
          "effective_accuracy": 0.9137, "expected_effective_accuracy": promise}
         for load in (731.0, 1462.0)
         for scheme, late, promise in (

@@ -250,7 +250,7 @@ def capacity_section(
     return result_section(
         "Capacity", source, document, asked, parts,
         verdict=[] if typed else _enough(rows), measures={
-            f"{words}, {row["scheduler"]}" + ("" if row["load_qps"] is None else
+            f"{words}, {row['scheduler']}" + ("" if row["load_qps"] is None else
                                            f" at {row['load_qps']:.6g} queries/s"):
             (row[key], ".6g") for row in rows})
 
@@ -260,7 +260,7 @@ def _enough(rows: Rows) -> list[str]:
     load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
     own = [row for row in rows if row["load_qps"] == load]
     best = min(own, key=lambda row: row["workers"])
-    least = ", ".join(f"{row['workers']:.10g} with {row["scheduler"]}" for row in own)
+    least = ", ".join(f"{row['workers']:.10g} with {row['scheduler']}" for row in own)
     at = "" if load is None else f" for {load:.6g} queries/s"
     one = best["workers"] == 1
     return [f"{best['workers']:.10g} worker{'' if one else 's'} {'is' if one else 'are'} enough"
