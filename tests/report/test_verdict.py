@@ -55,6 +55,7 @@ def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(
     made = run("generate", *SERVED, "--load", "311", "--max-queue", 8, "--out", tmp_path / "set")
     assert made.code == 0, made.err
     text = page_of(plan(tmp_path, tmp_path / "set"), out=tmp_path / "page.html")
+    assert f"<h1>Plan: {tmp_path.name}</h1>" in text
     head = text[text.index("<body>"):text.index("<main>")]
     assert [head.index(line) for line in ("7 workers do", "0.9412 accuracy", "worth 0.0021")]
     assert re.search(r"\b20\d\d-\d\d-\d\d, ramsis", head)
