@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,19 @@ from ramsis.runtime.manifest import (
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
 
-__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "record_command",
-           "replaced_set", "set_of", "station_name", "validate_set", "write_set"]
+__all__ = [
+    "SetFolder",
+    "level_of",
+    "made_by",
+    "policy_file_name",
+    "rates_of",
+    "read_set",
+    "replaced_set",
+    "set_of",
+    "station_name",
+    "validate_set",
+    "write_set",
+]
 
 _NEW = ".new"
 
@@ -55,6 +67,25 @@ _POISSON = "poisson"
 _RATES = ("expected_violation_rate", "expected_effective_accuracy")
 _OPTIONAL_RATES = ("expected_accuracy", "upper_bound", "shared_effective_accuracy",
                    "shared_violation_rate", "apart_effective_accuracy", "apart_violation_rate")
+
+
+_COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
+
+
+@contextmanager
+def made_by(command: str) -> Iterator[None]:
+    """Within the block, manifests that are written list this command among those that made them.
+
+    Parameters
+    ----------
+    command : str
+        As a shell takes it.
+    """
+    token = _COMMAND.set(command)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
 
 
 def policy_file_name(dispatch: str, load_qps: float, arrivals: Mapping[str, Any]) -> str:
@@ -240,7 +271,9 @@ class SetFolder:
         """Write the manifest of the levels that were added or found; its path."""
         path = self._folder / MANIFEST_NAME
         levels = [self._levels[key] for key in sorted(self._levels)]
-        made = {"commands": self._commands} if self._commands else {}
+        command = _COMMAND.get()
+        commands = list(dict.fromkeys([*self._commands, *([command] if command else [])]))
+        made = {"commands": commands} if commands else {}
         text = canonical_json({**self._header, **made, "levels": levels})
         write_atomic(path, text)
         self._written = text.encode()
@@ -267,28 +300,6 @@ def write_set(
         for level in policies.levels:
             target.write_files(level)
         return target.write_manifest()
-
-
-def record_command(folder: str | os.PathLike[str], command: str) -> None:
-    """Add a command to those of the manifest, for whoever makes the set again.
-
-    Parameters
-    ----------
-    folder : path
-        Of a set.
-    command : str
-        That has made some of its levels.
-
-    Raises
-    ------
-    OutputError
-        The manifest cannot be written.
-    """
-    path = Path(folder) / MANIFEST_NAME
-    with folder_lock(Path(folder)):
-        document = read_json(path)
-        commands = dict.fromkeys([*document.get("commands", ()), command])
-        write_atomic(path, canonical_json({**document, "commands": list(commands)}))
 
 
 def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:

@@ -124,9 +124,12 @@ def test_one_load_leaves_no_levels_to_choose(generate: Any, tmp_path: Path) -> N
 def test_the_same_command_writes_the_same_bytes(generate: Any, tmp_path: Path) -> None:
     first = generate(load="50:150:50")
     before = snapshot(tmp_path)
-    second = generate(load="150,50,100")
-    assert (first, before) == (second, snapshot(tmp_path))
+    assert (generate(load="50:150:50"), snapshot(tmp_path)) == (first, before)
     assert len(before) == 1 + 4
+    assert generate(load="150,50,100") == first  # in other words: only the manifest says so
+    after = snapshot(tmp_path)
+    changed = [name for name, held in after.items() if held != before[name]]
+    assert [Path(name).name for name in changed] == ["manifest.json"]
 
 
 def test_another_set_is_refused_unless_it_may_be_replaced(

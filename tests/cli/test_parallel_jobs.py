@@ -79,6 +79,9 @@ def test_levels_made_in_several_processes_are_the_same_files(
     assert here == [2]
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.json")}
                 for name in ("one", "two"))
+    first, second = (json.loads(held.pop("manifest.json")) for held in (one, two))
+    assert first.pop("commands") != second.pop("commands")
+    assert first == second
     assert one == two
     assert len(read_set(tmp_path / "two").levels) == 2
 

@@ -92,6 +92,7 @@ def test_the_file_is_the_same_each_time_but_for_the_time(
         run("place", problem_file, "--out", tmp_path / name)
         found: dict[str, Any] = json.loads((tmp_path / name).read_text())
         del found["seconds"]
+        assert name in found.pop("command")
         return found
 
     assert written("one.json") == written("two.json")

@@ -14,7 +14,7 @@ from ramsis.cli.options.shared import cluster_options, engine_options, load_opti
 from ramsis.cli.output.levels import print_levels
 from ramsis.cli.output.rows import command_line, json_option, progress
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy import record_command
+from ramsis.policy import made_by
 from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 from ramsis.synthesis.options import BURST
@@ -95,8 +95,7 @@ def generate(
         from ramsis.cli.parallel_jobs import level_maker  # which takes long to load
 
         make = level_maker(cluster, chosen, burst, engine)
-    with progress("loads", len(loads)) as advance:
+    with progress("loads", len(loads)) as advance, made_by(command_line()):
         made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
                             on_level=lambda _: advance(), burst=burst, make=make)
-    record_command(out, command_line())
     print_levels(cluster, made.levels, out, as_json=as_json)

@@ -48,7 +48,8 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                                 ("bound of any scheduler", row["workers_bound"], None)])
         for row in rows], dots=True)
     return Section(
-        PLAN, path.resolve().parent.name or name, _pairs(options if isinstance(options, list) else ()),
+        PLAN, path.resolve().parent.name or name,
+        _pairs(options if isinstance(options, list) else ()),
         [Table("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
         tuple(str(one) for one in commands) if isinstance(commands, list) else (),
         (("file", name),),
