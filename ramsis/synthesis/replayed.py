@@ -11,7 +11,7 @@ figure. The model's gain stays in the certificate.
 **Runs.** Under round robin one worker is replayed by itself, where it tells what all do
 (:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent, each from idle workers on,
 until these have settled, and then for so many requests. Where the intervals come out wide, once
-more with eight times as many requests. The seeds follow from the table and its load. They are not
+more with up to six times as many requests in twice as many runs. The seeds follow from the table and its load. They are not
 those by which policies are chosen, so that the choice does not flatter the promise, and two
 policies do not err alike. A measurement that passes the upper bound by chance counts for no more
 than the bound.
@@ -37,7 +37,8 @@ __all__ = ["MANY_VIOLATIONS", "as_stated_by", "first_seed", "replayed", "settles
 
 QUERIES, RUNS = 200_000, 8
 _OF_ONE = 100_000  # queries of one worker by itself
-_ENOUGH, _LONGER = 1_000_000, 8  # fewer queries are made up to so many times as many
+_ENOUGH, _LONGER = 1_000_000, 6  # fewer queries are made up to so many times as many
+_MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorter
 _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
@@ -85,6 +86,7 @@ def replayed(
         longer = _too_wide(figures, found.half_widths)
         if queries < _ENOUGH and longer > 1.0:
             queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
+            runs *= _MORE_RUNS
             figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
                                       own_arrivals=own_arrivals, workers=workers)
     except InvalidValueError:  # arrivals that cannot be drawn
