@@ -18,6 +18,8 @@ nothing that computes policies.
 [(['small'], 1, 150.0), (['large'], 1, 100.0)]
 >>> round(placement.objective, 4), placement.status
 (0.78, 'optimal')
+
+May import: cluster, profiles, runtime.
 """
 
 from __future__ import annotations

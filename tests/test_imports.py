@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -117,3 +118,45 @@ def circles() -> list[set[str]]:
 def test_no_modules_import_each_other() -> None:
     """Arrows go one way; an import inside a function is an arrow, too."""
     assert circles() == []
+
+
+ROOMS = {path.parent.name: path for path in (
+    *sorted((ROOT / "ramsis").glob("*/__init__.py")), ROOT / "placement_milp/__init__.py")}
+_MAY = re.compile(r"May import: ([\w\s,]+)\.\s*\Z")
+
+
+def rooms_of(path: Path) -> Iterator[str]:
+    """Packages of this project that a file imports from, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = ([alias.name for alias in node.names] if isinstance(node, ast.Import)
+                 else [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+        for name in names:
+            first, _, rest = name.partition(".")
+            yield first if first == "placement_milp" else (
+                rest.partition(".")[0] if first == "ramsis" else "")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_its_docstring_says_and_nothing_else(room: str) -> None:
+    docstring = ast.get_docstring(ast.parse(ROOMS[room].read_text(encoding="utf-8"))) or ""
+    said = _MAY.search(docstring)
+    assert said, "the docstring has to end with a line such as 'May import: policy, runtime.'"
+    found = {name for path in ROOMS[room].parent.rglob("*.py") for name in rooms_of(path)}
+    words = set() if said[1] == "no other room" else set(re.split(r",\s+", said[1]))
+    assert words == found & ROOMS.keys() - {room}
+
+
+def says_standard_library_only(path: Path) -> bool:
+    """Whether a module, or the room that it is in, says that it needs no more."""
+    docstrings = [ast.get_docstring(ast.parse(one.read_text(encoding="utf-8"))) or ""
+                  for one in (path, path.parent / "__init__.py")]
+    return any(re.search(r"[Ss]tandard library( only|\))", " ".join(text.split()))
+               for text in docstrings)
+
+
+def test_what_needs_the_standard_library_only_imports_no_more() -> None:
+    modules = [path for path in SOURCES if says_standard_library_only(path)]
+    assert len(modules) > 15
+    outside = {f"{path.relative_to(ROOT)}: {name}" for path in modules for name in imported(path)
+               if name not in sys.stdlib_module_names | {"ramsis"}}
+    assert not outside

@@ -1,4 +1,7 @@
-"""What a policy promises: expectations under its stationary distribution."""
+"""What a policy promises: expectations under its stationary distribution.
+
+May import: central, policy, profiles, worker.
+"""
 
 from ramsis.analysis.worker import WorkerAnalysis, analyse_worker
 from ramsis.checks import check_arguments

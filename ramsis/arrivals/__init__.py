@@ -1,4 +1,7 @@
-"""Arrival processes, PF(k, T): the probability of k central arrivals in T; traces and fits."""
+"""Arrival processes, PF(k, T): the probability of k central arrivals in T; traces and fits.
+
+May import: no other room.
+"""
 
 from ramsis.arrivals.fixed_rate import FixedRate
 from ramsis.arrivals.loads import parse_loads

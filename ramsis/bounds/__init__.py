@@ -1,6 +1,8 @@
 """What no scheme can beat: bounds on effective accuracy, requests in time and workers.
 
 The bounds on scenarios are loaded when they are first used: their compiled loops take a while.
+
+May import: cluster, profiles, runtime, scenario.
 """
 
 from __future__ import annotations

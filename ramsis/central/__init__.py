@@ -1,1 +1,4 @@
-"""The decision problem of a station of several workers that share one central queue."""
+"""The decision problem of a station of several workers that share one central queue.
+
+May import: cluster, runtime.
+"""

@@ -1,6 +1,8 @@
 """What serves: service times, worker types, SLO classes, and the cluster that they make up.
 
 Splits of arrivals are in :mod:`ramsis.cluster.routing`, which loads arrival processes.
+
+May import: arrivals, profiles, runtime.
 """
 
 from ramsis.checks import check_arguments

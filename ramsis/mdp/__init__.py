@@ -1,1 +1,4 @@
-"""Markov decision problems in general: sparse models, solvers, certificates of the results."""
+"""Markov decision problems in general: sparse models, solvers, certificates of the results.
+
+May import: no other room.
+"""

@@ -1,4 +1,7 @@
-"""Clusters on which models come and go: schedulers side by side, and those that plan."""
+"""Clusters on which models come and go: schedulers side by side, and those that plan.
+
+May import: bounds, cluster, placement_milp, policy, scenario, sim.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies: their data model, their schema, reading and writing, and sets of them."""
+"""Policies: their data model, their schema, reading and writing, and sets of them.
+
+May import: arrivals, cluster, profiles, runtime.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Latency and accuracy profiles of models: data model, files, and the latency table."""
+"""Latency and accuracy profiles of models: data model, files, and the latency table.
+
+May import: no other room.
+"""
 
 from __future__ import annotations
 

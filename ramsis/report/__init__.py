@@ -1,1 +1,4 @@
-"""Figures; matplotlib is needed here only (extra ``plot``)."""
+"""Figures; matplotlib is needed here only (extra ``plot``).
+
+May import: arrivals, placement_milp, policy, profiles, sim, synthesis.
+"""

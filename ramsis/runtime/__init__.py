@@ -6,6 +6,8 @@
 >>> monitor.record(now_ms=0.0)                                             # doctest: +SKIP
 >>> choice = policies.at(monitor.load_qps(now_ms=50.0))                    # doctest: +SKIP
 >>> model, batch = choice.selector(queued=3, slack_ms=120.0)               # doctest: +SKIP
+
+May import: no other room.
 """
 
 from __future__ import annotations

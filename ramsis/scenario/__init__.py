@@ -12,6 +12,8 @@
 ('a-1', 'a-2')
 >>> len(draw_requests(scenario, seed=0))
 15
+
+May import: arrivals, runtime.
 """
 
 from __future__ import annotations

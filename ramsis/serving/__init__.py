@@ -2,4 +2,6 @@
 
 What stands beside the server is in rooms of its own: ``load`` is a client, ``replanning`` changes
 a server while it serves, ``export`` writes what other servers run.
+
+May import: arrivals, audit, cluster, policy, profiles, runtime, sim.
 """

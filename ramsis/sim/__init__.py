@@ -8,6 +8,8 @@
 ...                   ConstantLoad(load_qps=100.0, duration_ms=5000.0))
 >>> result.metrics[0].never_answered
 0
+
+May import: arrivals, cluster, policy, profiles, runtime, scenario.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 All but the engine is loaded when it is first used: commands that make no sweep may run in several
 processes, too.
+
+May import: arrivals, bounds, cluster, planning, policy, profiles, runtime, scenario, sim,
+synthesis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""From profile and arrivals to a policy set, by a recipe for each dispatch rule, and back."""
+"""From profile and arrivals to a policy set, by a recipe for each dispatch rule, and back.
+
+May import: analysis, arrivals, bounds, central, cluster, placement_milp, policy, profiles,
+runtime, sim, worker.
+"""
 
 from ramsis.checks import check_arguments
 from ramsis.synthesis.analyse import analyse_policy, problem_of

@@ -3,6 +3,9 @@
 A table is admissible; its gain follows by value iteration on explicit rows; its bound by the dual;
 its figures by a simulator of this room (:mod:`ramsis.verify.simulator`) with other arrivals.
 Nothing in ``synthesis`` and below imports this room.
+
+May import: analysis, arrivals, bounds, central, cluster, mdp, policy, runtime, sim, synthesis,
+worker.
 """
 
 from ramsis.checks import check_arguments

@@ -2,4 +2,6 @@
 
 ``problem`` says what is decided. ``structure`` and ``explicit`` write its transitions in two ways
 that know nothing of each other. ``solve`` stands above the three.
+
+May import: arrivals, cluster, mdp, profiles, runtime.
 """
