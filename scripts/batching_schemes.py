@@ -26,9 +26,9 @@ from ramsis.sim import (
     Clipper,
     ConstantLoad,
     Fleet,
+    FleetScheduler,
     Greedy,
     Policies,
-    SchemeSpec,
     SimulationResult,
     Symphony,
     simulate_profile,
@@ -71,7 +71,7 @@ class Comparison:
                               service=settings.service)
         self.bound = 0.0
 
-    def run(self, spec: SchemeSpec) -> SimulationResult:
+    def run(self, spec: FleetScheduler) -> SimulationResult:
         """The figures of a scheme."""
         result = simulate_profile(
             self.profile, spec,

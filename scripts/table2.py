@@ -23,7 +23,7 @@ from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 GRIDS = ("fixed:10", "fixed:100", "model")
 BATCHINGS = ("maximal", "variable")
@@ -66,7 +66,7 @@ def main() -> None:
 def table(case: Case, folder: Path, max_queue: int) -> None:
     """Take the times of one profile set."""
     scheduler, workers = policies_of(case.given_schemes or (WORKER,))[0], case.fleets[0]
-    made = replace(policy_scheme(scheduler).settings(
+    made = replace(fleet_scheduler(scheduler).settings(
         slo_ms=case.slo_ms, workers=workers, service="p95"), service="p95", max_queue=max_queue)
     sets = [case.profile, profiles.interpolate_front(case.profile, STEP)]
     loads_qps = case.loads_for(workers)

@@ -24,7 +24,7 @@ MOST_MODULES = 20
 KINDS = {
     "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
     "ServiceTimes", "LatencyTable", "ProfileSet", "WorkerProblem", "CentralProblem", "Recipe",
-    "RoundRobin", "ShortestQueue", "Central", "Policies", "PolicyScheme", "PerType", "Plan",
+    "RoundRobin", "ShortestQueue", "Central", "Policies", "PolicyScheduler", "PerType", "Plan",
     "ModelSwitching", "Fleet", "Fleets", "WorkerAnalysis", "CentralAnalysis", "Compiled",
 }
 """Classes of which one may stand in the place of another."""
@@ -44,7 +44,7 @@ MAY_ASK = (
 KNOWN = Counter({
     # One profile, one table or one set of policies may be given in the place of several.
     "ramsis/bounds/fluid.py: isinstance(one, LatencyTable)": 1,
-    "ramsis/sim/schemes/policies.py: isinstance(policies, PolicySet)": 1,
+    "ramsis/sim/schedulers/policies.py: isinstance(policies, PolicySet)": 1,
     "ramsis/synthesis/capacity/fewest.py: isinstance(types, ProfileSet)": 1,
     "ramsis/synthesis/sets.py: isinstance(cluster, Cluster)": 1,
     # A scheme that needs measurements of its own before it can run.

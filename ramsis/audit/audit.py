@@ -34,7 +34,7 @@ from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.synthesis.schemes import ComparedScheme, policy_scheme
+from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
 __all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
 
@@ -88,9 +88,9 @@ class AuditSettings:
         _ = self.policies
 
     @property
-    def policies(self) -> dict[str, ComparedScheme]:
+    def policies(self) -> dict[str, ComparedScheduler]:
         """The schemes, by their texts."""
-        found = {text: policy_scheme(text) for text in self.schemes}
+        found = {text: fleet_scheduler(text) for text in self.schemes}
         for text, scheme in found.items():
             if not scheme.makes_policies:
                 raise InvalidValueError(describe("not policies", where="scheduler", value=text,

@@ -23,7 +23,7 @@ from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import Recorded, SimulationResult, SimulationSettings, simulate
-from ramsis.synthesis.schemes import ComparedScheme
+from ramsis.synthesis.schedulers import ComparedScheduler
 
 __all__ = ["Day", "Hindsight"]
 
@@ -71,7 +71,7 @@ class Day:
     arrival_ms : ndarray, shape (n,)
         Not falling.
     classes : tuple of SloClass
-    schemes : mapping of str to ComparedScheme
+    schemes : mapping of str to ComparedScheduler
         By the text that names it.
     seeds : sequence of int
     """
@@ -81,7 +81,7 @@ class Day:
     factor: float
     arrival_ms: FloatArray
     classes: tuple[SloClass, ...]
-    schemes: dict[str, ComparedScheme]
+    schemes: dict[str, ComparedScheduler]
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int) -> Hindsight | None:
@@ -116,7 +116,7 @@ class Day:
         return max(tried, key=lambda one: one.effective_accuracy, default=None)
 
     def _tried(
-        self, cluster: Cluster, text: str, scheme: ComparedScheme, loads: Sequence[float]
+        self, cluster: Cluster, text: str, scheme: ComparedScheduler, loads: Sequence[float]
     ) -> list[Hindsight]:
         workload = Recorded(self.arrival_ms)
         try:

@@ -32,12 +32,12 @@ def _traces() -> Iterable[tuple[str, str]]:
 
 def _schemes() -> Iterable[tuple[str, str]]:
     from ramsis.policy import DISPATCHES
-    from ramsis.sim import SCHEMES
+    from ramsis.sim import FLEET_SCHEDULERS
 
     yield "", ("What --scheme takes: policies made for the load, by their dispatch ("
                + ", ".join(DISPATCHES) + "), or a scheme with its parameters as "
                "NAME:parameter=value,...")
-    for name, kind in SCHEMES.items():
+    for name, kind in FLEET_SCHEDULERS.items():
         given = ",".join(one.name if one.default is MISSING else f"{one.name}={one.default}"
                          for one in fields(kind) if one.default != "")
         doc = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]

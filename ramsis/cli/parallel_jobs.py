@@ -20,7 +20,7 @@ from ramsis.sweep.pool import Outcome
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import fewest_workers, offered_types
-from ramsis.synthesis.schemes import settings_document
+from ramsis.synthesis.schedulers import settings_document
 from ramsis.synthesis.sets import made_level
 
 __all__ = ["capacity_question", "level_maker", "rows_of", "value_of"]

@@ -27,12 +27,12 @@ from ramsis.sim.experiment import (
 )
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
-from ramsis.sim.plan import ClusterPlan, PerType, Plan, SchemeSpec
+from ramsis.sim.plan import ClusterPlan, FleetScheduler, PerType, Plan
 from ramsis.sim.registry import SCHEDULERS, SchedulerSpec, scheduler
 from ramsis.sim.result import Estimate, SimulationResult
 from ramsis.sim.run import Run
-from ramsis.sim.schemes import (
-    SCHEMES,
+from ramsis.sim.schedulers import (
+    FLEET_SCHEDULERS,
     BentoML,
     Clipper,
     Fixed,
@@ -48,8 +48,8 @@ from ramsis.sim.time_series import TimeSeries, over_time
 from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
 __all__ = [
+    "FLEET_SCHEDULERS",
     "SCHEDULERS",
-    "SCHEMES",
     "BentoML",
     "Clipper",
     "ClosedLoop",
@@ -59,6 +59,7 @@ __all__ = [
     "Fixed",
     "Fleet",
     "FleetEngine",
+    "FleetScheduler",
     "Fleets",
     "Greedy",
     "Infaas",
@@ -74,7 +75,6 @@ __all__ = [
     "Scheduler",
     "SchedulerError",
     "SchedulerSpec",
-    "SchemeSpec",
     "SimulationResult",
     "SimulationSettings",
     "SlowSpells",

@@ -26,9 +26,9 @@ from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
-    ClusterScheme,
+    ClusterScheduler,
+    FleetScheduler,
     Plan,
-    SchemeSpec,
     StationPlan,
     have_kernels,
 )
@@ -125,7 +125,7 @@ class SimulationSettings:
 
 def simulate(
     cluster: Cluster,
-    scheme: ClusterScheme,
+    scheme: ClusterScheduler,
     workload: Workload | ClosedLoop,
     settings: SimulationSettings | None = None,
     *,
@@ -138,8 +138,8 @@ def simulate(
     ----------
     cluster : Cluster
         Worker types and SLO classes; of one type and one SLO by ``Cluster.of``.
-    scheme : ClusterScheme
-        One of :mod:`ramsis.sim.schemes`, or a :class:`~ramsis.sim.plan.Plan` of one's own.
+    scheme : ClusterScheduler
+        One of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` of one's own.
     workload : Workload or ClosedLoop
     settings : SimulationSettings, optional
     keep_runs : bool
@@ -185,7 +185,7 @@ def simulate(
 
 def simulate_profile(
     profile: ProfileSet,
-    scheme: SchemeSpec,
+    scheme: FleetScheduler,
     workload: Workload | ClosedLoop,
     *,
     workers: int,
@@ -332,7 +332,7 @@ def _check_closed(
                                          allowed="engine plain or auto"))
 
 
-def largest_batch(schemes: Sequence[ClusterScheme]) -> int:
+def largest_batch(schemes: Sequence[ClusterScheduler]) -> int:
     """Largest batch that the workers of a comparison run."""
     return max([MAX_BATCH, *(one.max_batch for one in schemes)])
 

@@ -18,11 +18,18 @@ from ramsis.sim import engine
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.tables import Compiled
 
-__all__ = ["ClusterPlan", "ClusterScheme", "PerType", "Plan", "SchemeSpec", "StationPlan",
-           "have_kernels"]
+__all__ = [
+    "ClusterPlan",
+    "ClusterScheduler",
+    "FleetScheduler",
+    "PerType",
+    "Plan",
+    "StationPlan",
+    "have_kernels",
+]
 
 
-class ClusterScheme(Protocol):
+class ClusterScheduler(Protocol):
     """What can be simulated on a cluster."""
 
     @property
@@ -41,7 +48,7 @@ class ClusterScheme(Protocol):
 
 
 @runtime_checkable
-class SchemeSpec(ClusterScheme, Protocol):
+class FleetScheduler(ClusterScheduler, Protocol):
     """A scheme with its parameters, for any workers."""
 
     def prepare(self, fleet: Fleet) -> Plan:
@@ -57,7 +64,7 @@ class PerType:
         """None is needed that workers do not run anyway."""
         return 1
 
-    def on_cluster(self: SchemeSpec, fleets: Fleets) -> ClusterPlan:
+    def on_cluster(self: FleetScheduler, fleets: Fleets) -> ClusterPlan:
         """The stations, with shares by the types' capacity."""
         return ClusterPlan.by_capacity(self, fleets)
 
@@ -157,7 +164,7 @@ class ClusterPlan:
             (1.0, StationPlan(0, fleet, range(fleet.workers), plan))])
 
     @classmethod
-    def by_capacity(cls, spec: SchemeSpec, fleets: Fleets) -> ClusterPlan:
+    def by_capacity(cls, spec: FleetScheduler, fleets: Fleets) -> ClusterPlan:
         """A station of each type of workers, with shares by what it can answer in time."""
         slo_ms = fleets.classes[0].slo_ms
         within = [replace(fleet, slo_ms=slo_ms) if fleet.slo_ms != slo_ms else fleet

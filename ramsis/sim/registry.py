@@ -8,8 +8,8 @@
 
 There are two sorts. A :class:`~ramsis.sim.engine.Scheduler` is made for each run, and told what
 happens. Schedulers of like workers that hold all models are prepared for a fleet first
-(:class:`~ramsis.sim.plan.SchemeSpec`). Each sort serves fleets and scenarios alike, as far as it
-can: a scenario whose workers are a fleet is one to the second sort, and a fleet of one type of
+(:class:`~ramsis.sim.plan.FleetScheduler`). Each sort serves fleets and scenarios alike, as far as
+it can: a scenario whose workers are a fleet is one to the second sort, and a fleet of one type of
 workers is a scenario to the first.
 
 A module or file of the user's own is imported only when the user names it here.
@@ -31,9 +31,9 @@ from ramsis.plugins import blamed, own, source_of
 from ramsis.runtime import LoadMonitor
 from ramsis.sim.engine import ClusterEngine, FleetEngine, Scheduler
 from ramsis.sim.fleet import Fleet, Fleets
-from ramsis.sim.plan import ClusterPlan, Plan, SchemeSpec
+from ramsis.sim.plan import ClusterPlan, FleetScheduler, Plan
 from ramsis.sim.run import Run
-from ramsis.sim.schemes import SCHEMES, Policies
+from ramsis.sim.schedulers import FLEET_SCHEDULERS, Policies
 
 __all__ = ["GROUP", "SCHEDULERS", "OnWholeFleet", "SchedulerSpec", "Schedulers", "scheduler"]
 
@@ -104,7 +104,7 @@ _LAZY = {  # what takes long to load
     "random": "random:RandomScheduler",
 }
 SCHEDULERS = Schedulers({
-    **SCHEMES, "policies": _policies,
+    **FLEET_SCHEDULERS, "policies": _policies,
     **{name: EntryPoint(name, f"ramsis.sim.cluster.schedulers.{place}", GROUP)
        for name, place in _LAZY.items()},
 })
@@ -124,7 +124,7 @@ class SchedulerSpec:
     text : str
         As it was named.
     kind : callable
-        A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.SchemeSpec`.
+        A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.FleetScheduler`.
     parameters : dict
     own : str or None
         ``file.py:Class`` or ``package.module:Class`` of the user's own.
@@ -144,11 +144,11 @@ class SchedulerSpec:
         return self.own or self.text.partition(":")[0]
 
     @cached_property
-    def of_fleets(self) -> SchemeSpec:
+    def of_fleets(self) -> FleetScheduler:
         """What is prepared for fleets."""
         if _is_class(self.kind):
             return OnWholeFleet(self)
-        made: SchemeSpec = self.kind(**self.parameters)
+        made: FleetScheduler = self.kind(**self.parameters)
         return made
 
     @property

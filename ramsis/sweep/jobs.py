@@ -22,10 +22,10 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sim import (
     ConstantLoad,
     Fleets,
+    FleetScheduler,
     ModelSwitching,
     Policies,
     RateTrace,
-    SchemeSpec,
     SimulationResult,
     SimulationSettings,
     Workload,
@@ -36,10 +36,10 @@ from ramsis.sweep.job import Job
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
 from ramsis.synthesis.certified import gap_in_simulation
-from ramsis.synthesis.schemes import (
-    ComparedScheme,
-    policy_scheme,
-    scheme_document,
+from ramsis.synthesis.schedulers import (
+    ComparedScheduler,
+    fleet_scheduler,
+    scheduler_document,
     settings_document,
 )
 from ramsis.synthesis.stations import set_header
@@ -156,7 +156,7 @@ class ResponseJob:
         """Of the response profile."""
         return self.folder / "responses" / file_of({
             "code": _CODE, **self.cluster.document, "service": self.cell.service,
-            "network_ms": self.cell.network_ms, "scheme": scheme_document(self.scheme),
+            "network_ms": self.cell.network_ms, "scheme": scheduler_document(self.scheme),
         })
 
     @property
@@ -254,8 +254,8 @@ class CellJob:
         write_atomic(self.path, canonical_json(document))
 
     @cached_property
-    def _scheme(self) -> ComparedScheme:
-        return policy_scheme(self.cell.scheduler)
+    def _scheme(self) -> ComparedScheduler:
+        return fleet_scheduler(self.cell.scheduler)
 
     @cached_property
     def _loads(self) -> tuple[float, ...]:
@@ -265,16 +265,16 @@ class CellJob:
         return self._scheme.loads_for(
             ConstantLoad(told * cast(float, self.cell.load_qps), 1.0))
 
-    def _ready(self, levels: tuple[Level[Policy], ...]) -> SchemeSpec:
+    def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
         """The scheme, with the files that it needs."""
         if levels:
             return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
                             self.cell.scheduler)
         first = next(iter(self.needs), None)
-        return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec,
+        return first.stored if isinstance(first, ResponseJob) else cast(FleetScheduler,
                                                                         self._scheme.spec)
 
-    def _simulate(self, spec: SchemeSpec) -> SimulationResult:
+    def _simulate(self, spec: FleetScheduler) -> SimulationResult:
         cell = self.cell
         return simulate(self.cluster.cluster, spec, self._workload(), SimulationSettings(
             service=cell.service, network_ms=cell.network_ms,

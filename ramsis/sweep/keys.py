@@ -13,7 +13,7 @@ from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_worker
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SCENARIO_AXES", "SCENARIO_SETTINGS", "SETTINGS",
            "SloWords", "read_axis", "read_setting"]
@@ -106,7 +106,7 @@ def _profiles(value: Any) -> ByType[str]:
 def _scheduler(value: Any) -> str:
     text = _text(value)
     try:
-        policy_scheme(text)
+        fleet_scheduler(text)
     except InvalidValueError as error:
         raise _RefusedError(value, str(error)) from None
     return text

@@ -38,7 +38,7 @@ from ramsis.sweep.keys import (
     read_axis,
     read_setting,
 )
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["MAX_CELLS", "Cell", "ScenarioCell", "SweepSpec"]
 
@@ -278,7 +278,7 @@ def _cells(
                                           value=name,
                                           allowed=", ".join((*model_sets, *MODEL_SETS))))
     if settings.get("duration_s") == 0 and not (
-        axes["load_qps"][0] and all(policy_scheme(s).makes_policies for s in axes["scheduler"])
+        axes["load_qps"][0] and all(fleet_scheduler(s).makes_policies for s in axes["scheduler"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
                                       value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "

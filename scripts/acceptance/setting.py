@@ -19,7 +19,7 @@ from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load, pareto_front
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import ConstantLoad, Fleet, SchemeSpec, SlowSpells, run_plan
+from ramsis.sim import ConstantLoad, Fleet, FleetScheduler, SlowSpells, run_plan
 from ramsis.sim.experiment import EngineName, largest_batch
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -152,14 +152,14 @@ class Measured(NamedTuple):
 
 
 def measured(
-    scheme: SchemeSpec, setting: Setting, queries: int, *, service: str, slower: float = 1.0,
+    scheme: FleetScheduler, setting: Setting, queries: int, *, service: str, slower: float = 1.0,
     spells: SlowSpells | None = None, price: float = 1.0, engine: EngineName = "auto",
 ) -> Measured:
     """What a scheme does at a setting's load.
 
     Parameters
     ----------
-    scheme : SchemeSpec
+    scheme : FleetScheduler
         ``Policies((policy,))``, or another scheme.
     queries : int
         In all runs together, at least; no run is shorter than 12 SLOs.

@@ -171,10 +171,10 @@ def _workers(text: str) -> tuple[int, ...]:
 
 def _scheme(text: str) -> str:
     """A scheduler, as it was written."""
-    from ramsis.synthesis.schemes import policy_scheme
+    from ramsis.synthesis.schedulers import fleet_scheduler
 
     try:
-        policy_scheme(text)
+        fleet_scheduler(text)
     except RamsisError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -12,19 +12,19 @@ import numpy as np
 
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, PolicyModel
-from ramsis.sim import Fleet, SchemeSpec
+from ramsis.sim import Fleet, FleetScheduler
 from ramsis.sim.tables import Tables
 from ramsis.synthesis.service import sizes_stated
 
 __all__ = ["as_policy"]
 
 
-def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
+def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
     """What a scheme does at the load of another policy, in that one's place.
 
     Parameters
     ----------
-    spec : SchemeSpec
+    spec : FleetScheduler
         Decides by load and queue.
     fleet : Fleet
         With models of the same names.

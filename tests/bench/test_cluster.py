@@ -20,7 +20,7 @@ from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from ramsis.sim.registry import SCHEDULERS
-from ramsis.sim.schemes import SCHEMES
+from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
 
@@ -50,7 +50,7 @@ LEAST_IN_TIME = {
 }
 NOT_HERE = {
     "rl": "a network decides, which takes its time",
-    **dict.fromkeys((*SCHEMES, "policies"), "serves variants of one task; see below"),
+    **dict.fromkeys((*FLEET_SCHEDULERS, "policies"), "serves variants of one task; see below"),
 }
 NOT_ON_AZURE = {
     "planned-loading": "refuses so many models: weighs each on each worker",

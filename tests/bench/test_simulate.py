@@ -22,12 +22,12 @@ from ramsis.profiles import ProfileSet
 from ramsis.sim import (
     ConstantLoad,
     Fleet,
+    FleetScheduler,
     JellyfishPlus,
     ModelSwitching,
     Plan,
     Policies,
     Run,
-    SchemeSpec,
     run_plan,
     simulate,
     simulate_profile,
@@ -151,7 +151,7 @@ def test_a_figure_of_constant_loads(
 
     def figure() -> list[float]:
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-        schemes: list[SchemeSpec] = [Policies(policies), JellyfishPlus(1.05),
+        schemes: list[FleetScheduler] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
         results = [simulate_profile(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))

@@ -19,7 +19,7 @@ from ramsis.bounds import (
 from ramsis.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.sim import Recorded, SchemeSpec, scheduler, simulate_profile
+from ramsis.sim import FleetScheduler, Recorded, scheduler, simulate_profile
 from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
@@ -133,7 +133,7 @@ def test_what_a_scheme_does_is_never_below_it(
     rng = np.random.default_rng(seed)
     burst = rng.uniform(0.0, 4000.0, rng.poisson(4.0 * load))
     trace = Recorded(np.sort(np.append(burst, rng.uniform(0.0, 1000.0, 50))), 4500.0)
-    spec: SchemeSpec = scheduler(name)
+    spec: FleetScheduler = scheduler(name)
     done = simulate_profile(profile, spec, trace, workers=workers, slo_ms=100.0, service=service,
                     seeds=range(3 if drawn else 1), monitor=True)
     assume(done.violation_rate < 0.999)

@@ -10,7 +10,7 @@ import pytest
 from ramsis.policy import Policy
 from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Greedy, Policies, simulate_profile
-from ramsis.sim.plan import ClusterScheme
+from ramsis.sim.plan import ClusterScheduler
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
 SLO_MS, PRICE = 25.0, 1.0
@@ -25,7 +25,7 @@ def made(dispatch: str, workers: int, load_qps: float) -> Policy:
     return generate_policy(load("digits-cpu"), load_qps, chosen)
 
 
-def gain(scheduler: ClusterScheme, workers: int, load_qps: float) -> float:
+def gain(scheduler: ClusterScheduler, workers: int, load_qps: float) -> float:
     """Effective accuracy less price times violation rate, in simulation."""
     workload = ConstantLoad(load_qps, 40_000 * 1000 / load_qps)
     found = simulate_profile(load("digits-cpu"), scheduler, workload, workers=workers,

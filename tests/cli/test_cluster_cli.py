@@ -12,12 +12,12 @@ import pytest
 from placement_milp import write_placement
 from placement_milp.presets import usher
 from ramsis.planning import SCHEDULERS
-from ramsis.sim.schemes import SCHEMES
+from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.cli.command import Run, refused
 from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream
 
-OF_FLEETS = {*SCHEMES, "policies"}  # which load nothing
+OF_FLEETS = {*FLEET_SCHEDULERS, "policies"}  # which load nothing
 OWN = '''
 from ramsis.sim.cluster import Scheduler
 

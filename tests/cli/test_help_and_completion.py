@@ -15,7 +15,7 @@ from ramsis.cli.help import TOPICS
 from ramsis.cli.main import cli
 from ramsis.profiles import STATISTICS
 from ramsis.profiles.importers import FORMATS
-from ramsis.sim import SCHEMES
+from ramsis.sim import FLEET_SCHEDULERS
 from tests.cli.command import Run, refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,8 @@ def test_a_topic_says_something_of_each_word(run: Run, topic: str) -> None:
 
 
 def test_topics_have_every_name_that_there_is() -> None:
-    for topic, names in (("profiles", FORMATS), ("traces", TRACE_FORMATS), ("schemes", SCHEMES)):
+    for topic, names in (("profiles", FORMATS), ("traces", TRACE_FORMATS),
+                         ("schemes", FLEET_SCHEDULERS)):
         assert {name for name, _ in TOPICS[topic][1]()} == {"", *names}
     assert set(DESCRIPTIONS) == set(TRACE_FORMATS)
 

@@ -16,7 +16,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.sim import JellyfishPlus
-from ramsis.synthesis.schemes import GivenScheme, PolicyScheme
+from ramsis.synthesis.schedulers import GivenScheduler, PolicyScheduler
 
 OPTION = click.Option(["--that"])
 
@@ -43,9 +43,9 @@ def read(word: Any, text: str) -> Any:
     (params.GRID, "model", "model"),
     (params.TRACE, "nowhere.txt", TraceName("nowhere.txt", Path("nowhere.txt"))),
     (params.SCHEDULER, "jellyfish-plus:headroom=1.1",
-     NamedScheduler("jellyfish-plus:headroom=1.1", GivenScheme(JellyfishPlus(headroom=1.1)))),
+     NamedScheduler("jellyfish-plus:headroom=1.1", GivenScheduler(JellyfishPlus(headroom=1.1)))),
     (params.SCHEDULER, "jellyfish-plus",
-     NamedScheduler("jellyfish-plus", GivenScheme(JellyfishPlus()))),
+     NamedScheduler("jellyfish-plus", GivenScheduler(JellyfishPlus()))),
     (params.FIGURE, "a/figure.png", Path("a/figure.png")),
     (params.MODELS, "b, a", ["b", "a"]),
     (params.BATCH_SIZES, "8,1:4", (1, 2, 3, 4, 8)),
@@ -60,7 +60,7 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
 
 def test_a_policy_scheme_is_read_with_its_settings() -> None:
     found = read(params.SCHEDULER, "round-robin:grid=fixed:10")
-    assert isinstance(found.spec, PolicyScheme)
+    assert isinstance(found.spec, PolicyScheduler)
     assert found.spec.given == {"grid": "fixed:10"}
 
 

@@ -15,7 +15,7 @@ from placement_milp.queueing import Lane, rate_beside, responses_ms, station_rat
 from ramsis.errors import InputFileError, VerificationError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.schemes.duty_cycle import DutyCycle
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.sim.streams import Stream, StreamStation, Target, requests_of, run_streams
 from ramsis.synthesis.placement.simulated import simulate_placement
 

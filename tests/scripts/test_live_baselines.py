@@ -15,10 +15,10 @@ from ramsis.runtime import Selector
 from ramsis.sim import (
     ConstantLoad,
     Fleet,
+    FleetScheduler,
     JellyfishPlus,
     ModelSwitching,
     Policies,
-    SchemeSpec,
     SimulationSettings,
     simulate,
 )
@@ -34,7 +34,7 @@ from live.baselines import as_policy
 @pytest.mark.parametrize("spec", [JellyfishPlus(), ModelSwitching(profile_s=1.0)],
                          ids=lambda spec: spec.name)
 def test_a_scheme_and_its_table_run_the_same_batches(
-    spec: SchemeSpec, load_qps: float, slo_ms: float
+    spec: FleetScheduler, load_qps: float, slo_ms: float
 ) -> None:
     profile = tiny_profile()
     like = generate_policy(profile, load_qps, SynthesisSettings(

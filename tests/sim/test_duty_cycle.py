@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.schemes.duty_cycle import DutyCycle
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.sim.streams import (
     Requests,
     Stream,

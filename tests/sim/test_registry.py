@@ -24,7 +24,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.cluster import ClusterEngine
-from ramsis.sim.schemes import SCHEMES
+from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.scenario.samples import scenario
 from tests.synthesis.samples import tiny_profile
 
@@ -55,7 +55,7 @@ class Broken(Scheduler):
     def on_arrival(self, request):
         raise KeyError("lost")
 '''
-LOADING = sorted(set(SCHEDULERS) - {*SCHEMES, "policies", "rl"})
+LOADING = sorted(set(SCHEDULERS) - {*FLEET_SCHEDULERS, "policies", "rl"})
 LOAD = ConstantLoad(113.7, 2000.0)
 
 

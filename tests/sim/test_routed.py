@@ -20,10 +20,10 @@ from ramsis.sim import (
     ConstantLoad,
     Fixed,
     Fleets,
+    FleetScheduler,
     JellyfishPlus,
     Policies,
     RateTrace,
-    SchemeSpec,
     SimulationSettings,
     simulate,
 )
@@ -33,8 +33,8 @@ from ramsis.sim.metrics import measure
 from ramsis.sim.replayed import routes
 from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import Run
-from ramsis.sim.schemes import Greedy
-from ramsis.sim.schemes.central import CentralQueue
+from ramsis.sim.schedulers import Greedy
+from ramsis.sim.schedulers.central import CentralQueue
 from ramsis.synthesis import generate_policy
 from tests.sim.samples import Anything, fleet, lattice_arrivals, tiny
 from tests.synthesis.samples import linear_profile, settings
@@ -169,7 +169,7 @@ def same(fast: Run, plain: Run) -> None:
 @pytest.mark.parametrize("service", ["p95", "distribution"])
 @pytest.mark.parametrize("spec", [Greedy(), JellyfishPlus()])
 def test_kernels_of_stations_do_what_the_plain_engine_does(
-    service: str, spec: SchemeSpec
+    service: str, spec: FleetScheduler
 ) -> None:
     load = ConstantLoad(800.0, 3000.0)
     (fast,), (plain,) = (

@@ -19,22 +19,22 @@ from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import set_of, write_set
 from ramsis.profiles import load as load_profile
 from ramsis.sim import (
-    SCHEMES,
+    FLEET_SCHEDULERS,
     Clipper,
     ConstantLoad,
     Fixed,
     Fleet,
+    FleetScheduler,
     Greedy,
     Infaas,
     JellyfishPlus,
     ModelSwitching,
     Policies,
-    SchemeSpec,
     run_plan,
     scheduler,
     simulate_profile,
 )
-from ramsis.sim.schemes.central import batch_limit
+from ramsis.sim.schedulers.central import batch_limit
 from tests.policy import samples
 from tests.sim.samples import fleet, run, tiny, tiny_policy
 
@@ -344,9 +344,9 @@ def test_the_monitor_switches_policies_with_the_load() -> None:
                                   "jellyfish-plus:headroom=1.05"])
 def test_schemes_are_made_from_their_names(text: str) -> None:
     made = scheduler(text)
-    assert isinstance(made, SchemeSpec)
+    assert isinstance(made, FleetScheduler)
     assert text.startswith(made.name)
-    assert made.name in SCHEMES
+    assert made.name in FLEET_SCHEDULERS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sweep import SweepSpec
 from ramsis.synthesis.options import PAPER
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
 from tests.sweep.samples import document, spec
 
 
@@ -130,14 +130,14 @@ def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:
-    made = policy_scheme("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
-    assert isinstance(made, PolicyScheme)
+    made = fleet_scheduler("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    assert isinstance(made, PolicyScheduler)
     assert made.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}
 
 
 def test_what_the_paper_does_is_one_word_among_the_settings() -> None:
-    made = policy_scheme("round-robin:max_queue=8,paper")
+    made = fleet_scheduler("round-robin:max_queue=8,paper")
     assert made.given == {**PAPER, "max_queue": 8}
     for text in ("round-robin:paper,late=drop", "round-robin:paper=1", "central-queue:paper"):
         with pytest.raises(InvalidValueError):
-            policy_scheme(text)
+            fleet_scheduler(text)

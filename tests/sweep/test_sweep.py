@@ -26,7 +26,7 @@ from ramsis.sim import (
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.schemes import PolicyScheme
+from ramsis.synthesis.schedulers import PolicyScheduler
 from tests.cli.command import Run
 from tests.sweep.samples import WORKER, document, spec, tables
 
@@ -315,7 +315,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
     assert result.rows[0]["expected_accuracy"] is None
-    loads = PolicyScheme("round-robin", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    loads = PolicyScheduler("round-robin", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100

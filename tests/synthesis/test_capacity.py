@@ -22,7 +22,7 @@ from ramsis.sim import (
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound, fewest_workers
 from ramsis.synthesis.capacity import fewest as module
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
 
 SEEDS = range(3)
 WORKER = "round-robin:grid=fixed:10,max_queue=8"
@@ -40,7 +40,7 @@ def found(profile: ProfileSet, name: str, workload: Any = LOAD, targets: Targets
 def simulated(profile: ProfileSet, name: str, workers: int) -> Trial:
     """The figures of one number of workers, put together by hand."""
     terms: dict[str, Any] = {"slo_ms": 100.0, "workers": workers, "service": "p95"}
-    spec = policy_scheme(name)
+    spec = fleet_scheduler(name)
     ready: Any = spec.spec
     if spec.makes_policies:
         policy: Any = generate_policy(profile, LOAD.load_qps, spec.settings(**terms))
@@ -184,17 +184,17 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 ])
 def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
     with pytest.raises(InvalidValueError, match=word):
-        policy_scheme(text)
+        fleet_scheduler(text)
 
 
 def test_schemes_name_policies_with_their_settings() -> None:
-    made = policy_scheme("central-queue:violation_price=0.5,levels=7,max_queue=4")
-    assert isinstance(made, PolicyScheme)
+    made = fleet_scheduler("central-queue:violation_price=0.5,levels=7,max_queue=4")
+    assert isinstance(made, PolicyScheduler)
     assert (made.name, made.levels) == ("central-queue", 7)
     assert made.settings(slo_ms=1.0, workers=2, service="distribution") == SynthesisSettings(
         dispatch="central-queue", slo_ms=1.0, workers=2, service="distribution",
         violation_price=0.5, max_queue=4)
-    worker = policy_scheme("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
-    assert isinstance(worker, PolicyScheme)
+    worker = fleet_scheduler("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
+    assert isinstance(worker, PolicyScheduler)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
-    assert policy_scheme("greedy").spec == scheduler("greedy").of_fleets
+    assert fleet_scheduler("greedy").spec == scheduler("greedy").of_fleets

@@ -24,7 +24,7 @@ from ramsis.synthesis.capacity import (
 )
 from ramsis.synthesis.capacity import cheapest as module
 from ramsis.synthesis.capacity.cheapest import CombinationSearch, fluid_mixes
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
@@ -164,7 +164,7 @@ def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
                             scheduler=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
     with pytest.raises(InvalidValueError, match="max_violation"):
-        policy_scheme("round-robin:max_violation=2")
+        fleet_scheduler("round-robin:max_violation=2")
 
 
 def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:

@@ -33,7 +33,7 @@ from ramsis.report.figure import check_figure
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
     from ramsis.sim import SlowSpells
-    from ramsis.synthesis.schemes import ComparedScheme
+    from ramsis.synthesis.schedulers import ComparedScheduler
 
     _ParamType = click.ParamType[Any]
 else:
@@ -58,14 +58,14 @@ class NamedScheduler:
     """A scheduler as it was named, and what the name stands for."""
 
     text: str
-    spec: ComparedScheme
+    spec: ComparedScheduler
 
     @classmethod
     def of(cls, text: str) -> NamedScheduler:
         """What a text stands for on a fleet; InvalidValueError if it is none."""
-        from ramsis.synthesis.schemes import policy_scheme
+        from ramsis.synthesis.schedulers import fleet_scheduler
 
-        return cls(text, policy_scheme(text))
+        return cls(text, fleet_scheduler(text))
 
 
 class Word(_ParamType):

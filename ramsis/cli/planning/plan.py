@@ -38,7 +38,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import Fleet, Workload
 from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["plan"]
 
@@ -162,7 +162,7 @@ class _Recipe:
     @property
     def loads_qps(self) -> tuple[float, ...]:
         """Loads that policies are made for."""
-        return policy_scheme(f"round-robin:levels={_LEVELS}").loads_for(self.workload)
+        return fleet_scheduler(f"round-robin:levels={_LEVELS}").loads_for(self.workload)
 
     def scheduler(self, dispatch: str) -> str:
         """Policies by dispatch, as `capacity` and `simulate` take them."""

@@ -61,7 +61,7 @@ from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
 from ramsis.synthesis.certified import gap_in_simulation
-from ramsis.synthesis.schemes import ComparedScheme, Ready
+from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
 __all__ = ["simulate_command"]
@@ -295,7 +295,7 @@ def _ready(
     service: str, stated_load: float,
 ) -> list[Ready]:
     """The schedulers, policies made for the loads that arrive and for those that are stated."""
-    def levels(spec: ComparedScheme) -> list[float]:
+    def levels(spec: ComparedScheduler) -> list[float]:
         return sorted({load * factor for workload in workloads
                        for load in spec.loads_for(workload)
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})

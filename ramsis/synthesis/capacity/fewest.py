@@ -50,7 +50,7 @@ from ramsis.synthesis.capacity.cheapest import (
     fluid_mixes,
 )
 from ramsis.synthesis.capacity.trials import Trial, try_workers
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _of_one_type(
     targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
     """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
-    spec = policy_scheme(scheduler)
+    spec = fleet_scheduler(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
     lowest = _whole(bound)
@@ -333,7 +333,7 @@ def _of_several_types(
     targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
     """By combinations of workers; where nothing meets the targets the trial with the most."""
-    spec = policy_scheme(scheduler)
+    spec = fleet_scheduler(scheduler)
     if not spec.makes_policies:
         raise InvalidValueError(describe(
             "not policies: others may serve worse on more workers, which the search rules out",

@@ -11,7 +11,7 @@ from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
 from ramsis.sim import SimulationResult, SimulationSettings, Workload, simulate
-from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["FIGURES", "Trial", "try_workers"]
 
@@ -118,7 +118,7 @@ def try_workers(
     InvalidValueError, NotConvergedError
         As when its policies are made and simulated.
     """
-    named = policy_scheme(scheduler)
+    named = fleet_scheduler(scheduler)
     service = service or cluster.default_service
     try:
         spec, made = named.ready(cluster, named.loads_for(workload), service=service,

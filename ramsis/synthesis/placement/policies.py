@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from ramsis.policy import Policy
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.schemes import Policies
+from ramsis.sim.schedulers import Policies
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
 from ramsis.synthesis.recipes.central import policy_of_regular_ends

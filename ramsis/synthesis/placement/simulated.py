@@ -21,7 +21,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
-from ramsis.sim.schemes.duty_cycle import DutyCycle
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.sim.streams import (
     NOT_SENT,
     Figures,

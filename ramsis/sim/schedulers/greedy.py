@@ -20,7 +20,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import CentralQueue, most_efficient
+from ramsis.sim.schedulers.central import CentralQueue, most_efficient
 from ramsis.sim.tables import Compiled, Level, stack
 
 __all__ = ["Greedy"]

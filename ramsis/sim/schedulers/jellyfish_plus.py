@@ -3,7 +3,7 @@
 Of the (model, batch) with l(m, b) <= SLO/2 and b / l(m, b) >= headroom · load / K it takes the
 most accurate model, and batches up to the most efficient such b (the rest of the SLO is for
 waiting). Where no model meets the load, the fastest runs in its most efficient batches, those
-within the SLO first (see :func:`~ramsis.sim.schemes.central.overload_levels`).
+within the SLO first (see :func:`~ramsis.sim.schedulers.central.overload_levels`).
 
 The RAMSIS paper compares with it (Mendoza et al., EuroSys '24, §7); the artifact of that paper
 has a headroom of 1.05, takes the largest such b, and in overload batches of up to 32. The scheme
@@ -19,7 +19,7 @@ from typing import ClassVar
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import (
+from ramsis.sim.schedulers.central import (
     ModelLevel,
     batch_limit,
     overload_levels,

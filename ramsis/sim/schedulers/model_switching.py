@@ -9,7 +9,8 @@ accurate model that carries the anticipated load serves everything.
 A model's batches go up to the limit with which it carries most, of those within half the SLO.
 Limits worth a trial are the sizes that are more efficient than all smaller ones; of these those
 are tried whose throughput is above the highest load found. Where no model carries the load, the
-fastest runs in its most efficient batches (:func:`~ramsis.sim.schemes.central.overload_levels`).
+fastest runs in its most efficient batches
+(:func:`~ramsis.sim.schedulers.central.overload_levels`).
 
 After Zhang et al., "Model-Switching: Dealing with Fluctuating Workloads in
 Machine-Learning-as-a-Service Systems", HotCloud '20, as compared with in the RAMSIS paper, §7.
@@ -29,7 +30,7 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import (
+from ramsis.sim.schedulers.central import (
     ModelLevel,
     batch_limit,
     overload_levels,

@@ -27,9 +27,9 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.schemes.central import queue_of
-from ramsis.sim.schemes.fixed import model_index
-from ramsis.sim.schemes.single_model import SingleModel
+from ramsis.sim.schedulers.central import queue_of
+from ramsis.sim.schedulers.fixed import model_index
+from ramsis.sim.schedulers.single_model import SingleModel
 
 __all__ = ["Symphony"]
 

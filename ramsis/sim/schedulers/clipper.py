@@ -15,9 +15,9 @@ from typing import ClassVar
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import queue_of
-from ramsis.sim.schemes.fixed import model_index
-from ramsis.sim.schemes.single_model import check_objective
+from ramsis.sim.schedulers.central import queue_of
+from ramsis.sim.schedulers.fixed import model_index
+from ramsis.sim.schedulers.single_model import check_objective
 
 __all__ = ["Clipper"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType
-from ramsis.sim.schemes.fixed import check_limit
+from ramsis.sim.schedulers.fixed import check_limit
 
 __all__ = ["SingleModel", "check_objective"]
 

@@ -32,7 +32,7 @@ from ramsis.runtime.selector import wake_slack
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
-from ramsis.sim.schemes.stations import stations_of
+from ramsis.sim.schedulers.stations import stations_of
 from ramsis.sim.tables import KERNELS, Compiled, Kernel, level_of, stack, stack_central
 
 __all__ = ["Policies"]

@@ -33,8 +33,8 @@ import numpy as np
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.schemes.fixed import model_index
-from ramsis.sim.schemes.single_model import SingleModel
+from ramsis.sim.schedulers.fixed import model_index
+from ramsis.sim.schedulers.single_model import SingleModel
 
 __all__ = ["BentoML"]
 

@@ -26,10 +26,10 @@ from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     SCHEDULERS,
+    FleetScheduler,
     Policies,
     RateTrace,
     Recorded,
-    SchemeSpec,
     Workload,
     scheduler,
 )
@@ -38,8 +38,8 @@ from ramsis.synthesis.options import as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["DEFAULT_LEVELS", "ComparedScheme", "GivenScheme", "PolicyScheme", "Ready",
-           "policy_scheme", "scheme_document", "settings_document"]
+__all__ = ["DEFAULT_LEVELS", "ComparedScheduler", "GivenScheduler", "PolicyScheduler", "Ready",
+           "fleet_scheduler", "scheduler_document", "settings_document"]
 
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
@@ -60,12 +60,12 @@ _WINDOW_S = WINDOW_MS / 1000.0
 class Ready(NamedTuple):
     """A scheme that can be simulated; its policies, where these were made."""
 
-    spec: SchemeSpec
+    spec: FleetScheduler
     policies: Policies | None
 
 
-class ComparedScheme(Protocol):
-    """A scheme as a text names it; :class:`PolicyScheme` has policies made first."""
+class ComparedScheduler(Protocol):
+    """A scheme as a text names it; :class:`PolicyScheduler` has policies made first."""
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ class ComparedScheme(Protocol):
         ...
 
     @property
-    def spec(self) -> SchemeSpec | None:
+    def spec(self) -> FleetScheduler | None:
         """What is simulated; none where policies are made first."""
         ...
 
@@ -132,10 +132,10 @@ class ComparedScheme(Protocol):
 
 
 @dataclass(frozen=True)
-class GivenScheme:
-    """A scheme of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheme`."""
+class GivenScheduler:
+    """A scheme of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheduler`."""
 
-    spec: SchemeSpec
+    spec: FleetScheduler
     makes_policies = False
 
     @property
@@ -171,12 +171,12 @@ class GivenScheme:
         self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
     ) -> dict[str, Any]:
         """Name and parameters."""
-        return scheme_document(self.spec)
+        return scheduler_document(self.spec)
 
 
 @dataclass(frozen=True)
-class PolicyScheme:
-    """Policies to generate; see :class:`ComparedScheme`.
+class PolicyScheduler:
+    """Policies to generate; see :class:`ComparedScheduler`.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
     return known
 
 
-def scheme_document(spec: SchemeSpec) -> dict[str, Any]:
+def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
     """Name and parameters of a scheme, without where it keeps its files."""
     if isinstance(spec, OnWholeFleet):
         return spec.document()
@@ -287,13 +287,13 @@ def scheme_document(spec: SchemeSpec) -> dict[str, Any]:
     return {"name": spec.name, **parameters}
 
 
-def policy_scheme(text: str) -> ComparedScheme:
+def fleet_scheduler(text: str) -> ComparedScheduler:
     """What a scheme's text stands for.
 
-    >>> policy_scheme("round-robin:grid=fixed:10").given
+    >>> fleet_scheduler("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}
-    >>> policy_scheme("central-queue:violation_price=0,levels=8")
-    PolicyScheme(name='central-queue', given={'violation_price': 0.0}, levels=8)
+    >>> fleet_scheduler("central-queue:violation_price=0,levels=8")
+    PolicyScheduler(name='central-queue', given={'violation_price': 0.0}, levels=8)
 
     Raises
     ------
@@ -305,7 +305,7 @@ def policy_scheme(text: str) -> ComparedScheme:
         raise InvalidValueError(describe("policies are called by how requests reach the workers",
                                          where="scheduler", value=name, allowed=_FORMER[name]))
     if name not in DISPATCHES:
-        return GivenScheme(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
+        return GivenScheduler(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
     given: dict[str, Any] = {}
     paper = False
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
@@ -325,7 +325,7 @@ def policy_scheme(text: str) -> ComparedScheme:
     levels = given.pop("levels", DEFAULT_LEVELS)
     if paper:
         given = as_in_the_paper(given)
-    made = PolicyScheme(name, given, levels)
+    made = PolicyScheduler(name, given, levels)
     made.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
     if "arrivals" in given:
         Arrivals.parse(given["arrivals"])  # and code that the user has not named

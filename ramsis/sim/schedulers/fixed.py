@@ -9,7 +9,7 @@ from typing import ClassVar
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
+from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 __all__ = ["Fixed", "check_limit", "model_index"]
 
