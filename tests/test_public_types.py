@@ -110,7 +110,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "accuracy": 0.8, "batches": model("a", 0.5, {1: 4.0}).batches, "p95_ms": 5.0, "batch": 1,
         "models": tiny.models, "duration_ms": 100.0, "share": 0.5, "slo_classes": {100.0: 1.0},
         "workload": None, "targets": ramsis.CapacityTargets(max_violation=0.5),
-        "text": "100", "scheme": "jellyfish-plus", "scheduler": "jellyfish-plus",
+        "text": "100", "scheduler": "jellyfish-plus",
         "transition": [[[1.0]]], "reward": [[1.0]],
         "classes": (SloClass(100.0, 1.0),), "worker_types": (WorkerType("a", tiny, 2),),
         "WorkerProblem": worker, "StructuredMDP": structured,

@@ -2,11 +2,11 @@
 
 1. *Achieved*: what became of the requests. Answers in time are worth the accuracy that the profile
    states of their models, so that the figures compare; whether they were right stands beside it.
-2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *What no scheme could have beaten*:
+2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *What no scheduler could have beaten*:
    :mod:`ramsis.bounds.observed`. Two differences add up: bound − achieved =
    (bound − best policy) + (best policy − achieved).
-4. *Workers*: the fewest with which the best policy achieves as much, and a number that no scheme
-   could have done with fewer than.
+4. *Workers*: the fewest with which the best policy achieves as much, and a number that no
+   scheduler could have done with fewer than.
 5. *Losses*: the most accurate model's accuracy − effective accuracy = what violations took
    + what less accurate models took. *Causes* of violations: :mod:`ramsis.audit.causes`.
 
@@ -56,7 +56,7 @@ class AuditSettings:
     service : str, optional
         Service times that batches are held against; by default those of
         :func:`ramsis.cluster.default_service`.
-    schemes : tuple of str
+    schedulers : tuple of str
         Policies among which the best is looked for, as ``simulate`` takes them; may be none.
     max_violation : float
         The fewest workers may have so many violations even where there were fewer.
@@ -68,12 +68,12 @@ class AuditSettings:
     Raises
     ------
     InvalidValueError
-        A number out of range, or a scheme that is no policies.
+        A number out of range, or a scheduler that is no policies.
     """
 
     workers: int
     service: str | None = None
-    schemes: tuple[str, ...] = ("central-queue",)
+    schedulers: tuple[str, ...] = ("central-queue",)
     max_violation: float = 0.001
     seeds: int = 3
     model: str | None = None
@@ -89,10 +89,10 @@ class AuditSettings:
 
     @property
     def policies(self) -> dict[str, ComparedScheduler]:
-        """The schemes, by their texts."""
-        found = {text: fleet_scheduler(text) for text in self.schemes}
-        for text, scheme in found.items():
-            if not scheme.makes_policies:
+        """The schedulers, by their texts."""
+        found = {text: fleet_scheduler(text) for text in self.schedulers}
+        for text, scheduler in found.items():
+            if not scheduler.makes_policies:
                 raise InvalidValueError(describe("not policies", where="scheduler", value=text,
                                                  allowed="round-robin, shortest-queue or "
                                                  "central-queue, with settings"))
@@ -155,11 +155,11 @@ class Audit:
     fewest : Hindsight or None
         On the fewest workers; None where the best policy on all does not achieve as much.
     upper_bound : float
-        Effective accuracy that no scheme could have beaten.
+        Effective accuracy that no scheduler could have beaten.
     least_violation_rate : float
-        Share of violations that no scheme could have gone below.
+        Share of violations that no scheduler could have gone below.
     workers_bound : int
-        No scheme could have achieved as much with fewer.
+        No scheduler could have achieved as much with fewer.
     causes : mapping of str to int
         Violations by cause; they add up.
     lost_to_violations, lost_to_models : float

@@ -3,9 +3,9 @@
 The first of these that holds:
 
 - *failed*: an error was the answer.
-- *overload*: so many requests came before its deadline that no scheme could have answered all of
-  them in time. With c the least worker time of an answer, K workers answer at most K·(τ + SLO)/c
-  of the requests of any τ ms; more came in some time τ up to the arrival of this one.
+- *overload*: so many requests came before its deadline that no scheduler could have answered all
+  of them in time. With c the least worker time of an answer, K workers answer at most K·(τ +
+  SLO)/c of the requests of any τ ms; more came in some time τ up to the arrival of this one.
 - *service*: the batch took longer than the profile's 95th percentile; with that the request would
   have been in time.
 - *batching*: when the batch started, the fastest model could still have answered this request

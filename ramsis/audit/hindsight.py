@@ -71,7 +71,7 @@ class Day:
     arrival_ms : ndarray, shape (n,)
         Not falling.
     classes : tuple of SloClass
-    schemes : mapping of str to ComparedScheduler
+    schedulers : mapping of str to ComparedScheduler
         By the text that names it.
     seeds : sequence of int
     """
@@ -81,7 +81,7 @@ class Day:
     factor: float
     arrival_ms: FloatArray
     classes: tuple[SloClass, ...]
-    schemes: dict[str, ComparedScheduler]
+    schedulers: dict[str, ComparedScheduler]
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int) -> Hindsight | None:
@@ -111,16 +111,16 @@ class Day:
     def _best(self, workers: int, loads: Sequence[float]) -> Hindsight | None:
         cluster = Cluster((WorkerType(ALL_WORKERS, self.profile, workers,
                                       speed=1.0 / self.factor),), self.classes)
-        tried = [one for text, scheme in self.schemes.items()
-                 for one in self._tried(cluster, text, scheme, loads)]
+        tried = [one for text, scheduler in self.schedulers.items()
+                 for one in self._tried(cluster, text, scheduler, loads)]
         return max(tried, key=lambda one: one.effective_accuracy, default=None)
 
     def _tried(
-        self, cluster: Cluster, text: str, scheme: ComparedScheduler, loads: Sequence[float]
+        self, cluster: Cluster, text: str, scheduler: ComparedScheduler, loads: Sequence[float]
     ) -> list[Hindsight]:
         workload = Recorded(self.arrival_ms)
         try:
-            made = scheme.ready(cluster, loads, service=self.service, source=text).spec
+            made = scheduler.ready(cluster, loads, service=self.service, source=text).spec
         except InfeasibleError:
             return []
         base = SimulationSettings(service=self.service, seeds=self.seeds, monitor=False)

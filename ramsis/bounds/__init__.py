@@ -1,4 +1,4 @@
-"""What no scheme can beat: bounds on effective accuracy, requests in time and workers.
+"""What no scheduler can beat: bounds on effective accuracy, requests in time and workers.
 
 The bounds on scenarios are loaded when they are first used: their compiled loops take a while.
 

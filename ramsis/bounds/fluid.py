@@ -1,4 +1,4 @@
-"""The fluid upper bound on effective accuracy: what no scheme can beat.
+"""The fluid upper bound on effective accuracy: what no scheduler can beat.
 
 *The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
 SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An
@@ -223,7 +223,7 @@ def fluid_bound(
 
 
 class _Terms(NamedTuple):
-    """What schemes are bounded on, as of :func:`fluid_bound`."""
+    """What schedulers are bounded on, as of :func:`fluid_bound`."""
 
     violation_price: float = 0.0
     max_violation: float | None = None
@@ -429,7 +429,7 @@ def _batch_shares(
 def certified_gap(
     effective_accuracy: float, violation_rate: float, violation_price: float, upper_bound: float
 ) -> float | None:
-    """The share of the bound that a scheme is short of, at a price of violations.
+    """The share of the bound that a scheduler is short of, at a price of violations.
 
     None where the bound is not above 0.
 
@@ -446,7 +446,7 @@ def realised_bound(
     workers: int | Sequence[int], duration_ms: float, counts: Sequence[int],
     max_batch: int | None = None, violation_price: float = 0.0,
 ) -> float | None:
-    """What no scheme can beat on finite traces: the mean of their fluid bounds.
+    """What no scheduler can beat on finite traces: the mean of their fluid bounds.
 
     A trace of n queries in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
     Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None

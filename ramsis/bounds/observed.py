@@ -1,4 +1,4 @@
-"""What no scheme could have beaten on requests that were observed, with what their answers took.
+"""What no scheduler could have beaten on observed requests, with what their answers took.
 
 *The problem.* n_c requests of class c came within T ms and wanted an answer within SLO_c; K like
 workers served them. Of each batch the log says what it took. Let y_{c,m,b} be how many requests
@@ -11,7 +11,7 @@ worker's time:
 *Its times.* t_c(m, b) = ψ·f·E[L | f·L <= SLO_c] with L what the profile says, f the measured time
 of all batches over what the profile says of them, and ψ the same ratio for answers in time alone
 (near 1). A batch that can be late costs at least that much for each answer in time, so the program
-bounds every scheme whose batches take L·f·ψ on average.
+bounds every scheduler whose batches take L·f·ψ on average.
 
 *Why no log is above it.* Give each request of a batch of b the b-th part of what the batch took.
 All batches with an answer in time run between the first arrival and max SLO after the last one,
@@ -133,7 +133,7 @@ class WaysToAnswer:
 
 @dataclass(frozen=True)
 class ObservedBound:
-    """What no scheme could have beaten.
+    """What no scheduler could have beaten.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class ObservedBound:
 
 
 def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> ObservedBound:
-    """What no scheme on ``workers`` like workers could have beaten.
+    """What no scheduler on ``workers`` like workers could have beaten.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> Observed
 def observed_workers(
     seen: Observed, ways: WaysToAnswer, *, effective_accuracy: float, in_time: float
 ) -> float:
-    """Busy workers without which no scheme reaches some effective accuracy and share in time.
+    """Busy workers without which no scheduler reaches some effective accuracy and share in time.
 
     Both as fractions of all requests; NaN where no number of workers does.
     """

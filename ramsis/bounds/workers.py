@@ -1,4 +1,4 @@
-"""The fluid program turned round: workers that no scheme can do with fewer of, or at less cost.
+"""The fluid program turned round: workers that no scheduler can do with fewer of, or at less cost.
 
 *The problem.* Let y_{t,c} be the share of the queries that column c of worker type t answers (a
 model and a batch for an SLO class; see :mod:`ramsis.bounds.columns`): in time with probability
@@ -13,8 +13,8 @@ w_t is what one of them costs. At a load λ,
          Σ a·p·y >= E·θ                                effective accuracy at least E,
 
 with θ = 1, of the targets those that are asked for. With K_t real this is a lower bound on the
-cost of every scheme that :func:`~ramsis.bounds.fluid_bound` holds for, as what such a scheme does
-in the long run is a point of the program; with K_t whole numbers a higher one, still proved.
+cost of every scheduler that :func:`~ramsis.bounds.fluid_bound` holds for, as what such a scheduler
+does in the long run is a point of the program; with K_t whole numbers a higher one, still proved.
 
 *Which workers are likely to be enough.* For given K_t the largest θ says how many times the load
 they could carry at the targets: workers with θ < 1 cannot meet them, and of two sets that cost the
@@ -72,7 +72,7 @@ _INFEASIBLE = 2  # of scipy.optimize.milp
 def fewest_workers_bound(
     times: ServiceTimes, targets: Targets, *, slo_ms: float | Sequence[SloClass], load_qps: float
 ) -> float:
-    """Busy workers without which no scheme reaches the targets at a constant load.
+    """Busy workers without which no scheduler reaches the targets at a constant load.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class CheapestWorkers:
     def cheapest(self, *, whole: bool = False) -> tuple[float, tuple[float, ...]]:
         """The lowest cost and the workers that cost it, real or whole numbers of them.
 
-        No scheme on any workers of these types reaches the targets at a lower cost.
+        No scheduler on any workers of these types reaches the targets at a lower cost.
 
         Raises
         ------

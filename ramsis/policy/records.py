@@ -314,7 +314,7 @@ class Expectations:
     capacity_qps
         Largest load that the workers can serve within the SLO, if known.
     upper_bound
-        Effective accuracy that no scheme can beat, if known.
+        Effective accuracy that no scheduler can beat, if known.
     recovery
         How the policy recovers from a burst, if known.
     interval

@@ -1,4 +1,4 @@
-"""Discrete-event simulation of serving: workloads, engine, schemes, figures.
+"""Discrete-event simulation of serving: workloads, engine, schedulers, figures.
 
 >>> import ramsis
 >>> from ramsis.sim import JellyfishPlus, ConstantLoad, simulate

@@ -1,4 +1,4 @@
-"""Compiled runs of table-driven schemes: the plain engine's events, without its generality.
+"""Compiled runs of table-driven schedulers: the plain engine's events, without its generality.
 
 Each kernel gives the same batches as the plain engine on the same arrivals, bit for bit: the order
 of events, the arithmetic of slack, load and service times are the same. Where workers have queues

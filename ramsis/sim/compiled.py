@@ -1,4 +1,4 @@
-"""Runs of table-driven schemes through the compiled kernels."""
+"""Runs of table-driven schedulers through the compiled kernels."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Given:
 
 def replay(
     fleet: Fleet,
-    scheme: Compiled,
+    scheduler: Compiled,
     given: Given,
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
@@ -88,10 +88,10 @@ def replay(
     Parameters
     ----------
     fleet : Fleet
-    scheme : Compiled
+    scheduler : Compiled
     given : Given
     load_qps : float or None
-        The load that the scheme is told; ``None``: what the load monitor anticipates.
+        The load that the scheduler is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window, > 0.
 
@@ -100,18 +100,18 @@ def replay(
     SchedulerError
         The tables hold a model or a batch that the fleet lacks.
     """
-    n, tables = len(given.arrival_ms), scheme.tables
-    scheme.check(len(fleet.models), fleet.max_batch)
+    n, tables = len(given.arrival_ms), scheduler.tables
+    scheduler.check(len(fleet.models), fleet.max_batch)
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
     terms = uniform(_kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
-        quantiles_ms=fleet.running(scheme.run_as), quantile_levels=fleet.service_times.levels,
+        quantiles_ms=fleet.running(scheduler.run_as), quantile_levels=fleet.service_times.levels,
         near_level=near_levels(fleet.service_times.levels),
         uniform=given.uniform if fleet.draws else np.empty(0),
-        coin=given.coin if scheme.by_chance else np.empty(0),
+        coin=given.coin if scheduler.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
         spell_factor=given.spells.factor,
     ))
@@ -119,7 +119,7 @@ def replay(
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
     drop_ms = np.empty(n)  # where a query is dropped
     queries = _Queries(arrival_ms, fleet.slo_ms, given.slo_ms)
-    count = _KERNELS[scheme.kernel](queries, tables, terms, out, drop_ms)
+    count = _KERNELS[scheduler.kernel](queries, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
         site=FleetSite((fleet,)),

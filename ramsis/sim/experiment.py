@@ -1,8 +1,8 @@
-"""Simulate a scheme on a workload, once for each seed.
+"""Simulate a scheduler on a workload, once for each seed.
 
 A seed gives independent streams of random numbers: arrivals, service draws, SLO classes, the
-routing to stations and slow spells. They are the same for every scheme, so differences between
-schemes are the schemes' own.
+routing to stations and slow spells. They are the same for every scheduler, so differences between
+schedulers are the schedulers' own.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class SimulationSettings:
         ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
         By default that of :func:`ramsis.cluster.default_service`.
     monitor : bool, optional
-        Whether schemes anticipate the load by the load monitor or are told the workload's mean
+        Whether schedulers anticipate the load by the load monitor or are told the workload's mean
         load. By default they are told it where it is constant.
     monitor_ms : float
         The monitor's window, > 0: a longer one notices changes later.
     stated_load : float
-        The load that schemes are told, as a multiple of that which arrives, > 0.
+        The load that schedulers are told, as a multiple of that which arrives, > 0.
     network_ms : float
         Delay of each batch, >= 0.
     slow_spells : SlowSpells, optional
         Times in which a worker takes longer; by default none.
     engine : str
-        ``compiled`` runs need table-driven schemes and given arrivals, and with several stations
-        a stated load; ``auto`` takes them where they can be, ``plain`` never.
+        ``compiled`` runs need table-driven schedulers and given arrivals, and with several
+        stations a stated load; ``auto`` takes them where they can be, ``plain`` never.
     seeds : sequence of int
         One or more, >= 0.
 
@@ -107,7 +107,7 @@ class SimulationSettings:
         check_positive(stated_load=self.stated_load)
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
-        """The load that schemes are told; None where the load monitor anticipates it.
+        """The load that schedulers are told; None where the load monitor anticipates it.
 
         Raises
         ------
@@ -125,20 +125,20 @@ class SimulationSettings:
 
 def simulate(
     cluster: Cluster,
-    scheme: ClusterScheduler,
+    scheduler: ClusterScheduler,
     workload: Workload | ClosedLoop,
     settings: SimulationSettings | None = None,
     *,
     keep_runs: bool = False,
     on_run: Callable[[Run], object] | None = None,
 ) -> SimulationResult:
-    """What a scheme does with a workload.
+    """What a scheduler does with a workload.
 
     Parameters
     ----------
     cluster : Cluster
         Worker types and SLO classes; of one type and one SLO by ``Cluster.of``.
-    scheme : ClusterScheduler
+    scheduler : ClusterScheduler
         One of :mod:`ramsis.sim.schedulers`, or a :class:`~ramsis.sim.plan.Plan` of one's own.
     workload : Workload or ClosedLoop
     settings : SimulationSettings, optional
@@ -150,22 +150,22 @@ def simulate(
     Raises
     ------
     InvalidValueError
-        A number out of range, ``compiled`` for a scheme or workload that cannot, a load that is
+        A number out of range, ``compiled`` for a scheduler or workload that cannot, a load that is
         not known and not monitored, or one beyond :data:`LARGEST_OVERLOAD` times the capacity.
     InputFileError
         A policy for other models, workers or SLOs.
     InfeasibleError
         An SLO below every latency.
     SchedulerError
-        The scheme did what cannot be done.
+        The scheduler did what cannot be done.
     """
     settings = settings or SimulationSettings()
     service = settings.service or cluster.default_service
     fleets = Fleets.of(cluster, service=service, network_ms=settings.network_ms,
-                       max_batch=largest_batch([scheme]))
+                       max_batch=largest_batch([scheduler]))
     stated_qps = settings.stated_qps(workload)
     check_load(fleets, workload)
-    plan = scheme.on_cluster(fleets)
+    plan = scheduler.on_cluster(fleets)
     metrics: list[Metrics] = []
     runs: list[Run] = []
     for seed in settings.seeds:
@@ -185,7 +185,7 @@ def simulate(
 
 def simulate_profile(
     profile: ProfileSet,
-    scheme: FleetScheduler,
+    scheduler: FleetScheduler,
     workload: Workload | ClosedLoop,
     *,
     workers: int,
@@ -203,7 +203,7 @@ def simulate_profile(
     **settings
         As of :class:`SimulationSettings`.
     """
-    return simulate(Cluster.of(profile, workers=workers, slo_ms=slo_ms), scheme, workload,
+    return simulate(Cluster.of(profile, workers=workers, slo_ms=slo_ms), scheduler, workload,
                     SimulationSettings(**settings), keep_runs=keep_runs, on_run=on_run)
 
 
@@ -216,7 +216,7 @@ def run_plan(
     monitored: bool = False,
     **settings: Any,
 ) -> Run:
-    """One run of a prepared scheme on one fleet.
+    """One run of a prepared scheduler on one fleet.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def streams(seed: int) -> tuple[np.random.Generator, ...]:
 def run_cluster(
     plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
 ) -> Run:
-    """One run of a scheme that was prepared for a cluster; errors as of :func:`simulate`."""
+    """One run of a scheduler that was prepared for a cluster; errors as of :func:`simulate`."""
     arrivals, service, classes, routing = streams(seed)
     stated_qps, fleets = settings.stated_qps(workload), plan.fleets
     level = _level(plan, stated_qps)
@@ -332,9 +332,9 @@ def _check_closed(
                                          allowed="engine plain or auto"))
 
 
-def largest_batch(schemes: Sequence[ClusterScheduler]) -> int:
+def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
     """Largest batch that the workers of a comparison run."""
-    return max([MAX_BATCH, *(one.max_batch for one in schemes)])
+    return max([MAX_BATCH, *(one.max_batch for one in schedulers)])
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:

@@ -1,7 +1,7 @@
 """The workers of a cluster, made ready for simulation: those that run alike are one fleet.
 
 How long batches take, fixed at a statistic or drawn, is said in
-:mod:`ramsis.cluster.service_times`. What schemes see of it is the latency table, at p95 where
+:mod:`ramsis.cluster.service_times`. What schedulers see of it is the latency table, at p95 where
 times are drawn.
 """
 
@@ -42,7 +42,7 @@ class Fleet:
     Attributes
     ----------
     table : LatencyTable
-        What schemes see: accuracy (M,), latency_ms (M, B).
+        What schedulers see: accuracy (M,), latency_ms (M, B).
     service_times : ServiceTimes
         What batches take that are run at the size of the table.
     workers : int
@@ -54,7 +54,7 @@ class Fleet:
         Two or more by rising SLO, or none: one deadline for all.
     own_ms : ndarray, shape (M, S, Q), or empty
         What batches of each size take that are run as they are. Empty where that is not known:
-        then what schemes say of the size to run is taken to be what ``service_times`` are for.
+        then what schedulers say of the size to run is taken to be what ``service_times`` are for.
     measured : tuple of frozenset of int
         Measured batch sizes of each model; none where they are not known.
     """
@@ -131,7 +131,7 @@ class Fleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models; schemes and results speak of their indices."""
+        """Names of the models; schedulers and results speak of their indices."""
         return self.table.models
 
     @property

@@ -1,9 +1,9 @@
-"""A scheme, prepared for the workers that it decides about.
+"""A scheduler, prepared for the workers that it decides about.
 
-A scheme serves one *station*: like workers, to which it gives the requests that come there. On a
-cluster of several worker types there is a station of each type, to which requests are routed at
+A scheduler serves one *station*: like workers, to which it gives the requests that come there. On
+a cluster of several worker types there is a station of each type, to which requests are routed at
 random by the types' capacity within the shortest SLO; policies say themselves what stations there
-are. With several SLO classes a scheme's rules use the shortest SLO.
+are. With several SLO classes a scheduler's rules use the shortest SLO.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClusterScheduler(Protocol):
 
 @runtime_checkable
 class FleetScheduler(ClusterScheduler, Protocol):
-    """A scheme with its parameters, for any workers."""
+    """A scheduler with its parameters, for any workers."""
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check the parameters against a fleet, and do what can be done before any run."""
@@ -57,7 +57,7 @@ class FleetScheduler(ClusterScheduler, Protocol):
 
 
 class PerType:
-    """A scheme that has a station of each type of workers."""
+    """A scheduler that has a station of each type of workers."""
 
     @property
     def max_batch(self) -> int:
@@ -71,9 +71,9 @@ class PerType:
 
 @dataclass(frozen=True, eq=False)
 class Plan(PerType):
-    """How runs of a scheme are started.
+    """How runs of a scheduler are started.
 
-    A scheme of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
+    A scheduler of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Plan(PerType):
     compiled : Compiled, optional
         The same decisions as tables, where they are a function of load, queue and slack.
     max_batch : int
-        Largest batch that the scheme needs the fleet to run, whatever it runs anyway.
+        Largest batch that the scheduler needs the fleet to run, whatever it runs anyway.
     own : str, optional
         The user's own code that decides, as it was named.
     """
@@ -108,13 +108,13 @@ class StationPlan:
     number : int
         Its place among the stations of the level.
     fleet : Fleet
-        Its workers, with the SLO by which the scheme was prepared.
+        Its workers, with the SLO by which the scheduler was prepared.
     workers : range
         Their numbers in the run.
     plan : Plan
         Prepared for the fleet.
     load_share : float
-        Share of the load of the cluster that the scheme is told.
+        Share of the load of the cluster that the scheduler is told.
     """
 
     number: int
@@ -126,7 +126,7 @@ class StationPlan:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPlan:
-    """A scheme, prepared for a cluster.
+    """A scheduler, prepared for a cluster.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """Runs of one scheme on one workload, a run for each seed.
+    """Runs of one scheduler on one workload, a run for each seed.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class SimulationResult:
     load_qps : float or None
         The workload's mean load, if it is known beforehand.
     monitored : bool
-        Whether the load monitor told the scheme the load.
+        Whether the load monitor told the scheduler the load.
     duration_ms : float
     seeds : tuple of int
     metrics : tuple of Metrics
@@ -75,7 +75,7 @@ class SimulationResult:
     runs : tuple of Run
         The records, where they were asked for.
     told_qps : float or None
-        The load that the scheme was told, if it was.
+        The load that the scheduler was told, if it was.
     """
 
     scheduler: str

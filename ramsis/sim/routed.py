@@ -1,9 +1,9 @@
-"""Stations side by side in one run, each with workers and a scheme of its own.
+"""Stations side by side in one run, each with workers and a scheduler of its own.
 
-A request goes to a station when it arrives, by a routing rule, and stays there. A scheme sees its
-station as it would see a whole engine: the station's workers numbered from 0, and of the load that
-is stated or anticipated the part that is routed to it. So any scheme that serves like workers can
-serve a station of a heterogeneous cluster.
+A request goes to a station when it arrives, by a routing rule, and stays there. A scheduler sees
+its station as it would see a whole engine: the station's workers numbered from 0, and of the load
+that is stated or anticipated the part that is routed to it. So any scheduler that serves like
+workers can serve a station of a heterogeneous cluster.
 
 The stations may change with the load (:class:`RoutedByLevel`). A level that divides the workers
 as the one before does, changes shares and tables only. One that divides them in another way takes
@@ -33,9 +33,9 @@ class StationStart:
     Attributes
     ----------
     start : callable
-        Makes the scheme of the station's workers.
+        Makes the scheduler of the station's workers.
     load_share : float
-        Share of the load that the scheme is told, in [0, 1].
+        Share of the load that the scheduler is told, in [0, 1].
     fleet : Fleet, optional
         The station's workers; by default the engine's fleet of the same place.
     first : int, optional
@@ -49,7 +49,7 @@ class StationStart:
 
 
 class Routed(Scheduler[FleetEngine]):
-    """Routes each request to a station when it arrives; the station's scheme decides the rest.
+    """Routes each request to a station when it arrives; the station's scheduler decides the rest.
 
     Parameters
     ----------
@@ -76,31 +76,31 @@ class Routed(Scheduler[FleetEngine]):
         fleets = self.whole.fleets
         firsts = [0, *accumulate(fleet.workers for fleet in fleets)]
         self.station_of = [-1] * len(self.whole.workers)
-        self.first, self.schemes = list[int](), list[Scheduler[WorkerGroup]]()
+        self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
         for number, one in enumerate(stations):
             fleet = one.fleet or fleets[number]
             first = firsts[number] if one.first is None else one.first
             self.first.append(first)
             self.station_of[first:first + fleet.workers] = [number] * fleet.workers
             view = StationView(self, number, fleet, first, one.load_share)
-            self.schemes.append(one.start(view))
+            self.schedulers.append(one.start(view))
 
     def on_arrival(self, request: int) -> None:
         """Route the request."""
-        self.schemes[self.route(request)].on_arrival(request)
+        self.schedulers[self.route(request)].on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
         """Tell the worker's station."""
         self.note_idle(worker)
         station = self.station_of[worker]
         if station >= 0:
-            self.schemes[station].on_end(worker - self.first[station], batch)
+            self.schedulers[station].on_end(worker - self.first[station], batch)
 
     def on_timer(self, token: object) -> None:
         """Tell the station that set the timer, unless others serve now."""
         assert isinstance(token, _Token)
         if token.opened == self.opened:
-            self.schemes[token.station].on_timer(token.token)
+            self.schedulers[token.station].on_timer(token.token)
 
     def note_idle(self, worker: int) -> None:
         """The worker has been idle for less long than all others."""
@@ -177,8 +177,8 @@ class RoutedByLevel(Routed):
         waiting: list[list[int]] = [[] for _ in level.stations]
         for request in self.whole.waiting():
             waiting[self.station(request)].append(request)
-        for scheme, requests in zip(self.schemes, waiting, strict=True):
-            scheme.on_arrivals(requests)
+        for scheduler, requests in zip(self.schedulers, waiting, strict=True):
+            scheduler.on_arrivals(requests)
         return True
 
 
@@ -203,7 +203,7 @@ class _Token:
 
 
 class StationView:
-    """What the scheme of one station sees of the engine, and does through it.
+    """What the scheduler of one station sees of the engine, and does through it.
 
     Parameters
     ----------
@@ -276,5 +276,5 @@ class StationView:
         self._engine.drop(request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
-        """Have the station's scheme woken at a time; errors as of the engine."""
+        """Have the station's scheduler woken at a time; errors as of the engine."""
         self._engine.wake_at(at_ms, _Token(self._opened, self._station, token))

@@ -61,18 +61,18 @@ class Stream:
 
 
 class StationScheme(Protocol):
-    """Makes the scheme of a station; ``use_of`` gives the use that a request is routed to."""
+    """Makes the scheduler of a station; ``use_of`` gives the use that a request is routed to."""
 
     def __call__(
         self, engine: WorkerGroup, use_of: Callable[[int], int]
     ) -> Scheduler[WorkerGroup]:
-        """The scheme."""
+        """The scheduler."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class StreamStation:
-    """A station: its workers, and what starts its scheme."""
+    """A station: its workers, and what starts its scheduler."""
 
     fleet: Fleet
     start: StationScheme
@@ -143,7 +143,7 @@ def run_streams(
     Raises
     ------
     SchedulerError
-        A station's scheme did what cannot be done.
+        A station's scheduler did what cannot be done.
     """
     station, use = requests.station.tolist(), requests.use.tolist()
     counts = np.bincount(requests.station, minlength=len(stations))

@@ -1,10 +1,10 @@
 """Decisions as arrays: what compiled kernels read.
 
 For each load level a table (queued, slack bin) → (model, batch), with one answer for longer
-queues: the form of policies for queues of single workers, and of every scheme that decides by the
-load, the length of the queue and the slack of its head alone. Policies of a central queue decide
-by the number of idle workers too. The level for a load is the lowest that meets it, else the
-highest, as in :class:`ramsis.runtime.PolicySet`.
+queues: the form of policies for queues of single workers, and of every scheduler that decides by
+the load, the length of the queue and the slack of its head alone. Policies of a central queue
+decide by the number of idle workers too. The level for a load is the lowest that meets it, else
+the highest, as in :class:`ramsis.runtime.PolicySet`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class CentralTables(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A scheme that kernels can run.
+    """A scheduler that kernels can run.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ A workload is any object with
 
 - ``duration_ms``: when arrivals stop,
 - ``load_qps``: the mean load, or ``None`` where it is not known beforehand,
-- ``varies``: whether the load changes over time, so that schemes anticipate it by the monitor,
+- ``varies``: whether the load changes over time, so that schedulers anticipate it by the monitor,
 - ``arrivals_ms(rng)``: sorted arrival times in [0, duration_ms).
 
 A closed loop is the exception: when its queries arrive depends on when they are answered, so the

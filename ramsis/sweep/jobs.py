@@ -144,7 +144,7 @@ class ResponseJob:
     folder: Path
     cluster: SweepCluster
     cell: Cell
-    scheme: ModelSwitching
+    scheduler: ModelSwitching
 
     @property
     def needs(self) -> tuple[Job, ...]:
@@ -156,13 +156,13 @@ class ResponseJob:
         """Of the response profile."""
         return self.folder / "responses" / file_of({
             "code": _CODE, **self.cluster.document, "service": self.cell.service,
-            "network_ms": self.cell.network_ms, "scheme": scheduler_document(self.scheme),
+            "network_ms": self.cell.network_ms, "scheme": scheduler_document(self.scheduler),
         })
 
     @property
     def stored(self) -> ModelSwitching:
-        """The scheme, reading what this job makes."""
-        return replace(self.scheme, store=str(self.path))
+        """The scheduler, reading what this job makes."""
+        return replace(self.scheduler, store=str(self.path))
 
     def done(self) -> bool:
         """Whether there is such a file."""
@@ -175,7 +175,7 @@ class ResponseJob:
 
 @dataclass(frozen=True)
 class CellJob:
-    """One scheme on one workload."""
+    """One scheduler on one workload."""
 
     folder: Path
     cell: Cell
@@ -266,7 +266,7 @@ class CellJob:
             ConstantLoad(told * cast(float, self.cell.load_qps), 1.0))
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
-        """The scheme, with the files that it needs."""
+        """The scheduler, with the files that it needs."""
         if levels:
             return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
                             self.cell.scheduler)
@@ -304,7 +304,7 @@ class CellJob:
 
 
 def _bound(result: SimulationResult, fleets: Fleets) -> float | None:
-    """What no scheme can beat on these arrivals, in expectation where times are drawn."""
+    """What no scheduler can beat on these arrivals, in expectation where times are drawn."""
     return realised_bound(
         [fleet.service_times for fleet in fleets.fleets], slo_ms=fleets.classes,
         workers=[fleet.workers for fleet in fleets.fleets],

@@ -51,7 +51,7 @@ _FORMER = "scheme"
 
 @dataclass(frozen=True)
 class Cell:
-    """One scheme on one workload, by the names of the specification.
+    """One scheduler on one workload, by the names of the specification.
 
     Attributes
     ----------

@@ -130,7 +130,7 @@ PAPER: Mapping[str, Any] = {
     "grid": DEFAULT_GRID,
     "service": FIXED,
 }
-"""What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheme's settings."""
+"""What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheduler's settings."""
 
 VALUES: Mapping[str, Allowed] = {
     "dispatch": _words(*DISPATCHES, wrong="unknown dispatch"),

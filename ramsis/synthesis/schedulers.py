@@ -1,11 +1,11 @@
-"""Schemes as texts name them; policies are made for each cluster.
+"""Schedulers as texts name them; policies are made for each cluster.
 
 Policies are called by how requests reach the workers.
 
 The settings of ``ramsis generate`` follow a colon, as in
 ``round-robin:grid=fixed:10,max_queue=16``, ``central-queue:violation_price=0`` and
 ``round-robin:paper``, which is what the EuroSys '24 paper does. Everything else
-is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
+is a scheduler of :mod:`ramsis.sim`, as ``ramsis simulate --scheduler`` takes it.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _WINDOW_S = WINDOW_MS / 1000.0
 
 
 class Ready(NamedTuple):
-    """A scheme that can be simulated; its policies, where these were made."""
+    """A scheduler that can be simulated; its policies, where these were made."""
 
     spec: FleetScheduler
     policies: Policies | None
 
 
 class ComparedScheduler(Protocol):
-    """A scheme as a text names it; :class:`PolicyScheduler` has policies made first."""
+    """A scheduler as a text names it; :class:`PolicyScheduler` has policies made first."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class ComparedScheduler(Protocol):
         self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
         on_level: Callable[[], object] | None = None,
     ) -> Ready:
-        """The scheme, ready to be simulated on a cluster.
+        """The scheduler, ready to be simulated on a cluster.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class ComparedScheduler(Protocol):
 
 @dataclass(frozen=True)
 class GivenScheduler:
-    """A scheme of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheduler`."""
+    """One of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheduler`."""
 
     spec: FleetScheduler
     makes_policies = False
@@ -145,7 +145,7 @@ class GivenScheduler:
 
     @property
     def largest_batch(self) -> int:
-        """The scheme's own."""
+        """The scheduler's own."""
         return self.spec.max_batch
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
@@ -164,7 +164,7 @@ class GivenScheduler:
         self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
         on_level: Callable[[], object] | None = None,
     ) -> Ready:
-        """The scheme as it is."""
+        """The scheduler as it is."""
         return Ready(self.spec, None)
 
     def document(
@@ -279,7 +279,7 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
 
 
 def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
-    """Name and parameters of a scheme, without where it keeps its files."""
+    """Name and parameters of a scheduler, without where it keeps its files."""
     if isinstance(spec, OnWholeFleet):
         return spec.document()
     parameters = asdict(spec)  # type: ignore[call-overload]
@@ -288,7 +288,7 @@ def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
 
 
 def fleet_scheduler(text: str) -> ComparedScheduler:
-    """What a scheme's text stands for.
+    """What a scheduler's text stands for.
 
     >>> fleet_scheduler("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}

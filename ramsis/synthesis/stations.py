@@ -103,7 +103,7 @@ class ClusterProblem:
             for members in [[i for i, own in enumerate(alike) if own == kind]])
 
     def bound(self, load_qps: float) -> FluidBound:
-        """What no scheme can beat, with a row for each kind of workers."""
+        """What no scheduler can beat, with a row for each kind of workers."""
         return fluid_bound([kind.times for kind in self.kinds], slo_ms=self.classes,
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 

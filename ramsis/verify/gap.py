@@ -1,4 +1,4 @@
-"""Check that no policy is said to be better than every scheme can be."""
+"""Check that no policy is said to be better than every scheduler can be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on av
 
 
 def gap_check(policy: Policy, tolerance: float) -> Check:
-    """The certified gap of the promise, which is no scheme's if it is below 0."""
+    """The certified gap of the promise, which is no scheduler's if it is below 0."""
     price, bound, gap = gap_of_promise(policy).values()
     expected, measured = policy.expectations, policy.budget or policy.replay
     allowed = tolerance * (1.0 + price)

@@ -101,7 +101,7 @@ def check_sums(audit: Audit) -> None:
 @pytest.mark.parametrize("number", range(RANDOM_LOGS))
 def test_parts_add_up_and_no_log_is_above_its_bound(tmp_path: Path, number: int) -> None:
     log, profile, workers, service = random_log(tmp_path, number)
-    audit = audit_log(log, profile, AuditSettings(workers, service=service, schemes=()))
+    audit = audit_log(log, profile, AuditSettings(workers, service=service, schedulers=()))
     check_sums(audit)
     assert (audit.best, audit.fewest) == (None, None)
 
@@ -114,7 +114,7 @@ def test_a_bound_is_not_idle(tmp_path: Path) -> None:
     best = float((np.arange(1, 34) / fast)[fast <= 100.0].max())
     log = simulated(tmp_path, profile, Greedy(late="drop"),
                     ConstantLoad(2 * 2 * 1000.0 * best, 5000.0), workers=2, slo_ms=100.0)
-    audit = audit_log(log, profile, AuditSettings(2, service="p95", schemes=()))
+    audit = audit_log(log, profile, AuditSettings(2, service="p95", schedulers=()))
     check_sums(audit)
     assert audit.least_violation_rate == pytest.approx(0.5, abs=0.03)
     assert audit.achieved.service_factor == pytest.approx(1.0)
@@ -165,7 +165,7 @@ def test_each_violation_has_its_cause(tmp_path: Path) -> None:
         Request(50.0, None, None, 100.0, "dropped"),        # nobody knows when
         Request(60.0, 60.0, 60.0 + alone_s, 100.0, "served", fast.name, 1, 1, 0),
         tmp_path=tmp_path)
-    audit = audit_log(log, profile, AuditSettings(1, service="p95", schemes=()))
+    audit = audit_log(log, profile, AuditSettings(1, service="p95", schedulers=()))
     check_sums(audit)
     assert audit.causes == {"failed": 1, "overload": 0, "service": 1, "batching": 0,
                             "given up": 1, "queueing": 2, "unexplained": 1}
@@ -181,7 +181,7 @@ def test_too_large_a_batch_is_a_cause(tmp_path: Path) -> None:
     log = one_worker(*(Request(0.0, 0.05, 0.05 + takes_s, 100.0, "late", slow.name, size, size, 0)
                        for _ in range(size)), Request(90.0, None, 90.1, 100.0, "dropped"),
                      tmp_path=tmp_path)
-    audit = audit_log(log, profile, AuditSettings(1, service="p95", schemes=()))
+    audit = audit_log(log, profile, AuditSettings(1, service="p95", schedulers=()))
     check_sums(audit)
     assert audit.causes["batching"] == size
     assert audit.achieved.service_factor == pytest.approx(1.0)
@@ -192,16 +192,16 @@ def test_logs_that_cannot_be_are_refused(tmp_path: Path) -> None:
     name = profile.models[0].name
     with pytest.raises(InputFileError, match="a model that the profile lacks: got 'other'"):
         audit_log(one_worker(Request(0.0, 0.0, 0.1, 50.0, "late", "other"), tmp_path=tmp_path),
-                  profile, AuditSettings(1, schemes=()))
+                  profile, AuditSettings(1, schedulers=()))
     both = [Request(0.0, 0.0, 0.1, 500.0, "served", name, 1, 1, worker) for worker in (0, 1)]
     with pytest.raises(InputFileError, match="more workers than stated: got 1"):
-        audit_log(one_worker(*both, tmp_path=tmp_path), profile, AuditSettings(1, schemes=()))
+        audit_log(one_worker(*both, tmp_path=tmp_path), profile, AuditSettings(1, schedulers=()))
     nameless = [one._replace(worker=None, start_s=0.001 * i) for i, one in enumerate(both)]
     with pytest.raises(InputFileError, match="more batches at once than workers: got 2"):
         audit_log(one_worker(*nameless, tmp_path=tmp_path), profile,
-                  AuditSettings(1, schemes=()))
+                  AuditSettings(1, schedulers=()))
     for wrong in ({"workers": 0}, {"workers": 1, "max_violation": 2.0},
-                  {"workers": 1, "schemes": ("greedy",)}):
+                  {"workers": 1, "schedulers": ("greedy",)}):
         with pytest.raises(InvalidValueError):
             AuditSettings(**wrong)  # type: ignore[arg-type]
 

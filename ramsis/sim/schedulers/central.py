@@ -1,4 +1,4 @@
-"""Schemes with one queue for all workers: an idle worker takes from its head.
+"""Schedulers with one queue for all workers: an idle worker takes from its head.
 
 Queries stand by deadline. The worker that has been idle longest takes next. What it takes depends
 on the anticipated load, the number of queries that wait, and the time to the deadline of the first

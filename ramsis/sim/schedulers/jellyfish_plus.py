@@ -6,8 +6,8 @@ waiting). Where no model meets the load, the fastest runs in its most efficient 
 within the SLO first (see :func:`~ramsis.sim.schedulers.central.overload_levels`).
 
 The RAMSIS paper compares with it (Mendoza et al., EuroSys '24, §7); the artifact of that paper
-has a headroom of 1.05, takes the largest such b, and in overload batches of up to 32. The scheme
-follows Jellyfish (Nigade et al., RTSS '22).
+has a headroom of 1.05, takes the largest such b, and in overload batches of up to 32. The
+scheduler follows Jellyfish (Nigade et al., RTSS '22).
 """
 
 from __future__ import annotations

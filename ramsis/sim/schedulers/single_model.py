@@ -1,4 +1,4 @@
-"""What schemes of one model share: the model, a batch limit, and an objective."""
+"""What schedulers of one model share: the model, a batch limit, and an objective."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SingleModel", "check_objective"]
 
 @dataclass(frozen=True)
 class SingleModel(PerType):
-    """A scheme of one model with a batch limit.
+    """A scheduler of one model with a batch limit.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def stations_of(
 ) -> ClusterPlan:
     """The stations of each level of a set.
 
-    Levels that divide the workers in the same way share their schemes, which then change tables
+    Levels that divide the workers in the same way share their schedulers, which then change tables
     with the load as those of a simple set do.
 
     Parameters

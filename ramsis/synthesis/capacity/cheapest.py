@@ -5,7 +5,7 @@ made for them (:mod:`ramsis.synthesis.stations`), simulated at a constant load, 
 so many violations and at least the accuracy that is asked for. Three steps:
 
 1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.workers`) gives a
-   cost that no scheme can do with less than, and says that most combinations cannot meet the
+   cost that no scheduler can do with less than, and says that most combinations cannot meet the
    targets.
 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
 3. *Between*: costs from the bound on in steps that double, then bisection. Of the combinations up
@@ -51,7 +51,7 @@ def fluid_mixes(
     slo_ms: float | Sequence[SloClass],
     service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> CheapestWorkers:
-    """What the bound says of mixes for schemes with batches up to ``max_batch``.
+    """What the bound says of mixes for schedulers with batches up to ``max_batch``.
 
     Raises
     ------

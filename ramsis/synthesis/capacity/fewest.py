@@ -1,23 +1,23 @@
-"""The fewest workers with which a scheme reaches an accuracy and a violation rate.
+"""The fewest workers with which a scheduler reaches an accuracy and a violation rate.
 
-The problem: the smallest K such that the scheme, on K workers under a workload, has at most so
+The problem: the smallest K such that the scheduler, on K workers under a workload, has at most so
 many violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
 simulated: means over the seeds. Three steps:
 
 1. *From below*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers that no
-   scheme can do with fewer than, or says that no number is enough, and what would be.
+   scheduler can do with fewer than, or says that no number is enough, and what would be.
 2. *Search*: for policies, which serve better on more workers, steps that double from there until
    the targets are met, then bisection between the last two. Each number tried has its own policies
-   made and simulated. Other schemes may meet the targets on K workers and miss them on K + 1, as
-   when they change to a model that just does not carry the load; so every number from the bound on
-   is tried, for many workers in strides of 1/50 of the bound and then one by one.
+   made and simulated. Other schedulers may meet the targets on K workers and miss them on K + 1,
+   as when they change to a model that just does not carry the load; so every number from the bound
+   on is tried, for many workers in strides of 1/50 of the bound and then one by one.
 3. It stops at a number that meets the targets while the one before it does not, or is below the
-   bound; for schemes that are no policies, at the first such number. Numbers end at SPAN times the
-   bound, where the scheme is taken not to get there.
+   bound; for schedulers that are no policies, at the first such number. Numbers end at SPAN times
+   the bound, where the scheduler is taken not to get there.
 
 Of several worker types the cheapest are looked for, by :mod:`ramsis.synthesis.capacity.cheapest`.
 
-The same seeds give every scheme and number of workers the same arrivals.
+The same seeds give every scheduler and number of workers the same arrivals.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """The fewest workers of a scheme: the cheapest ones, where there are several types.
+    """The fewest workers of a scheduler: the cheapest ones, where there are several types.
 
     Attributes
     ----------
@@ -82,10 +82,10 @@ class Capacity:
     answer : Trial
         The workers that meet the targets, by :attr:`Trial.counts` of each type.
     fluid_cost : float
-        No scheme meets the targets at less, were there parts of workers; where there is one
-        type, of a cost of 1, the busy workers without which no scheme does.
+        No scheduler meets the targets at less, were there parts of workers; where there is one
+        type, of a cost of 1, the busy workers without which no scheduler does.
     counts_bound : tuple of int
-        The cheapest whole workers that the bound allows; no scheme meets the targets at less.
+        The cheapest whole workers that the bound allows; no scheduler meets the targets at less.
     trials : tuple of Trial
         All that was tried: by number of workers, or in the order of the search.
     complete : bool
@@ -120,12 +120,12 @@ class Capacity:
 
     @property
     def bound_workers(self) -> float:
-        """Busy workers of the only type without which no scheme meets the targets."""
+        """Busy workers of the only type without which no scheduler meets the targets."""
         return self.fluid_cost
 
     @property
     def workers_bound(self) -> int:
-        """No scheme meets the targets with fewer workers of the only type."""
+        """No scheduler meets the targets with fewer workers of the only type."""
         return sum(self.counts_bound)
 
     @property
@@ -135,7 +135,7 @@ class Capacity:
 
     @property
     def cost_bound(self) -> float:
-        """No scheme on whole workers meets the targets at less."""
+        """No scheduler on whole workers meets the targets at less."""
         return self._cost(self.counts_bound)
 
     def trial_rows(self) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def fewest_by_bound(
     slo_ms: float | Sequence[SloClass],
     service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> float:
-    """Busy workers without which no scheme with batches up to ``max_batch`` meets the targets.
+    """Busy workers without which no scheduler with batches up to ``max_batch`` meets the targets.
 
     At a constant load in the long run; on a trace of rates for their mean arrivals. Other
     parameters are as of :func:`fewest_workers`.
@@ -243,7 +243,7 @@ def fewest_workers(
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Capacity:
-    """The fewest workers with which a scheme meets the targets; of several types the cheapest.
+    """The fewest workers with which a scheduler meets the targets; of several types the cheapest.
 
     Parameters
     ----------
@@ -251,15 +251,15 @@ def fewest_workers(
         A profile stands for workers of one type, as many as are wanted. Worker types have
         different names; ``count`` is how many there are.
     workload : Workload
-        A constant load, or a trace, on which the load monitor tells schemes the load. For worker
-        types a constant load.
+        A constant load, or a trace, on which the load monitor tells schedulers the load. For
+        worker types a constant load.
     targets : Targets
     slo_ms : float or sequence of SloClass
         Deadline after arrival, > 0; or classes whose shares sum to 1.
     scheduler : str
         ``central-queue``, ``round-robin`` or ``shortest-queue``: policies made for each number of
         workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
-        trace); else, where there is one type, a scheme of :mod:`ramsis.sim`, as
+        trace); else, where there is one type, a scheduler of :mod:`ramsis.sim`, as
         ``jellyfish-plus:headroom=1.05``.
     service : str, optional
         ``p95`` or another statistic, or ``distribution``; by default those of
@@ -272,10 +272,11 @@ def fewest_workers(
     Raises
     ------
     InvalidValueError
-        A number or word out of range; a trace, or a scheme that is no policies, for worker types.
+        A number or word out of range; a trace, or a scheduler that is no policies, for worker
+        types.
     InfeasibleError
-        No workers meet the targets, or the scheme does not within the workers that there are and
-        :data:`SPAN` times the bound; with the nearest that can be reached.
+        No workers meet the targets, or the scheduler does not within the workers that there are
+        and :data:`SPAN` times the bound; with the nearest that can be reached.
     NotConvergedError
         A solver stopped before its rule was met.
     """
@@ -404,7 +405,7 @@ def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, fl
 
 
 def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
-    """Refuse a scheme that misses the targets on ever so many workers."""
+    """Refuse a scheduler that misses the targets on ever so many workers."""
     targets, late = last.targets, last.violation_rate
     where_at = f"{scheduler} at {workload.load_qps or 0.0:g} QPS"
     if last.simulation is None:

@@ -1,4 +1,4 @@
-"""What a scheme does on some workers, against targets."""
+"""What a scheduler does on some workers, against targets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def try_workers(
     service: str | None = None,
     seeds: Sequence[int] = range(5),
 ) -> Trial:
-    """What a scheme does on a cluster.
+    """What a scheduler does on a cluster.
 
     Where no policies can be made for so few workers, as within a budget, the trial says why.
 
