@@ -34,11 +34,14 @@ class Column:
     title : str
     form : str
         Format specification; an absent value is shown as a dash.
+    wide : bool
+        Whether the command line shows the column with ``--wide`` only.
     """
 
     key: str
     title: str
     form: str = ""
+    wide: bool = False
 
     def text(self, row: Mapping[str, Any]) -> str:
         """The row's entry as it is shown."""

@@ -13,9 +13,10 @@ from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
+from ramsis.cli.options.command import Group
 from ramsis.cli.options.param_types import FIGURE
 from ramsis.cli.options.traces import named_trace
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["arrivals"]
@@ -30,7 +31,7 @@ _COLUMNS = (
 )
 
 
-@click.group("arrivals")
+@click.group("arrivals", cls=Group)
 def arrivals() -> None:
     """Traces of arrivals and the processes that fit them."""
 
@@ -41,10 +42,12 @@ def arrivals() -> None:
 @click.option("--unit", type=click.Choice(list(UNITS)),
               help="Unit of timestamps that are numbers.")
 @click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)), default="auto",
-              show_default=True, help="Format of TRACE, where its first line does not tell it.")
+              show_default=True, metavar="NAME",
+              help="Format of TRACE, where its first line does not tell it; `ramsis help traces` "
+              "lists them.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
-@json_option
+@table_options
 def fit(
     trace: str, time_column: str | None, unit: str | None, trace_format: str,
     plot: Path | None, as_json: bool,
@@ -127,29 +130,30 @@ def _motion(motion: MovingMean | None, found: TraceFit) -> dict[str, Any]:
 
 def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
     if motion is None:
-        click.echo(f"levels: --load {found.rate_qps:.4g} (the trace is too short to tell a "
+        say(f"levels: --load {found.rate_qps:.4g} (the trace is too short to tell a "
                    "moving mean from bursts)")
         return
     bursts = "and there are bursts" if motion.bursts else "and there are no bursts"
     if motion.moves:
-        click.echo(f"mean: moves from {motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} "
+        say(f"mean: moves from {motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} "
                    f"queries/s over stretches of {motion.stretch_ms / 1000.0:.3g} s; without this "
                    "motion the dispersion of counts is "
                    f"{motion.dispersion_about_mean:.2f} instead of {motion.dispersion:.2f}, "
                    f"{bursts}; the process above is without it")
     else:
-        click.echo(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
+        say(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
                    f"dispersion of counts is {motion.dispersion_about_mean:.2f}, {bursts}")
     levels = motion.levels_qps
     apart = (f" ({len(levels)} levels {LEVEL_STEP:.0%} apart, for 1 % of accuracy)"
              if len(levels) > 1 else "")
-    click.echo(f"levels: --load {','.join(f'{qps:.4g}' for qps in levels)}{apart}")
+    say(f"levels: --load {','.join(f'{qps:.4g}' for qps in levels)}{apart}")
 
 
 def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:
-    click.echo(f"{found.requests} requests in {found.duration_ms / 1000.0:.6g} s: "
+    say(f"{found.requests} requests in {found.duration_ms / 1000.0:.6g} s: "
                f"{found.rate_qps:.6g} queries/s, coefficient of variation of the gaps "
-               f"{found.gap_cv:.3f}\n")
+               f"{found.gap_cv:.3f}")
+    click.echo()
     windows = [
         {"window": window / 1000.0, "trace": seen,
          **{str(i): float(one.dispersion[w]) for i, one in enumerate(found.fits)}}

@@ -20,6 +20,7 @@ import click  # noqa: E402 - the threads are set first
 from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
+from ramsis.cli.options.command import Group, nearest  # noqa: E402
 from ramsis.errors import RamsisError, printable  # noqa: E402
 from ramsis.garbage_collection import without_collection  # noqa: E402
 from ramsis.plugins import trusting  # noqa: E402
@@ -30,36 +31,51 @@ _USAGE, _INTERRUPTED = 2, 130
 _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""
 _LONGEST = 2000  # of a message
-_COMMANDS = {
-    "profile": ("profiles.profile:profile", "Latency and accuracy profiles of models."),
-    "arrivals": ("arrivals:arrivals", "Which arrival process a trace looks like."),
-    "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),
-    "generate": ("policies.generate:generate", "Make policy files for load levels."),
-    "analyze": ("policies.analyze:analyze", "What policies promise, a row for each."),
-    "simulate": ("simulation.simulate:simulate_command", "What schemes do on a workload."),
-    "cluster": ("simulation.cluster:cluster_command",
-                "What schedulers do where models come and go."),
-    "scenario": ("planning.scenario:scenario_group", "What scenario files are made into."),
-    "load": ("serving.load:load_command", "Send a workload to a server."),
-    "export": ("policies.export:export", "What other serving systems take."),
-    "audit": ("serving.audit:audit", "How far a request log is from the best possible."),
-    "sweep": ("simulation.sweep:sweep_command", "Grids of simulations, computed once and kept."),
-    "capacity": ("planning.capacity:capacity", "The fewest workers that are enough."),
-    "frontier": ("planning.frontier:frontier_command", "Accuracy against violations."),
-    "bound": ("planning.bound:bound", "What no scheme can beat."),
-    "place": ("planning.place:place", "Decide which models run on which workers."),
-    "policy": ("policies.policy:policy_group", "Look at policy files."),
-    "report": ("report:report", "One page about results, to keep and hand on."),
-    "serve": ("serving.serve:serve_command", "Serve models by policies, over HTTP."),
-    "validate": ("validate:validate_command", "Check files against their formats."),
-    "verify": ("policies.verify:verify", "Re-derive the claims of policy files."),
-    "help": ("help:help_command", "Explain a command, or the words that they take."),
-    "completion": ("completion:completion_command",
-                   "What makes a shell complete commands and options."),
+_GROUPS = {
+    "Prepare": {
+        "profile": ("profiles.profile:profile", "Measure, import and look at latency profiles."),
+        "arrivals": ("arrivals:arrivals", "Find the arrival process of a trace."),
+        "scenario": ("planning.scenario:scenario_group",
+                     "Turn scenarios into placements or trained agents."),
+    },
+    "Decide": {
+        "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),
+        "generate": ("policies.generate:generate", "Make a policy for each load level."),
+        "capacity": ("planning.capacity:capacity", "Find the fewest workers for a target."),
+        "place": ("planning.place:place", "Decide which models run on which workers."),
+        "bound": ("planning.bound:bound", "Bound the accuracy of every scheduler."),
+        "frontier": ("planning.frontier:frontier_command",
+                     "Trace what accuracy costs in violations."),
+    },
+    "Try": {
+        "simulate": ("simulation.simulate:simulate_command",
+                     "Simulate policies and schedulers on a workload."),
+        "sweep": ("simulation.sweep:sweep_command", "Simulate a grid of cases, each kept."),
+        "cluster": ("simulation.cluster:cluster_command",
+                    "Simulate schedulers that load and unload models."),
+        "report": ("report:report", "Write a page about results, to keep and hand on."),
+    },
+    "Serve": {
+        "serve": ("serving.serve:serve_command", "Serve models by policies, over HTTP."),
+        "load": ("serving.load:load_command", "Send a workload to a server and measure it."),
+        "export": ("policies.export:export", "Write policies for other systems and languages."),
+    },
+    "Check": {
+        "analyze": ("policies.analyze:analyze", "Show what policies promise."),
+        "policy": ("policies.policy:policy_group", "Show the table of a policy."),
+        "verify": ("policies.verify:verify", "Derive the claims of policy files again."),
+        "validate": ("validate:validate_command", "Check files against their formats."),
+        "audit": ("serving.audit:audit", "Compare a request log with the best possible."),
+    },
+    "Help": {
+        "help": ("help:help_command", "Explain a command, or the words that commands take."),
+        "completion": ("completion:completion_command", "Complete commands in a shell."),
+    },
 }
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Imports a command's module when it is asked for, so that starting up stays quick."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -87,8 +103,11 @@ class _LazyGroup(click.Group):
                     self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        widest = max(map(len, _COMMANDS))
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), text)
+                                    for name, (_, text) in commands.items()])
 
 
 @click.command(
@@ -100,18 +119,13 @@ class _LazyGroup(click.Group):
 def cli() -> None:
     """Model-selection policies for machine-learning inference serving, computed offline.
 
-    Profiles and a load go in; a table (queued requests, slack) -> (model, batch) comes out, with
-    the accuracy and the SLO violations that it will deliver. Results go to stdout, progress to
-    stderr.
-
     \b
-    Exit codes:
-      0 ok, 2 usage, 3 bad input file, 4 infeasible, 5 not converged,
+    Exit codes: 0 ok, 2 usage, 3 bad input file, 4 infeasible, 5 not converged,
       6 verification failed, 130 interrupted
 
     \b
     Examples:
-      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --out policies
+      $ ramsis plan --profiles digits-cpu --load 1000 --slo-ms 25 --min-accuracy 0.95 --out plan
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50,100
     """
 
@@ -177,6 +191,10 @@ def _usage(error: click.ClickException) -> str:
     """What is wrong with the command line, and where its help is."""
     context = getattr(error, "ctx", None)
     more = f" See '{context.command_path} --help'." if context else ""
+    if isinstance(error, click.NoSuchOption):
+        near = nearest(error.option_name, error.possibilities or ())
+        said = f" Did you mean {near!r}?" if near else ""
+        return f"No such option {error.option_name!r}.{said}{more}"
     return error.format_message() + more
 
 

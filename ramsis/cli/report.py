@@ -29,8 +29,9 @@ def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
     \b
     Examples:
       $ ramsis report policies_out/example --out report.html
-      $ ramsis report digits-cpu policies_out/example --out report.html --title "Digits on four workers"
-    """  # noqa: E501 - an example is one line
+      $ ramsis report digits-cpu policies_out/example --out report.html \\
+          --title "Digits on four workers"
+    """
     from ramsis.report.page import write_report
 
     count = write_report(sources, out, title=title)

@@ -9,6 +9,7 @@ import click
 
 from ramsis import policy, profiles
 from ramsis.cli.options.param_types import complete_files
+from ramsis.cli.output.results import check_results
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_document
 
@@ -21,9 +22,9 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
 
     FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
-    scenario, an agent, a manifest, or a folder with a manifest; these stand for all policy files
-    that they name. Prints a line for each FILE and goes on after a bad one; the exit code is 3
-    if any is bad.
+    scenario, an agent, what a command printed with --json, a manifest, or a folder with a
+    manifest; these stand for all policy files that they name. Prints a line for each FILE and
+    goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:
@@ -47,7 +48,11 @@ def _validate(file: str) -> str:
     """What a valid file is, in a few words."""
     if Path(file).is_dir():
         return _policy_set(Path(file))
-    found = read_document(file).get("format")
+    document = read_document(file)
+    if document.keys() >= {"created_by", "command", "rows"}:
+        check_results(document, file)
+        return f"results of `{document['command']}`, {_count(len(document['rows']), 'row')}"
+    found = document.get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
         raise InputFileError(describe("unknown format or version", where=f"{file}: format",

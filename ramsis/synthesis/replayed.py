@@ -11,9 +11,9 @@ figure. The model's gain stays in the certificate.
 **Runs.** Under round robin one worker is replayed by itself, where it tells what all do
 (:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent, each from idle workers on,
 until these have settled, and then for so many requests. Where the intervals come out wide, once
-more with up to six times as many requests in twice as many runs. The seeds follow from the table and its load. They are not
-those by which policies are chosen, so that the choice does not flatter the promise, and two
-policies do not err alike. A measurement that passes the upper bound by chance counts for no more
+more with up to six times as many requests in twice as many runs. The seeds follow from the table
+and its load. They are not those by which policies are chosen, so that the choice does not flatter
+the promise, and two policies do not err alike. A measurement that passes the upper bound by chance counts for no more
 than the bound.
 
 **Not measured** are policies for arrivals that cannot be drawn, and those of so many workers, or

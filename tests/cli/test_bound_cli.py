@@ -38,7 +38,7 @@ def test_rows_are_the_solutions_of_the_fluid_program(
 
 
 def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Path) -> None:
-    ran = run("bound", *options(tiny_file, "900,9000"), "--max-batch", "8")
+    ran = run("bound", *options(tiny_file, "900,9000"), "--max-batch", "8", "--wide")
     header, middle, over = ran.out.splitlines()
     assert header.split()[:4] == ["load", "(QPS)", "upper", "bound"]
     assert "100.00%" in middle
@@ -66,8 +66,8 @@ def test_on_terms_the_optimum_stands_beside_the_bound(
         row["effective_accuracy"] - price * row["violation_rate"])
     if not price:
         assert row["violation_rate"] <= row["max_violation_rate"] == 0.81
-    header = run("bound", *given, *terms).out.splitlines()[0]
-    assert "effective acc.  violations" in header
+    header = run("bound", *given, *terms, "--wide").out.splitlines()[0]
+    assert "effective accuracy  violations" in header
     assert "served" not in header
 
 

@@ -32,7 +32,8 @@ PAGES = {(): cli, **COMMANDS}
 def examples(help_text: str | None) -> list[str]:
     """Command lines of the ``Examples:`` block of a help text."""
     block = inspect.cleandoc(help_text or "").partition("Examples:\n")[2]
-    return re.findall(r"^ *\$ ramsis (.+)$", block, re.M)
+    lines = re.findall(r"^ *\$ ramsis ((?:.*\\\n)*.+)$", block, re.M)
+    return [re.sub(r"\\\n *", "", line) for line in lines]
 
 
 # Those of `load` need a server: tests/serving/test_load.py has one.
@@ -127,7 +128,8 @@ def test_examples_are_found_in_help_texts_as_they_are_written() -> None:
     \b
     Examples:
       $ ramsis do --this 1
-      $ ramsis do --that
+      $ ramsis do --that \\
+          --other
     """
-    assert examples(text) == ["do --this 1", "do --that"]
+    assert examples(text) == ["do --this 1", "do --that --other"]
     assert len(SHOWN) >= 15

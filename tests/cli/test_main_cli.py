@@ -58,11 +58,20 @@ def test_every_command_has_a_help_page(run: Run, words: tuple[str, ...], flag: s
     ran = run(*words, flag)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"Usage: {' '.join(('ramsis', *words))} ")
-    listed = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", ran.out.partition("\nOptions:\n")[2], re.M)
     command = COMMANDS.get(words, cli)
-    known = [option for parameter in command.params if isinstance(parameter, click.Option)
-             for option in parameter.opts[:1] if not parameter.hidden]
-    assert sorted(listed) == sorted({*known, "--help"})
+    known = {option for parameter in command.params if isinstance(parameter, click.Option)
+             for option in parameter.opts[:1] if not parameter.hidden}
+    more = getattr(command, "more", frozenset())
+    always = {"--help", *(("--help-all", "--settings") if more else ())}
+    assert more <= known
+    assert sorted(listed(ran.out)) == sorted(known - more | always)
+    if more:
+        assert sorted(listed(run(*words, "--help-all").out)) == sorted(known | always)
+
+
+def listed(page: str) -> list[str]:
+    """The options that a help page has a line on."""
+    return re.findall(r"^  (?:-\w, )?(--[a-z-]+)", page, re.M)
 
 
 def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:
@@ -106,7 +115,8 @@ def test_a_wrong_command_line_gets_one_line_and_exit_code_2(
 @pytest.mark.parametrize("words", [(), ("profile",), ("policy",)], ids=" ".join)
 def test_a_group_without_a_command_shows_its_help(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
-    assert "Commands:" in ran.out + ran.err
+    assert "COMMAND [ARGS]..." in ran.out + ran.err
+    assert all(name in ran.out + ran.err for name in COMMANDS.get(words, cli).commands)  # type: ignore[attr-defined]
     assert "error" not in ran.err
 
 

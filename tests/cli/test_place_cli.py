@@ -61,12 +61,12 @@ def test_a_solver_prints_nothing_of_its_own(solver: str, tmp_path: Path) -> None
 
 def test_the_tables_say_what_runs_where_and_what_families_get(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "placement.json"
-    ran = run("place", "digits", "--out", out)
+    ran = run("place", "digits", "--out", out, "--wide")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert lines[0].split()[:4] == ["worker", "type", "workers", "holds"]
+    assert lines[0].split()[:4] == ["worker", "type", "workers", "models"]
     assert any(line.startswith("cheques") and "100.00%" in line for line in lines)
-    assert "  the same" in ran.out  # two variants on one worker
+    assert "  same workers" in ran.out  # two variants on one worker
     assert "optimal: effective-accuracy 0.953043 (at most 0.953043)" in ran.out
     assert "workers to change: " in ran.out
     assert "one more worker is worth: core 0.0" in ran.out

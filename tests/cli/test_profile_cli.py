@@ -54,7 +54,7 @@ def test_show_explains_only_the_marks_that_occur(marked: str) -> None:
 
 def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked: str) -> None:
     env = {"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}
-    output = succeed("show", marked, "--max-batch", "12", env=env).stdout
+    output = succeed("show", marked, "--max-batch", "12", "--wide", env=env).stdout
     assert "\x1b[" in output
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert max(len(line) for line in text.splitlines() if "│" in line) <= 60
@@ -153,7 +153,8 @@ def test_the_examples_in_the_help_run(
     (tmp_path / "nsys.csv").write_text(TRACE)
     (tmp_path / "ncu.csv").write_text(LONG)
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"^ *\$ ramsis profile (.*)$", succeed(command, "--help").stdout, re.M)
+    page = succeed(command, "--help").stdout.replace("\\\n", "")
+    examples = re.findall(r"^ *\$ ramsis profile (.*)$", page, re.M)
     assert examples
     for example in examples:
         succeed(*shlex.split(example))

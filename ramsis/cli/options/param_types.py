@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from ramsis.cli.options.extras import require
 from ramsis.cluster.parsing import (
     ByType,
     by_type,
@@ -161,7 +162,10 @@ class OutPlace(OutFolder):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path, or the URL as a text."""
-        return value if "://" in str(value) else super().convert(value, param, ctx)
+        if "://" not in str(value):
+            return super().convert(value, param, ctx)
+        require("fsspec", "store", "a URL", param.opts[0] if param is not None else "out")
+        return value
 
 
 class OutFile(click.Path):

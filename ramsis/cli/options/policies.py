@@ -48,8 +48,10 @@ _OPTIONS: _Options = {
     "dispatch": click.option(
         "--dispatch", type=click.Choice(list(DISPATCHES)), default="round-robin",
         show_default=True,
-        help="How queries reach the workers: in turn; in turn but for workers that have many "
-             "more than another one; or by one queue that all workers take from."),
+        metavar="NAME",
+        help="How requests reach workers: round-robin, shortest-queue or central-queue; in turn, "
+             "in turn but for workers that have many more than another one, or by one queue that "
+             "all workers take from."),
     "grid": click.option(
         "--grid", type=GRID, default=None, metavar="fixed:D|model",
         help="Slack grid: D equal steps, or the profiled latencies.  [default: fixed:100; for a "
@@ -60,7 +62,8 @@ _OPTIONS: _Options = {
              "per-query]"),
     "arrivals": click.option(
         "--arrivals", type=ARRIVALS, default="poisson", show_default=True, metavar="PROCESS",
-        help=f"{', '.join(patterns(counts=True))}, or {OWN} (I = variance/mean of the counts)."),
+        help=f"Arrival process; {', '.join(patterns(counts=True))}, or {OWN} (I = variance/mean "
+             "of the counts)."),
     "service": click.option(
         "--service", type=click.Choice(SERVICES), default=None,
         help="Latency statistic that service times are taken to be, or drawn from the "
@@ -80,8 +83,8 @@ _OPTIONS: _Options = {
              "alone counts.  [default: 1; 0 per decision]"),
     "max_violation": click.option(
         "--max-violation", type=float, default=None, metavar="X",
-        help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
-             "it in simulation, at the price that this takes; some ten seconds a load."),
+        help="Budget of violations, such as 0.001; makes the most accurate policy that keeps to "
+             "it in simulation, at the price that this takes, in some ten seconds a load."),
     "confidence": click.option(
         "--confidence", type=float, default=CONFIDENCE, show_default=True, metavar="X",
         help="Of the intervals that follow from the number of samples; a budget of violations is "

@@ -14,6 +14,7 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
+from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
@@ -116,11 +117,12 @@ def workload_options(command: _Command) -> _Command:
     for option in reversed((
         load_option(required=False),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
-                     help="Lines of seconds and QPS, recorded timestamps, or a public data set "
-                     "(docs: simulate); text, .gz or .zst; or a shipped one."),
+                     help="Loads over time, or recorded timestamps; lines of seconds and QPS, "
+                     "times, or a public data set, as text, .gz or .zst; or a shipped trace."),
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
-                     default="auto", show_default=True,
-                     help="Format of the trace, where its first line does not tell it."),
+                     default="auto", show_default=True, metavar="NAME",
+                     help="Format of the trace, where its first line does not tell it; `ramsis "
+                     "help traces` lists them."),
         click.option("--unit", type=click.Choice(list(UNITS)), default=None,
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
@@ -130,7 +132,8 @@ def workload_options(command: _Command) -> _Command:
                      help="Multiplies the loads of the trace; timestamps are played that much "
                      "faster."),
         click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
-                     metavar="PROCESS", help=f"{', '.join(patterns())}, or {OWN}."),
+                     metavar="PROCESS",
+                     help=f"Arrival process; {', '.join(patterns())}, or {OWN}."),
         click.option("--duration-s", type=float, metavar="SECONDS",
                      help="Until arrivals stop; the queues then drain.  [default: 30, or the "
                      "trace]"),
@@ -176,6 +179,8 @@ def _with_engine(command: _Command, default: int | None) -> _Command:
 
         if address is not None and processes is not None:
             raise click.UsageError("--processes is for this machine; a cluster has its own.")
+        if engine == "ray":
+            require("ray", "ray", "--engine ray", "--engine")
         return command(*positional, **given, engine=Engine(
             engine, processes or (default if default and engine == "processes" else _cores()),
             address))

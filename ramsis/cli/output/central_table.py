@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from typing import Any
 
 import click
 import numpy as np
 
-from ramsis.cli.output.rows import budget_words
+from ramsis.cli.output.rows import WIDTH, budget_words, print_json, say
 from ramsis.policy import Policy
 
 __all__ = ["show_central_table"]
@@ -21,31 +20,35 @@ _WIDEST = 100
 def show_central_table(policy: Policy, as_json: bool, width: int | None = None) -> None:
     """Print the table, as JSON with a row for each stretch of slack with one action.
 
-    It is as wide as it needs to be, whatever ``width``.
+    Where the columns do not fit the width, evenly spaced ones are shown.
     """
     if as_json:
-        click.echo(json.dumps(_document(policy), indent=2))
+        document = _document(policy)
+        print_json(document.pop("rows"), **document)
         return
     expected = policy.expectations
-    click.echo(f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}),"
+    say(f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}),"
                f" central queue of {policy.workers} workers, service {policy.service}, "
                f"violation price {policy.violation_price:g}")
-    click.echo(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
+    say(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
                f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})")
     click.echo("".join(f"{line}\n" for line in budget_words(policy)))
     for m, model in enumerate(policy.models):
         share = expected.model_share.get(model.name, 0.0)
         click.echo(f"{_SYMBOLS[m % len(_SYMBOLS)]} {model.name} ({share:.1%} of the queries)")
     click.echo(". wait   x drop\n\nidle by queued, the head with all its slack: model/batch")
-    for line in _lines(policy):
+    for line in _lines(policy, WIDTH if width is None else width):
         click.echo(line)
 
 
-def _lines(policy: Policy) -> list[str]:
+def _lines(policy: Policy, width: int) -> list[str]:
     answers = policy.codes[:, :, -1]
     columns = np.flatnonzero(policy.queue_levels[1:] <= _WIDEST)
     shown = [j for j in columns.tolist()
              if j == 0 or (answers[:, j] != answers[:, j - 1]).any()]
+    distinct, room = len(shown), max(1, (width - 10) // 5)
+    if distinct > room:
+        shown = [shown[i] for i in np.linspace(0, distinct - 1, room).round().astype(int)]
     lines = [f"{'':>9} " + "".join(f"{policy.queue_levels[j + 1]:>5}" for j in shown)]
     rows = [(int(idle), tuple(_cell(policy, int(answers[i, j])) for j in shown))
             for i, idle in enumerate(policy.idle_levels[1:])]
@@ -53,6 +56,8 @@ def _lines(policy: Policy) -> list[str]:
         idle = [number for number, _ in run]
         label = f"{idle[0]}" if len(idle) == 1 else f"{idle[0]}-{idle[-1]}"
         lines.append(f"{label:>9} " + "".join(f"{cell:>5}" for cell in cells))
+    if distinct > room:
+        lines.append(f"{room} of {distinct} columns that differ; --width shows more")
     return lines
 
 

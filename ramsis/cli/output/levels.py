@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ramsis.cli.options.clusters import cluster_terms
+from ramsis.cli.output.overload import tell_overload
 from ramsis.cli.output.rows import (
     Column,
     budget_row,
@@ -17,6 +18,7 @@ from ramsis.cli.output.rows import (
     print_json,
     print_rows,
     recovery_row,
+    say,
 )
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
@@ -28,23 +30,23 @@ _RATES = (
     Column("load_qps", "load (QPS)", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
 )
 _HEADROOM = (
-    Column("headroom_factor", "planned with", "g"),
-    Column("headroom_loss", "given up", ".4f"),
-    Column("slower_violation_rate", "10 % slower", ".4%"),
-    Column("slower_violation_rate_without", "without", ".4%"),
+    Column("headroom_factor", "planned service time (factor)", "g", wide=True),
+    Column("headroom_loss", "cost of headroom (accuracy)", ".4f", wide=True),
+    Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
+    Column("slower_violation_rate_without", "same, without headroom", ".4%", wide=True),
 )
-_RECOVERY = Column("recovery", "recovery (ms)", ">")
+_RECOVERY = Column("recovery", "recovery from a burst (ms)", ">", wide=True)
 PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM, _RECOVERY,
                    Column("state", "state"))
 _STATIONS = (
     *_RATES,
-    Column("shared_effective_accuracy", "shared", ".4f"),
-    Column("apart_effective_accuracy", "apart", ".4f"),
-    Column("words", "parts"),
+    Column("shared_effective_accuracy", "with common workers", ".4f", wide=True),
+    Column("apart_effective_accuracy", "with own workers", ".4f", wide=True),
+    Column("words", "stations (share of the load)"),
 )
 _PROMISES = ("expected_accuracy", "expected_violation_rate", "expected_effective_accuracy",
              "upper_bound", "shared_effective_accuracy", "shared_violation_rate",
@@ -54,7 +56,14 @@ _PROMISES = ("expected_accuracy", "expected_violation_rate", "expected_effective
 def print_levels(
     cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
 ) -> None:
-    """Print what was made for a cluster: a row for each level."""
+    """Print what was made for a cluster: a row for each level, and which are overloaded."""
+    _print(cluster, levels, folder, as_json=as_json)
+    tell_overload(said for level in levels for said in _overload(level))
+
+
+def _print(
+    cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
+) -> None:
     chosen = PROMISE_COLUMNS if cluster.simple else _STATIONS
     rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
             for level in levels]
@@ -69,12 +78,14 @@ def print_levels(
     if cluster.simple:
         print_rows(columns, rows)
         count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
-        click.echo(f"\n{count} in {folder} ({MANIFEST_NAME} lists them)")
+        click.echo()
+        say(f"{count} in {folder} ({MANIFEST_NAME} lists them)")
         return
     shown = [column for column in columns if column in filled or column.key == "words"]
     print_rows(shown, [{**row, "words": _station_words(level)}
                        for row, level in zip(rows, levels, strict=True)])
-    click.echo(f"\n{folder / MANIFEST_NAME} lists the policies of each station")
+    click.echo()
+    say(f"{folder / MANIFEST_NAME} lists the policies of each station")
 
 
 def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
@@ -89,6 +100,18 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     return {**policy_row(policy), **headroom_row(policy), **recovery_row(policy),
             **budget_row(policy),
             "file": str(folder / name), "state": state}
+
+
+def _overload(level: Level[Policy]) -> Iterator[str]:
+    """What is wrong with the stations of a level."""
+    for one in level.stations:
+        expected, recovery = one.policy.expectations, one.policy.expectations.recovery
+        where = f"{level.load_qps:g} QPS" + (f", {one.name}" if len(level.stations) > 1 else "")
+        if expected.overloaded:
+            yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
+                   f"dropped (capacity {expected.capacity_qps:.6g} QPS)")
+        elif recovery is not None and recovery.metastable:
+            yield f"{where}: metastable, does not recover from a burst of {recovery.burst}"
 
 
 def _recovery_words(row: Mapping[str, Any]) -> str | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
+from rich.cells import cell_len
 
 from ramsis import __version__
 from ramsis.policy import Policy
@@ -19,11 +20,50 @@ from ramsis.policy.records import RESPONSES
 from ramsis.runtime.table import WAIT_CODE
 from ramsis.tables import Column
 
-__all__ = ["Column", "budget_row", "budget_words", "command_line", "headroom_row",
-           "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "headroom_row",
+           "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row",
+           "say", "say_command", "table_options", "wide", "wide_option"]
+
+_GAP = 2  # characters between columns
+_LONGEST_WORD = 24  # characters of a text that stay together
+WIDTH = 100
+"""Characters of a line that is printed, where ``--wide`` was not given."""
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
+
+
+def _remember(context: click.Context, option: click.Parameter, value: bool) -> None:
+    context.meta["ramsis.wide"] = value
+
+
+wide_option = click.option(
+    "--wide", is_flag=True, expose_value=False, callback=_remember,
+    help="Print all columns, on lines of any width.")
+"""``--wide``, which :func:`wide` tells of; the command does not get it."""
+
+
+def table_options(command: Any) -> Any:
+    """``--json`` and ``--wide``, of a command that prints a table."""
+    return json_option(wide_option(command))
+
+
+def wide() -> bool:
+    """Whether all columns are to be printed."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get("ramsis.wide"))
+
+
+def say(text: str) -> None:
+    """A sentence on stdout, broken into lines that are not too wide."""
+    if wide():
+        click.echo(text)
+        return
+    click.echo(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False,
+                             subsequent_indent="  "))
 
 
 def policy_row(policy: Policy) -> dict[str, Any]:
@@ -106,23 +146,73 @@ def _action(policy: Policy, code: int) -> str:
     return f"{policy.models[model].name} in a batch of {batch}"
 
 
+def say_command(words: Sequence[str]) -> None:
+    """A command on stdout that can be pasted into a shell, on lines that are not too wide."""
+    line = " "
+    for part in re.split(" (?=--)", shlex.join(words)):  # an option and its value stay together
+        if not wide() and len(line) + len(part) > WIDTH - 3 and line.strip():
+            click.echo(f"{line} \\")
+            line = "     "
+        line += f" {part}"
+    click.echo(line)
+
+
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table on stdout, the numbers aligned; as wide as it needs to be, so that none is cut."""
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.form else "left", no_wrap=True)
-    for row in rows:
-        style = "red" if row.get("overloaded") else None
-        table.add_row(*(column.text(row) for column in columns), style=style)
-    console = Console(highlight=False, emoji=False, markup=False, width=10_000)
-    for line in _rendered(console, table):
-        click.echo(line)
+    """A table on stdout, the numbers aligned, in lines of at most :data:`WIDTH` characters.
+
+    Headings and texts that do not fit go on in the next line. With ``--wide`` the table has all
+    columns and is as wide as it needs to be.
+    """
+    shown = [column for column in columns if wide() or not column.wide]
+    cells = [[column.text(row) for column in shown] for row in rows]
+    widths = _widths(shown, cells, None if wide() else WIDTH)
+    for line in _lines(shown, [column.title for column in shown], widths, at_the_end=True):
+        click.secho(line, bold=True)
+    for row, texts in zip(rows, cells, strict=True):
+        for line in _lines(shown, texts, widths):
+            click.secho(line, fg="red" if row.get("overloaded") else None)
 
 
-def _rendered(console: Console, table: Table) -> list[str]:
-    with console.capture() as captured:
-        console.print(table)
-    return [line.rstrip() for line in captured.get().splitlines()]
+def _widths(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], most: int | None
+) -> list[int]:
+    """Characters of each column, together ``most``, unless a number or a word is longer.
+
+    Headings are broken into lines before texts are.
+    """
+    widths, longest, least = [], [], []
+    for i, column in enumerate(columns):
+        texts = [row[i] for row in cells]
+        longest.append(max(map(cell_len, texts), default=1))
+        widths.append(max(cell_len(column.title), longest[-1]))
+        words = texts if column.form else [word[:_LONGEST_WORD] for text in texts
+                                           for word in text.split()]
+        least.append(max(map(cell_len, [*column.title.split(), *words]), default=1))
+    while most is not None and sum(widths) + _GAP * (len(widths) - 1) > most:
+        able = [(widths[i] > longest[i], widths[i], i) for i in range(len(widths))
+                if widths[i] > least[i]]
+        if not able:
+            break
+        widths[max(able)[2]] -= 1
+    return widths
+
+
+def _lines(
+    columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int], *,
+    at_the_end: bool = False,
+) -> Iterator[str]:
+    """A row of a table in one line or several, shorter cells at their top or at their end."""
+    cells = [textwrap.wrap(text, width, break_on_hyphens=False) if cell_len(text) > width
+             else [text] for text, width in zip(texts, widths, strict=True)]
+    height = max(map(len, cells), default=0)
+    for k in range(height):
+        line = []
+        for column, cell, width in zip(columns, cells, widths, strict=True):
+            i = k - (height - len(cell)) * at_the_end
+            text = cell[i] if 0 <= i < len(cell) else ""
+            blank = " " * (width - cell_len(text))
+            line.append(blank + text if column.form else text + blank)
+        yield (" " * _GAP).join(line).rstrip()
 
 
 def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
@@ -144,6 +234,7 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield lambda steps=1: None
         return
+    from rich.console import Console
     from rich.progress import (  # which commands without a terminal do without
         BarColumn,
         MofNCompleteColumn,

@@ -10,6 +10,7 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.policies import by_option
 from ramsis.cli.options.shared import (
@@ -20,7 +21,7 @@ from ramsis.cli.options.shared import (
     overhead_option,
     padding_option,
 )
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import SERVICES
@@ -29,24 +30,24 @@ from ramsis.worker.problem import MAX_QUEUE
 __all__ = ["bound"]
 
 _BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
-_POISSON = Column("poisson_upper_bound", "Poisson", ".4f")
-_OPTIMUM = (Column("served_fraction", "served", ".2%"),)
+_POISSON = Column("poisson_upper_bound", "upper bound, Poisson", ".4f")
+_OPTIMUM = (Column("served_fraction", "served in time", ".2%"),)
 _OPTIMUM_ON_TERMS = (
-    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
 )
 _OF_ONE = (
     Column("capacity_qps", "capacity (QPS)", ".0f"),
-    Column("worker_price", "one more worker", "+.5f"),
-    Column("mix", "best mix"),
+    Column("worker_price", "worth of a worker", "+.5f"),
+    Column("mix", "best mix of batches (share)"),
 )
 _OF_SEVERAL = (
-    Column("types", "share of each type (one more worker)"),
-    Column("classes", "effective acc. of each class"),
+    Column("types", "share of each type (worth of a worker)"),
+    Column("classes", "effective accuracy by class"),
 )
 
 
-@click.command("bound")
+@click.command("bound", cls=Command, more=("--max-batch", "--overhead-ms", "--no-padding"))
 @cluster_options
 @load_option()
 @models_option
@@ -62,7 +63,7 @@ _OF_SEVERAL = (
               help="Bound schemes with at most this share of violations, such as 0.001.")
 @overhead_option
 @padding_option
-@json_option
+@table_options
 def bound(
     profile_names: ByType[str],
     slo_ms: tuple[SloClass, ...],
@@ -77,19 +78,12 @@ def bound(
     padding: bool,
     as_json: bool,
 ) -> None:
-    """Bound the effective accuracy of every scheme with batches up to --max-batch.
+    """Bound the effective accuracy of every scheduler with batches up to --max-batch.
 
-    Solves the fluid linear program; at fixed service times clairvoyant schemes cannot pass it
-    either. "Poisson" is a tighter bound for Poisson arrivals, whose batches take time to gather;
-    there is one where service times are fixed (--service p95). "served" is the share of the
-    queries that the best mix answers in time, "one more worker" what it would add to the bound,
-    "best mix" the models and batches (b) by their share of the queries. With several worker types
-    or SLO classes it says instead which share each type takes in the best mix, and what each
-    class gets.
-
-    With --violation-price or --max-violation the effective accuracy and the violation rate of the
-    best mix stand beside the bound. Where no scheme has as few violations as --max-violation, the
-    exit code is 4, and the message says how few there can be.
+    The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
+    service times (--service p95). The best mix has models and batches (b) by their share of the
+    queries. Where no scheduler has as few violations as --max-violation, the exit code is 4, and
+    the message says how few there can be.
 
     \b
     Examples:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.command import MORE_ARRIVALS, MORE_COMPUTING, Command
+from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import (
     COSTS,
     FIGURE,
@@ -27,18 +31,25 @@ from ramsis.cli.options.shared import (
     models_option,
     overhead_option,
     padding_option,
-    scheduler_option,
     seed_options,
     simulated_service_option,
     target_options,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.rows import (
+    Column,
+    print_json,
+    print_rows,
+    progress,
+    say_command,
+    table_options,
+)
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ConstantLoad, Fleet
+from ramsis.sim import ConstantLoad, Fleet, Workload
 from ramsis.sweep import Engine
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
@@ -49,6 +60,7 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
     fluid_mixes,
 )
+from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["capacity"]
 
@@ -58,24 +70,24 @@ _CASE = (
 )
 _WORKERS = (
     Column("workers", "workers", "d"),
-    Column("workers_bound", "bound", "d"),
-    Column("gap", "gap", "d"),
+    Column("workers_bound", "lower bound", "d"),
+    Column("gap", "workers above the bound", "d", wide=True),
 )
 _TYPES = (
     Column("mix", "workers"),
     Column("cost", "cost", "g"),
-    Column("cost_bound", "bound", "g"),
-    Column("gap", "gap", ".6g"),
+    Column("cost_bound", "lower bound (cost)", "g"),
+    Column("gap", "cost above the bound", ".6g", wide=True),
 )
 _FIGURES = (
-    Column("expected_accuracy", "promised acc.", ".4f"),
+    Column("expected_accuracy", "accuracy, promised", ".4f", wide=True),
     Column("accuracy", "accuracy", ".4f"),
-    Column("accuracy_half_width", "±", ".4f"),
-    Column("expected_violation_rate", "promised viol.", ".4%"),
+    Column("accuracy_half_width", "± (95 %)", ".4f", wide=True),
+    Column("expected_violation_rate", "violations, promised", ".4%", wide=True),
     Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "±", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("clear_word", "clear"),
+    Column("violation_rate_half_width", "± (95 %)", ".4%", wide=True),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("clear_word", "certain"),
 )
 
 
@@ -87,7 +99,13 @@ _OF_ONE_TYPE = {
 """Options without a meaning for several types, and why."""
 
 
-@click.command("capacity")
+_MORE = (
+    "--models", "--cost", "--max-workers", *MORE_ARRIVALS, "--duration-s", "--seed",
+    "--seeds", "--service", "--overhead-ms", "--no-padding", *MORE_COMPUTING, "--keep")
+"""Options that only --help-all shows."""
+
+
+@click.command("capacity", cls=Command, more=_MORE)
 @click.option("--profiles", "profile_names", type=PROFILES, required=True,
               metavar="FILE|NAME|TYPE=FILE,...",
               help="Profile file, or the name of a shipped profile set; of several worker types: "
@@ -99,10 +117,9 @@ _OF_ONE_TYPE = {
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
-@scheduler_option("Policies by their dispatch, central-queue, round-robin or shortest-queue, with "
-                  "settings as round-robin:grid=model, or a scheduler of `simulate`, as "
-                  "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]",
-                  type=SCHEDULER, metavar="NAME", default=("central-queue",))
+@compared_options(SCHEDULER, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
+                  "policies by their dispatch with settings, as round-robin:grid=model; repeat "
+                  "to compare.")
 @target_options
 @workload_options
 @seed_options(5)
@@ -112,7 +129,7 @@ _OF_ONE_TYPE = {
 @engine_options(processes=1)
 @click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
               help="Keep answers there, and do not search again for those that are.")
-@json_option
+@table_options
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
 @click.pass_context
@@ -124,6 +141,7 @@ def capacity(
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
     schedulers: tuple[NamedScheduler, ...],
+    named: bool,
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
@@ -140,27 +158,33 @@ def capacity(
 ) -> None:
     """Find the fewest workers that reach an accuracy and a violation rate.
 
-    One row per scheduler and load, or for the whole trace. "workers" is what simulation confirms, with
-    policies made for that number; "bound" the number that no scheduler can do with fewer than, "gap"
-    the difference. What the policy for a constant load promises stands beside what was simulated
-    and the half-width of its 95 % confidence interval; "clear" says whether the targets are met
-    at the bad ends of these intervals too.
+    One row per scheduler and load, or for the whole trace. Simulation confirms the workers, with
+    policies made for that number. No scheduler does with fewer than the lower bound. It is
+    certain where the targets are met at the bad ends of the 95 % confidence intervals, too.
 
-    Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost;
-    "bound" is then the cost that no scheduler can do with less than. For policies, and Poisson
-    arrivals at constant loads.
+    Where no scheduler is named, both kinds of dispatch stand side by side: a queue for each
+    worker (round-robin), and a common queue (central-queue), which needs fewer workers. Below
+    them are the commands that make their policies.
 
-    A target that no number of workers reaches is refused with the nearest that can be reached
-    (exit code 4); so is a scheduler that does not get there with ten times the bound, once the
-    other rows are printed.
+    Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost.
+    This is for policies, and Poisson arrivals at constant loads.
+
+    Where no number of workers reaches the target, the exit code is 4, and the message has the
+    best that can be met. A scheduler that needs more than ten times the bound gets the same,
+    once the other rows are printed.
 
     \b
     Examples:
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000,2000 --min-accuracy 0.95 --scheduler round-robin --scheduler jellyfish-plus --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheduler greedy --json
-      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheduler round-robin --duration-s 5
-    """  # noqa: E501 - an example is one line
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 \\
+          --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000,2000 \\
+          --min-accuracy 0.95 --dispatch round-robin --scheduler jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 \\
+          --min-effective-accuracy 0.94 --scheduler greedy --json
+      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 \\
+          --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 \\
+          --dispatch round-robin --duration-s 5
+    """
     workload.check()
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
@@ -185,7 +209,10 @@ def capacity(
             service=terms["service"]))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
-    output = _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()})
+    output = _Output(
+        as_json, plot, {one.name: one.fingerprint for one in read.values()},
+        None if named else partial(_next_command, context, workloads),
+        [one.load_qps for one in workloads])
     offered: Any = types or profile
     if engine.elsewhere or keep is not None:
         from ramsis.cli.parallel_jobs import capacity_question, rows_of  # which take long to load
@@ -206,6 +233,15 @@ class _Output:
     as_json: bool
     plot: Path | None
     fingerprints: Mapping[str, str]
+    next_command: Callable[[Mapping[str, Any]], list[str]] | None
+    """The command that makes the policies of a row, where no scheduler was named."""
+    loads_qps: Sequence[float | None]
+
+    def enough(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether each load has an answer, of one kind of dispatch where none was named."""
+        return self.next_command is not None and (
+            {row["load_qps"] for row in rows} >= set(self.loads_qps) or (len(
+                self.loads_qps) == 1 and bool(rows)))
 
 
 def _run(
@@ -236,15 +272,18 @@ def _tell(
         if not row.get("complete", True):
             click.echo(f"note: {row['scheduler']}, {row['load_qps']:g} QPS: not all cheaper "
                        "workers that the bound allows were tried", err=True)
-    for other in missed[1:]:
+    enough = output.enough(rows)
+    for other in missed[0 if enough else 1:]:
         click.echo(f"note: {other}", err=True)
-    if missed:
+    if missed and not enough:
         raise missed[0]
 
 
 def _show(rows: list[dict[str, Any]], output: _Output) -> None:
     if output.as_json:
-        print_json(rows, fingerprints=output.fingerprints)
+        print_json(rows, fingerprints=output.fingerprints, **(
+            {} if output.next_command is None else {
+                "next": [shlex.join(output.next_command(row)) for row in rows]}))
     else:
         words = {True: "yes", False: "no", None: None}
         shown = [{**row, "clear_word": words[row["clear"]]} for row in rows]
@@ -253,10 +292,39 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
             print_rows((*_CASE, *_TYPES, *_FIGURES), shown)
         else:
             print_rows((*_CASE, *_WORKERS, *_FIGURES), shown)
+        if output.next_command is not None:
+            click.echo("\nnext, one of:")
+            for row in rows:
+                say_command(output.next_command(row))
     if output.plot is not None:
         from ramsis.report.capacity import plot_capacity
 
         plot_capacity(rows, output.plot)
+
+
+def _next_command(
+    context: click.Context, workloads: Sequence[Workload], row: Mapping[str, Any]
+) -> list[str]:
+    """The command that makes the policies of a row."""
+    given = context.params
+    played = next((one for one in workloads if one.load_qps == row["load_qps"]), workloads[0])
+    loads = fleet_scheduler(row["scheduler"]).loads_for(played)
+    workers = (_type_words(row).replace(" ", "") if "worker_types" in row else str(row["workers"]))
+    words = ["ramsis", "generate", "--profiles", given["profile_names"].text,
+             "--slo-ms", ",".join(f"{one.slo_ms:.10g}" + (
+                 f":{one.share:.10g}" if len(given["classes"]) > 1 else "")
+                 for one in given["classes"]),
+             "--workers", workers, "--load", ",".join(f"{load:.10g}" for load in loads)]
+    if given["models"]:
+        words += ["--models", ",".join(given["models"])]
+    if given["service"] in SERVICES:
+        words += ["--service", given["service"]]
+    if given["overhead_ms"]:
+        words += ["--overhead-ms", f"{given['overhead_ms']:.10g}"]
+    if not given["padding"]:
+        words.append("--no-padding")
+    return [*words, "--dispatch", row["scheme"],
+            "--out", f"policies-{row['scheduler']}-{row['workers']}"]
 
 
 def _check_types(

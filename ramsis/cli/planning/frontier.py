@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 import click
 
 from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import cluster_options, load_option
 from ramsis.cli.output.rows import (
     Column,
-    json_option,
     policy_row,
     print_json,
     print_rows,
     progress,
+    table_options,
 )
 from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError, describe
@@ -33,19 +34,24 @@ T = TypeVar("T")
 
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
-    Column("violation_price", "price", ".4g"),
+    Column("violation_price", "violation price", ".4g"),
     Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("violation_rate", "in simulation", ".4%"),
-    Column("violation_half_width", "±", ".4%"),
-    Column("effective_accuracy", "in simulation", ".4f"),
+    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
+    Column("violation_rate", "violations, simulated", ".4%"),
+    Column("violation_half_width", "± (95 %)", ".4%"),
+    Column("effective_accuracy", "effective accuracy, simulated", ".4f"),
 )
 _RUNS, _SEED = 8, 0
 _MOST = 4_000_000  # queries of one of the runs, which take memory for each
 _FEWEST = 1000  # queries of a simulation
 
 
-@click.command("frontier")
+_MORE = (
+    "--late", "--overhead-ms", "--no-padding", "--max-queue", "--paper")
+"""Options that only --help-all shows."""
+
+
+@click.command("frontier", cls=Command, more=_MORE)
 @cluster_options
 @load_option()
 @policy_options("late", "service", "overhead_ms", "padding", "max_queue")
@@ -57,7 +63,7 @@ _FEWEST = 1000  # queries of a simulation
               help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
-@json_option
+@table_options
 def frontier_command(
     profile_names: ByType[str],
     slo_ms: tuple[SloClass, ...],

@@ -12,7 +12,7 @@ import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE
-from ramsis.cli.output.rows import Column, command_line, print_json, print_rows
+from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, say, table_options
 from ramsis.report.placement import plot_placement
 
 __all__ = ["place"]
@@ -22,11 +22,13 @@ _SHOWN = 1e-6
 """Gaps above this are worth a word."""
 _GROUPS = (
     Column("worker_type", "worker type"), Column("workers", "workers"),
-    Column("holds", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
-    Column("share_of_demand", "of its demand", ".1%"), Column("utilisation", "busy", ".1%"),
-    Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"),
+    Column("holds", "models"), Column("batch", "batch", "d"), Column("family", "family"),
+    Column("share_of_demand", "share of demand", ".1%"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("load_qps", "load each (QPS)", ".1f"),
+    Column("memory", "memory", ".0%", wide=True),
 )
-_PROCESSES = Column("processes", "processes", "d")
+_PROCESSES = Column("processes", "processes", "d", wide=True)
 _GPUS = (
     Column("worker_type", "GPU type"), Column("gpus", "GPUs", "d"),
     Column("instances", "cut into"),
@@ -34,12 +36,12 @@ _GPUS = (
 _FAMILIES = (
     Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
     Column("served_share", "served", ".2%"), Column("accuracy", "accuracy", ".4f"),
-    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
-    Column("worst_latency_ms", "longest (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+    Column("effective_accuracy", "effective accuracy", ".4f"), Column("workers", "workers", "d"),
+    Column("worst_latency_ms", "worst latency (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _FRONT = (
     Column("cost_per_hour", "cost per hour", ".4g"),
-    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
+    Column("effective_accuracy", "effective accuracy", ".4f"), Column("workers", "workers", "d"),
 )
 
 
@@ -53,11 +55,12 @@ _FRONT = (
               help="Relative gap at which a placement counts as optimal.")
 @click.option("--time-limit", type=float, metavar="SECONDS",
               help="Stop with the best placement found by then.")
-@click.option("--preset", type=click.Choice(tuple(PRESETS)),
-              help="A known scheme instead of the problem's objective.")
+@click.option("--preset", type=click.Choice(tuple(PRESETS)), metavar="NAME",
+              help="A known scheme instead of the problem's objective: "
+              + ", ".join(PRESETS) + ".")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
-@click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
+@table_options
 def place(
     problem_file: str, out: Path, solver: str, gap: float, time_limit: float | None,
     preset: str | None, plot: Path | None, as_json: bool,
@@ -116,7 +119,7 @@ def _print_tables(placement: Placement) -> None:
         print_rows(_FRONT, placement.to_document()["front"])
         click.echo()
     for line in _summary(placement):
-        click.echo(line)
+        say(line)
 
 
 def _group_rows(placement: Placement) -> list[dict[str, Any]]:
@@ -131,7 +134,7 @@ def _group_rows(placement: Placement) -> list[dict[str, Any]]:
               for i in range(len(placement.groups))}
     for i, row in enumerate(rows):
         if i not in firsts:
-            row |= {"worker_type": "  the same", "workers": "", "memory": None}
+            row |= {"worker_type": "  same workers", "workers": "", "memory": None}
     return rows
 
 

@@ -29,6 +29,7 @@ import click
 
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.command import MORE_ARRIVALS, Command
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -58,7 +59,7 @@ _COLUMNS = (
 )
 
 
-@click.command("plan")
+@click.command("plan", cls=Command, more=MORE_ARRIVALS)
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
@@ -97,9 +98,11 @@ def plan(
 
     \b
     Examples:
-      $ ramsis plan --profiles digits-cpu --load 1000 --slo-ms 25 --min-accuracy 0.95 --out plan --dry-run
-      $ ramsis plan --profiles digits-cpu --trace day --slo-ms 25 --min-effective-accuracy 0.94 --out plan2 --dry-run
-    """  # noqa: E501 - an example is one line
+      $ ramsis plan --profiles digits-cpu --load 1000 --slo-ms 25 --min-accuracy 0.95 \\
+          --out plan --dry-run
+      $ ramsis plan --profiles digits-cpu --trace day --slo-ms 25 \\
+          --min-effective-accuracy 0.94 --out plan2 --dry-run
+    """
     workload.check()
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
@@ -312,14 +315,14 @@ class _Recipe:
 def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The verdict in three lines."""
     workers = verdict["workers"]
-    least = ", ".join(f"{row['workers']} with {_QUEUES[name]}"
-                      for name, row in sorted(found.items(), key=lambda one: one[1]["workers"]))
+    others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in found.items()
+                     if name != verdict["dispatch"])
     cost = "" if verdict["cost"] is None else f", at a cost of {verdict['cost']:g}"
     worth, error = verdict["worth_of_one_more_worker"], verdict["worth_half_width"]
     return [
         f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
-        f"{'are' if workers > 1 else 'is'} enough{cost} ({least}; no scheduler does with fewer "
-        f"than {verdict['workers_bound']})",
+        f"{'are' if workers > 1 else 'is'} enough{cost} ({others}lower bound "
+        f"{verdict['workers_bound']})",
         f"{verdict['effective_accuracy']:.4f}{_error(verdict['effective_accuracy_half_width'])} "
         f"effective accuracy, {verdict['violation_rate']:.4%} violations; no scheduler passes "
         f"{verdict['upper_bound']:.4f}",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.options.command import Group
 from ramsis.cli.options.param_types import OUT_FILE, complete_files
 from ramsis.cli.output.rows import progress
 from ramsis.files import canonical_json, write_atomic
@@ -13,7 +14,7 @@ from ramsis.files import canonical_json, write_atomic
 __all__ = ["scenario_group"]
 
 
-@click.group("scenario")
+@click.group("scenario", cls=Group)
 def scenario_group() -> None:
     """Scenarios of clusters on which models come and go."""
 
@@ -80,9 +81,9 @@ def train_command(
     from ramsis.studies.clockwork_rl import needing_extra, reward_named
     from ramsis.studies.clockwork_rl.agent import write_agent
 
+    training = needing_extra("training")
     chosen = reward_named(reward)
     scenario = read_scenario(scenario_file)
-    training = needing_extra("training")
     settings = training.TrainingSettings(steps=steps, seed=seed, reward=chosen, imitate=imitate,
                                          learning_rate=learning_rate)
     with progress("steps", steps) as advance:

@@ -10,7 +10,7 @@ import click
 
 from ramsis.analysis.server_run import Held, hold_against
 from ramsis.cli.options.param_types import FIGURE, complete_files
-from ramsis.cli.output.rows import Column, json_option, policy_row, print_json, print_rows
+from ramsis.cli.output.rows import Column, policy_row, print_json, print_rows, say, table_options
 from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
 from ramsis.profiles.importers.mlperf import read_server
@@ -22,16 +22,16 @@ _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
     Column("certified_gap", "certified gap", ".2%"),
-    Column("utilisation", "utilisation", ".1%"),
-    Column("batch", "batch p50/p99"),
-    Column("queue", "queue p50/p99"),
-    Column("slack", "slack ms p50"),
-    Column("response", "response ms p50/p99"),
-    Column("main_model", "most used model"),
-    Column("solved", "certificate"),
+    Column("utilisation", "utilisation", ".1%", wide=True),
+    Column("batch", "batch p50/p99", wide=True),
+    Column("queue", "queue p50/p99", wide=True),
+    Column("slack", "slack p50 (ms)", wide=True),
+    Column("response", "response p50/p99 (ms)", wide=True),
+    Column("main_model", "most used model", wide=True),
+    Column("solved", "certificate", wide=True),
     Column("state", "state"),
 )
 
@@ -39,7 +39,7 @@ _COLUMNS = (
 @click.command("analyze")
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
-@json_option
+@table_options
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
                    "needs the extra 'plot').")
@@ -79,7 +79,8 @@ def analyze(
         click.echo(f"figure in {plot}", err=True)
     if held is not None:
         if not as_json:
-            click.echo(f"\n{_in_words(held)}")
+            click.echo()
+            say(_in_words(held))
         if not held.kept:
             raise VerificationError("the promise was not kept in this run")
 

@@ -9,6 +9,7 @@ import click
 from placement_milp import read_placement
 from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
 from ramsis import profiles
+from ramsis.cli.options.command import Group
 from ramsis.cli.options.param_types import OUT_FILE
 from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -27,7 +28,7 @@ __all__ = ["export"]
 _SECONDS = 10.0
 
 
-@click.group("export")
+@click.group("export", cls=Group)
 def export() -> None:
     """Write what other serving systems take."""
 

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import cluster_of
+from ramsis.cli.options.command import MORE_COMPUTING, Command
 from ramsis.cli.options.param_types import OUT_FOLDER, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import cluster_options, engine_options, load_option, models_option
 from ramsis.cli.output.levels import print_levels
-from ramsis.cli.output.rows import command_line, json_option, progress
+from ramsis.cli.output.overload import strict_option
+from ramsis.cli.output.rows import command_line, progress, table_options
 from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import made_by
 from ramsis.sweep import Engine
@@ -22,7 +24,15 @@ from ramsis.synthesis.options import BURST
 __all__ = ["generate"]
 
 
-@click.command("generate")
+_MORE = (
+    "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
+    "--confidence", "--overhead-ms", "--prefer", "--no-padding", "--max-queue",
+    "--max-accuracy-step", "--burst", "--solver", "--paper", *MORE_COMPUTING,
+    "--strict")
+"""Options that only --help-all shows."""
+
+
+@click.command("generate", cls=Command, more=_MORE)
 @cluster_options
 @load_option()
 @models_option
@@ -38,7 +48,8 @@ __all__ = ["generate"]
               help="Replace the set that DIR holds, whatever it was made from, once the new one "
                    "is whole.")
 @engine_options(processes=1)
-@json_option
+@strict_option
+@table_options
 def generate(
     profile_names: ByType[str],
     slo_ms: tuple[SloClass, ...],
@@ -55,34 +66,32 @@ def generate(
 ) -> None:
     """Make a model-selection policy for each load level.
 
+    Writes one policy file per level and a manifest into DIR, and prints what each policy will
+    deliver: accuracy of the queries answered in time, share of SLO violations, effective
+    accuracy (late queries count 0), and the upper bound for every scheduler with batches up to
+    --max-queue. State OVERLOAD: the load passes the capacity, or more than a tenth of the queries
+    will be late. State metastable: the policy does not recover from a burst of --burst requests.
+
     With --dispatch central-queue the policy decides about one queue for all workers. Which values
     of the other options go with which dispatch, and why: docs/options.md.
 
-    Writes one policy file per level and a manifest into DIR, and prints what each policy will
-    deliver: accuracy of the queries answered in time, share of SLO violations, effective
-    accuracy (late queries count 0), and the upper bound that no scheme with batches up to
-    --max-queue can beat. "planned with" is the factor on service times that the policy was planned
-    with so that it keeps its promise when service takes longer, "given up" the accuracy that this
-    costs (--headroom at most), "10 % slower" and "without" the violations when service takes 10 %
-    longer, with and without it. "recovery" is how long after a burst of --burst requests effective
-    accuracy is back within 0.01, or never. State OVERLOAD: the load passes the capacity, or more
-    than a tenth of the queries will be late; state metastable: the policy does not recover from
-    such a burst. A set in DIR made from the same inputs is extended, also by policies for another
-    arrival process. `ramsis arrivals fit` finds the process of a trace.
-
-    With several worker types or SLO classes DIR gets a folder of policies for each station, and
-    the manifest says which share of each class goes to which station;
-    "shared" and "apart" are what classes get from common workers and from workers of their own,
-    of which the better is made.
+    A set in DIR made from the same inputs is extended, also by policies for another arrival
+    process. `ramsis arrivals fit` finds the process of a trace. With several worker types or SLO
+    classes DIR gets a folder of policies for each station, and the manifest says which share of
+    each class goes to which station. Classes get common workers or workers of their own,
+    whichever is better.
 
     \b
     Examples:
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
-      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --dispatch central-queue --out out3
-      $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --dispatch central-queue --out out4
-      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --dispatch shortest-queue --out out5
-    """  # noqa: E501 - an example is one line
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 \\
+          --dispatch central-queue --out out3
+      $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 \\
+          --dispatch central-queue --out out4
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 \\
+          --dispatch shortest-queue --out out5
+    """
     if None not in (settings["max_violation"], settings["violation_price"]):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     cluster = cluster_of(profile_names, slo_ms, workers, models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -14,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.options.command import Group
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.central_table import show_central_table
-from ramsis.cli.output.rows import budget_words, json_option
+from ramsis.cli.output.rows import WIDTH, budget_words, json_option, print_json
 from ramsis.policy import Policy, read
 from ramsis.runtime.table import AS_LAST_CODE
 
@@ -29,7 +29,7 @@ _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green",
             "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
 
 
-@click.group("policy")
+@click.group("policy", cls=Group)
 def policy_group() -> None:
     """Look into policy files."""
 
@@ -38,7 +38,7 @@ def policy_group() -> None:
 @click.argument("file", shell_complete=complete_files)
 @json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,
-              help="Columns of text to fit into; the terminal's by default.")
+              help="Columns of text to fit into.  [default: the terminal's, at most 100]")
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
 
@@ -63,9 +63,12 @@ def show(file: str, as_json: bool, width: int | None) -> None:
 def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
     """Print the table of a worker."""
     if as_json:
-        click.echo(json.dumps(_document(policy), indent=2))
+        document = _document(policy)
+        print_json(document.pop("rows"), **document)
         return
     console = Console(width=width, highlight=False, emoji=False, markup=False)
+    if width is None:
+        console.width = min(console.width, WIDTH)
     columns = _columns(_answers(policy), max(console.width - _label_width(policy) - 1, 1))
     console.print(_header(policy))
     console.print(_legend(policy), "")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options.param_types import complete_files
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME
 from ramsis.runtime.manifest import read_manifest
@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("claim", "claim"),
     Column("stated", "stated", ".6f"),
     Column("derived", "derived", ".6f"),
-    Column("result", ""),
+    Column("result", "result"),
 )
 
 
@@ -35,7 +35,7 @@ _COLUMNS = (
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")
-@json_option
+@table_options
 def verify(
     files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
 ) -> None:

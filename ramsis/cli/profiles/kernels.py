@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ramsis.cli.options.param_types import complete_files
-from ramsis.cli.output.rows import Column, print_json, print_rows
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
 from ramsis.profiles.nsight import read_kernel_trace
 
@@ -34,7 +34,7 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option("--device", metavar="NAME",
               help="GPU of the trace, as its column Device says; needed where there are several.")
 @click.option("--idle", is_flag=True, help="Count time in which no kernel runs, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+@json_option
 def kernels_command(
     trace: str, metrics: str, sms: int, threads: int, blocks: int, registers: int,
     shared_memory: int, device: str | None, idle: bool, as_json: bool,

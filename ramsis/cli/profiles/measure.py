@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import BATCH_SIZES, DEVICE, DIMENSION
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.profiles.measure import (
     BACKENDS,
     BATCHES,
@@ -29,7 +30,14 @@ __all__ = ["measure_command"]
 _RULE = StopRule()
 
 
-@click.command("measure")
+_MORE = (
+    "--accuracy-source", "--threads", "--order", "--percentile", "--min-samples",
+    "--max-samples", "--seconds-per-batch", "--max-latency-ms", "--quantiles",
+    "--dim", "--tokens", "--inputs")
+"""Options that only --help-all shows."""
+
+
+@click.command("measure", cls=Command, more=_MORE)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
@@ -73,16 +81,15 @@ _RULE = StopRule()
 @click.option("--inputs", metavar="MODULE:FUNCTION",
               help="Makes a function's input of the batch size.")
 @click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+@json_option
 def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
     """Run models and record their warm latencies per batch size.
 
     MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
     (bert-tiny, -mini, -small, -medium, -base) or the folder of a configuration (--backend
     transformers); or a function as module:function, called with the batch size (--backend
-    callable). Weights of named models are random, and nothing is downloaded. A model's name, also
-    in --accuracy, is that of its file without the ending, or that of the function: mine:small is
-    small.
+    callable). Weights of named models are random, and nothing is downloaded. A model is called by
+    its file without the ending, or its function: mine:small is small.
 
     Each batch size is run until its percentile is stable or its time is up; the error that remains
     is stated. What is finished is kept in FILE.partial, so that the same command goes on after an

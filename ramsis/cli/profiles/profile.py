@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.options.command import Group
 from ramsis.cli.options.param_types import MODELS, OUT_FILE, complete_profiles
+from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
 from ramsis.cli.profiles.kernels import kernels_command
 from ramsis.cli.profiles.measure import measure_command
 from ramsis.cli.profiles.plot import plot_command
@@ -31,13 +32,14 @@ _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
           Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
 _STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
            Origin.EXTRAPOLATED: "magenta", Origin.SMOOTHED: "green"}
+_SHOWN = 6  # batch sizes without --wide
 _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it",
            "~ on the line between two measured batches",
            "+ beyond the largest measured batch",
            "= pooled with neighbours from which it differs within the error of measurement")
 
 
-@click.group("profile")
+@click.group("profile", cls=Group)
 def profile() -> None:
     """Measure models, look into latency profiles, and import them."""
 
@@ -49,7 +51,7 @@ profile.add_command(kernels_command)
 
 @profile.command("check")
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON document.")
+@json_option
 def check_command(source: str, as_json: bool) -> None:
     """Check a profile file, or a shipped profile set by its NAME.
 
@@ -67,10 +69,10 @@ def check_command(source: str, as_json: bool) -> None:
     if as_json:
         rows = [{"kind": item.kind, "model": item.model, "batch": item.batch,
                  "message": item.message} for item in findings]
-        click.echo(json.dumps({"name": profile_set.name, "rows": rows}, indent=2))
+        print_json(rows, name=profile_set.name)
         return
     for item in findings:
-        click.echo(str(item))
+        say(str(item))
     click.echo(f"{profile_set.name}: valid; {_counts(profile_set, findings)}")
 
 
@@ -80,12 +82,12 @@ def check_command(source: str, as_json: bool) -> None:
               show_default=True, help="Latency statistic.")
 @click.option("--max-batch", type=click.IntRange(1, 10_000), default=32, show_default=True,
               help="Largest batch size.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+@table_options
 def show_command(source: str, statistic: Statistic, max_batch: int, as_json: bool) -> None:
-    """Show the latency in ms of every model at every batch size, as policies see it.
+    """Show the latency in ms of every model by batch size, as policies see it.
 
-    FILE|NAME is a profile file or a shipped profile set. Entries that were not measured at
-    their own batch size are marked.
+    FILE|NAME is a profile file or a shipped profile set. Six batch sizes are shown, all of them
+    with --wide. Entries that were not measured at their own batch size are marked.
 
     \b
     Examples:
@@ -96,18 +98,20 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
     profile_set = load(source)
     table = profile_set.latency_table(statistic, max_batch)
     if as_json:
-        click.echo(json.dumps(_document(profile_set, table), indent=2))
+        print_json(_rows(table), name=profile_set.name, statistic=table.statistic)
         return
     console = Console(highlight=False, emoji=False, markup=False)
     console.print(f"{profile_set.name}: {statistic} latency in ms by batch size",
                   soft_wrap=True)
+    batches = range(1, table.max_batch + 1) if wide() else _some(table.max_batch)
     if console.is_terminal:
-        for first, last in _blocks(table, console.width):
-            console.print(_rich_table(table, first, last))
+        for block in _blocks(table, batches, console.width):
+            console.print(_rich_table(table, block))
     else:
-        for line in _plain_lines(table):
+        for line in _plain_lines(table, batches):
             click.echo(line)
-    marks = {_MARKS[Origin(int(value))] for value in table.origin.flat}
+    marks = {_MARKS[Origin(int(table.origin[row, batch - 1]))]
+             for row in range(len(table.models)) for batch in batches}
     for line in _LEGEND:
         if line[0] in marks:
             console.print(line, soft_wrap=True)
@@ -118,7 +122,8 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
-              show_default=True, help="Layout of SOURCE.")
+              show_default=True, metavar="NAME",
+              help="Layout of SOURCE; `ramsis help profiles` lists them.")
 @click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model: JSON, or CSV with the columns model and "
@@ -156,12 +161,13 @@ def import_command(
     they hold tells the format, and what was recognised is said in a line. Formats with names: CSV
     of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
     statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
-    timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
-    Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
+    timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds
+    (ramsis-artifact); files of AIPerf (aiperf), Triton's perf_analyzer (perf-analyzer), trtexec
+    --exportTimes (trtexec),
     onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
     MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
-    zoo (clockwork); models on instances of GPUs (instances). Accuracies can be in table, stats-csv and long-csv, and come from --accuracy
-    for the others.
+    zoo (clockwork); models on instances of GPUs (instances). Accuracies can be in table,
+    stats-csv and long-csv, and come from --accuracy for the others.
 
     \b
     Examples:
@@ -170,8 +176,9 @@ def import_command(
       $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
       $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
-      $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' --model-name small --accuracy accuracy.json --out runs.json
-    """  # noqa: E501 - an example is one line
+      $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' \\
+          --model-name small --accuracy accuracy.json --out runs.json
+    """
     given = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
@@ -244,9 +251,9 @@ def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
             f"warnings: {len(findings)}")
 
 
-def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
+def _rows(table: LatencyTable) -> list[dict[str, Any]]:
     """What ``show --json`` prints: a row for each model and batch size."""
-    rows = [
+    return [
         {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
          "latency_ms": float(table.latency_ms[i, batch]),
          "origin": Origin(int(table.origin[i, batch])).name.lower(),
@@ -254,7 +261,6 @@ def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
         for i, name in enumerate(table.models)
         for batch in range(table.max_batch)
     ]
-    return {"name": profile_set.name, "statistic": table.statistic, "rows": rows}
 
 
 def _cell(table: LatencyTable, row: int, batch: int) -> str:
@@ -264,32 +270,39 @@ def _cell(table: LatencyTable, row: int, batch: int) -> str:
     return digits + (_MARKS[Origin(int(table.origin[row, batch - 1]))] or " ")
 
 
-def _blocks(table: LatencyTable, width: int) -> Iterator[tuple[int, int]]:
-    """First and last batch size of each stretch of columns that fits the width."""
+def _some(max_batch: int) -> list[int]:
+    """Few batch sizes, each about as many times as large as the one before."""
+    sizes = {round(max_batch ** (i / (_SHOWN - 1))) for i in range(_SHOWN)}
+    return sorted(sizes) if max_batch > _SHOWN else list(range(1, max_batch + 1))
+
+
+def _blocks(
+    table: LatencyTable, batches: Sequence[int], width: int
+) -> Iterator[Sequence[int]]:
+    """The batch sizes in stretches of columns that fit the width."""
     widest = max(len(_cell(table, row, batch)) for row in range(len(table.models))
-                 for batch in range(1, table.max_batch + 1))
+                 for batch in batches)
     room = width - max(len(name) for name in ("model", *table.models)) - len("accuracy") - 7
     step = max(1, room // (widest + 3))
-    for first in range(1, table.max_batch + 1, step):
-        yield first, min(first + step - 1, table.max_batch)
+    for first in range(0, len(batches), step):
+        yield batches[first:first + step]
 
 
-def _rich_table(table: LatencyTable, first: int, last: int) -> Table:
+def _rich_table(table: LatencyTable, batches: Sequence[int]) -> Table:
     printed = Table()
     printed.add_column("model", no_wrap=True)
     printed.add_column("accuracy", justify="right", no_wrap=True)
-    for batch in range(first, last + 1):
+    for batch in batches:
         printed.add_column(f"{batch} ", justify="right", no_wrap=True)
     for row, name in enumerate(table.models):
         cells = [Text(_cell(table, row, batch), _STYLES[Origin(int(table.origin[row, batch - 1]))])
-                 for batch in range(first, last + 1)]
+                 for batch in batches]
         printed.add_row(Text(name), Text(f"{table.accuracy[row]:.4f}"), *cells)
     return printed
 
 
-def _plain_lines(table: LatencyTable) -> Iterator[str]:
-    """The whole table as aligned text, one line per model."""
-    batches = range(1, table.max_batch + 1)
+def _plain_lines(table: LatencyTable, batches: Sequence[int]) -> Iterator[str]:
+    """Columns of the table as aligned text, one line per model."""
     lines = [["model", "accuracy", *(f"{batch} " for batch in batches)]]
     lines += [[name, f"{table.accuracy[row]:.4f}",
                *(_cell(table, row, batch) for batch in batches)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import click
 from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
+from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN
-from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS, scheduler_option
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
+from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.sim.fleet import SERVICES
 
 __all__ = ["audit"]
@@ -22,13 +25,13 @@ _LEVELS = (
     Column("what", "requests"),
     Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".3%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("workers", "workers for as much", "d"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("workers", "workers", "d"),
 )
 _CAUSES = (
-    Column("cause", "violations by"),
+    Column("cause", "cause of violations"),
     Column("requests", "requests", "d"),
-    Column("share", "of all", ".3%"),
+    Column("share", "share of requests", ".3%"),
 )
 
 
@@ -50,14 +53,13 @@ _CAUSES = (
 @click.option("--service", type=click.Choice(SERVICES),
               help="Service times that the log is held against.  "
               f"[default: {DEFAULT_SERVICE}]")
-@scheduler_option("Policies among which the best is looked for, with settings as "
-                  "round-robin:grid=model; repeat.  [default: central-queue]",
-                  metavar="NAME", default=("central-queue",))
+@compared_options(click.STRING, "Policies among which the best is looked for, with settings, as "
+                  "round-robin:grid=model; repeat.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Violations that the fewest workers may have even where there were fewer.")
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
               help="Simulations of each policy on the arrivals.")
-@json_option
+@table_options
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the answers: .png, .pdf or .svg.")
 def audit(
@@ -70,6 +72,7 @@ def audit(
     unit: str | None,
     service: str | None,
     schedulers: tuple[str, ...],
+    named: bool,
     max_violation: float,
     seeds: int,
     as_json: bool,
@@ -80,40 +83,89 @@ def audit(
     LOG is a request log of `serve`, `load` or `simulate`, an access log of nginx (combined, with
     $request_time behind it) or Envoy, or CSV or JSON lines of another program, by usual or named
     columns. The first table holds what was achieved against the best policy on the same arrivals
-    (the level chosen in hindsight) and against what no scheduler could have beaten; "workers" are
-    those that there were, the fewest with which the best policy achieves as much, and a number
-    that no scheduler could have gone below. Each violation has one cause, so the second table adds up.
+    (its load level is chosen in hindsight) and the bound that no scheduler passes. The workers
+    needed are the fewest with which the best policy achieves as much. Each violation has one
+    cause, so the second table adds up.
+
+    Where no policies are named, both kinds of dispatch stand side by side: a queue for each
+    worker (round-robin), and a common queue (central-queue). Below them are the commands that
+    make these policies.
 
     \b
     Examples:
-      $ ramsis audit requests.csv --profiles digits-cpu --workers 4 --scheduler central-queue:max_queue=8,grid=fixed:20
-      $ ramsis audit gateway.csv --profiles digits-cpu --workers 1 --slo-ms 25 --column arrival=received --column finish=done --column model=net --scheduler round-robin:grid=fixed:20 --json
-    """  # noqa: E501 - an example is one line
+      $ ramsis audit requests.csv --profiles digits-cpu --workers 4 \\
+          --scheduler central-queue:max_queue=8,grid=fixed:20
+      $ ramsis audit gateway.csv --profiles digits-cpu --workers 1 --slo-ms 25 \\
+          --column arrival=received --column finish=done --column model=net \\
+          --scheduler round-robin:grid=fixed:20 --json
+    """
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model)
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
-    found = audit_log(read, profiles.load(profile_name), settings, where=log)
+    profile = profiles.load(profile_name)
+    each = [schedulers] if named else [(one,) for one in schedulers]
+    audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
+              for some in each]
+    found = max(audits, key=_worth)
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
     row = {"log": log, **found.row()}
+    if not named:
+        row["dispatches"] = [_of_dispatch(one, name) for one, (name,) in zip(audits, each,
+                                                                             strict=True)]
+    commands = [] if named else [
+        _next_command(one, profile_name, name) for one, (name,) in zip(audits, each, strict=True)
+        if one.best is not None]
     if as_json:
-        print_json([row])
+        print_json([row], **({} if named else {"next": list(map(shlex.join, commands))}))
     else:
-        _show(found, row)
+        _show(found, row, [row] if named else row["dispatches"])
+        if commands:
+            click.echo("\nnext, one of:")
+        for command in commands:
+            say_command(command)
     if plot is not None:
         from ramsis.report.audit import plot_audit
 
         plot_audit(row, plot)
 
 
-def _show(found: Audit, row: dict[str, Any]) -> None:
-    best = row["best_policy"] or {}
-    named = f"best policy: {best.get('scheduler', 'none')}"
-    if best.get("level_qps"):
-        named += f" for {best['level_qps']:.6g} QPS"
+def _worth(found: Audit) -> tuple[float, int]:
+    """What the best policy achieves, and how few workers need to."""
+    return (-1.0 if found.best is None else found.best.effective_accuracy,
+            -found.workers if found.fewest is None else -found.fewest.workers)
+
+
+def _of_dispatch(found: Audit, dispatch: str) -> dict[str, Any]:
+    """What a row says of the policies by one kind of dispatch."""
+    row = found.row()
+    return {"dispatch": dispatch, **{name: row[name] for name in (
+        "best_policy", "gap_to_policy", "fewest_workers", "wasted_workers")}}
+
+
+def _next_command(found: Audit, profile: str, dispatch: str) -> list[str]:
+    """The command that makes the best policy by one kind of dispatch."""
+    assert found.best is not None
+    used = found.fewest or found.best
+    load_qps = used.level_qps or found.achieved.load_qps
+    return ["ramsis", "generate", "--profiles", profile, "--slo-ms",
+            f"{found.achieved.slo_ms:.10g}", "--workers", str(used.workers), "--load",
+            f"{load_qps:.6g}", "--dispatch", dispatch, "--out",
+            f"policies-{dispatch}-{used.workers}"]
+
+
+def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
+    if best is None:
+        return f"best policy: {dispatch or 'none'}"
+    level = f" for {best['level_qps']:.6g} QPS" if best["level_qps"] else ""
+    return f"best policy: {best['scheduler']}{level}"
+
+
+def _show(found: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:
     print_rows(_LEVELS, [
         {**row, "what": "achieved"},
-        {**best, "what": named, "workers": row["fewest_workers"]},
-        {"what": "no scheduler beats", "violation_rate": row["least_violation_rate"],
+        *({**(one["best_policy"] or {}), "workers": one["fewest_workers"],
+           "what": _best_words(one["best_policy"], one.get("dispatch", ""))} for one in policies),
+        {"what": "bound for every scheduler", "violation_rate": row["least_violation_rate"],
          "effective_accuracy": row["upper_bound"], "workers": row["workers_bound"]},
     ])
     done, total = found.achieved, found.achieved.requests
@@ -124,9 +176,8 @@ def _show(found: Audit, row: dict[str, Any]) -> None:
                                    "share": done.violation_rate}])
     click.echo()
     busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"
-    click.echo(f"{total} requests in {done.duration_s:.6g} s, workers: {found.workers}{busy}, "
-               f"{found.wasted_workers} wasted; batches took {done.service_factor:.3f} times what "
-               "the profile says")
+    say(f"{total} requests in {done.duration_s:.6g} s, workers: {found.workers}{busy}, "
+        f"{found.wasted_workers} wasted; batches took {done.service_factor:.3f} times what "
+        "the profile says")
     if done.right is not None:
-        click.echo(f"{done.right:.4f} ± {done.right_half_width:.4f} of the answers in time were "
-                   "right")
+        say(f"{done.right:.4f} ± {done.right_half_width:.4f} of the answers in time were right")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ramsis.cli.options.command import MORE_ARRIVALS, Command
 from ramsis.cli.options.param_types import OUT_FILE, SLOS
 from ramsis.cli.options.shared import workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError, describe
 from ramsis.files import MAX_FILE_BYTES
@@ -33,20 +34,25 @@ _MOST_EXPANDED = 60
 _COLUMNS = (
     Column("requests", "requests", "d"),
     Column("offered_qps", "load (QPS)", ".6g"),
-    Column("accuracy", "right", ".4f"),
+    Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("response_p50_ms", "p50 (ms)", ".2f"),
-    Column("response_p99_ms", "p99 (ms)", ".2f"),
-    Column("late", "late", "d"),
-    Column("dropped", "dropped", "d"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("response_p50_ms", "p50 response (ms)", ".2f", wide=True),
+    Column("response_p99_ms", "p99 response (ms)", ".2f"),
+    Column("late", "late", "d", wide=True),
+    Column("dropped", "dropped", "d", wide=True),
     Column("failed", "failed", "d"),
-    Column("lag_p99_ms", "sent late by p99 (ms)", ".2f"),
-    Column("models", "models"),
+    Column("lag_p99_ms", "p99 delay of sending (ms)", ".2f"),
+    Column("models", "models (share)", wide=True),
 )
 
 
-@click.command("load")
+_MORE = (
+    *MORE_ARRIVALS, "--deadline", "--timeout-s")
+"""Options that only --help-all shows."""
+
+
+@click.command("load", cls=Command, more=_MORE)
 @click.argument("url", metavar="URL")
 @click.option("--model", metavar="NAME",
               help="Model at the server, where the URL does not end in /v2/models/NAME.")
@@ -65,7 +71,7 @@ _COLUMNS = (
               help="A request without an answer for so long has failed.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="Write what became of each request, as `audit` reads it.")
-@json_option
+@table_options
 def load_command(
     url: str,
     model: str | None,
@@ -88,15 +94,16 @@ def load_command(
     \b
     Examples:
       $ ramsis load http://localhost:8000 --model digits --slo-ms 25 --load 400 --duration-s 10
-      $ ramsis load http://localhost:8000/v2/models/digits --slo-ms 25 --trace day --data digits.npz --request-log requests.csv
-    """  # noqa: E501 - an example is one line
+      $ ramsis load http://localhost:8000/v2/models/digits --slo-ms 25 --trace day \\
+          --data digits.npz --request-log requests.csv
+    """
+    libraries()
     workload.check()
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("A server takes one --load at a time.")
     target, classes = model_url(url, model), merged_classes(classes)
     (arrivals,) = workload.workloads(None)
     arrays = None if data is None else _arrays(data)
-    libraries()
     from ramsis.serving.load.run import generate_load, planned, summary
 
     sent = planned(arrivals, classes, seed)

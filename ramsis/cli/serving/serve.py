@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ramsis.cli.options.command import Command
+from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import OUT_FILE, complete_files
 from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
 
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["serve_command"]
 
 _PROBES = 500
-_LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
+_LIBRARIES = "starlette uvicorn prometheus_client orjson"
 
 
-@click.command("serve")
+_MORE = (
+    "--slots", "--max-wait-s", "--batch-timeout-s", "--max-body-mb", "--max-json-mb",
+    "--max-header-kb", "--header-timeout-s", "--request-timeout-s",
+    "--max-connections", "--max-pending-mb", "--drain-s", "--worker-memory-mb",
+    "--no-pin", "--calibrate-seconds")
+"""Options that only --help-all shows."""
+
+
+@click.command("serve", cls=Command, more=_MORE)
 @click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
@@ -94,13 +103,7 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
     Examples:
       $ ramsis serve policies_out/example --variants variants.toml --check
     """
-    for library in _LIBRARIES:
-        try:
-            importlib.import_module(library)
-        except ImportError as error:
-            raise InvalidValueError(describe(
-                f"serving needs {library}, which is not installed", where="serve",
-                allowed="pip install 'ramsis[serve]'")) from error
+    require(_LIBRARIES, "serve", "serving", "serve")
     _serve(policies, variants, given)
 
 

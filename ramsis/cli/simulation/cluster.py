@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.options.shared import scheduler_option, seed_options
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text, with_values
 
@@ -23,37 +25,39 @@ _DEFAULT = ("clockwork",)
 _COLUMNS = (
     Column("scheduler", "scheduler"),
     Column("in_time", "in time", ".4f"),
-    Column("in_time_half_width", "±", ".4f"),
-    Column("bound", "bound", ".4f"),
-    Column("share_of_bound", "of bound", ".2%"),
-    Column("accuracy", "accuracy", ".4f"),
+    Column("in_time_half_width", "± (95 %)", ".4f"),
+    Column("bound", "upper bound", ".4f"),
+    Column("share_of_bound", "share of the bound", ".2%", wide=True),
+    Column("accuracy", "accuracy", ".4f", wide=True),
     Column("violation_rate", "violations", ".3%"),
-    Column("response_p50_ms", "p50 (ms)", ".1f"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"),
-    Column("response_longest_ms", "longest (ms)", ".1f"),
-    Column("loads", "loads", "d"),
-    Column("loading_s", "loading (s)", ".2f"),
+    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"),
+    Column("response_longest_ms", "longest response (ms)", ".1f", wide=True),
+    Column("loads", "models loaded", "d", wide=True),
+    Column("loading_s", "loading time (s)", ".2f", wide=True),
     Column("cold_starts", "cold starts", "d"),
-    Column("utilisation", "busy", ".1%"),
-    Column("placement_gap", "placement gap", ".2%"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("placement_gap", "placement gap", ".2%", wide=True),
 )
 
 
 _PLAYED = (
     Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
-    Column("achieved_rps", "sent (rps)", ".1f"), Column("goodput_rps", "goodput (rps)", ".1f"),
-    Column("in_time", "in time", ".2%"), Column("throughput_rps", "throughput (rps)", ".1f"),
-    Column("router_to_node_p95_ms", "router to node (ms)", ".1f"),
-    Column("node_to_worker_p95_ms", "node to worker (ms)", ".1f"),
-    Column("processing_p95_ms", "processing (ms)", ".1f"),
-    Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+    Column("achieved_rps", "sent (rps)", ".1f", wide=True),
+    Column("goodput_rps", "goodput (rps)", ".1f"),
+    Column("in_time", "in time", ".2%"),
+    Column("throughput_rps", "throughput (rps)", ".1f", wide=True),
+    Column("router_to_node_p95_ms", "router to node p95 (ms)", ".1f", wide=True),
+    Column("node_to_worker_p95_ms", "node to worker p95 (ms)", ".1f", wide=True),
+    Column("processing_p95_ms", "processing p95 (ms)", ".1f", wide=True),
+    Column("response_p95_ms", "p95 response (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _SHARED_S = 8.0
 _OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timeline")
 _OF_PLACEMENTS = ("interference", "duration_s")
 
 
-@click.command("cluster")
+@click.command("cluster", cls=Command)
 @click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @scheduler_option("A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
                   "MODULE:CLASS; repeat to compare.  [default: clockwork]",
@@ -64,7 +68,8 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "
               "loops, streams after others, and continuous batches.")
-@json_option
+@table_options
+@strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE, metavar="FILE", help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw machine usage, violations, response times and arrivals of the first "
@@ -149,6 +154,7 @@ def simulate_scenario(
         from ramsis.sim.timeline import write_timeline
 
         write_timeline(first, timeline)
+    tell_overload(overloaded(rows, "scheduler"))
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress
+from ramsis.cli.output.overload import overloaded, tell_overload
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text
 
@@ -25,15 +26,15 @@ _NEARLY = 0.9  # of the time: workers that are busy for longer answer many late
 _COLUMNS = (
     Column("label", "family"),
     Column("dispatch", "served by"),
-    Column("load_qps", "load (QPS)", ".1f"),
-    Column("utilisation", "busy", ".1%"),
-    Column("placement_effective_accuracy", "placement", ".4f"),
-    Column("expected_effective_accuracy", "policies", ".4f"),
+    Column("load_qps", "load (QPS)", ".1f", wide=True),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("placement_effective_accuracy", "effective accuracy, by the placement", ".4f"),
+    Column("expected_effective_accuracy", "by policies", ".4f"),
     Column("effective_accuracy", "simulated", ".4f"),
-    Column("effective_accuracy_half_width", "±", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    Column("effective_accuracy_half_width", "± (95 %)", ".4f", wide=True),
+    Column("upper_bound", "upper bound", ".4f", wide=True),
     Column("violation_rate", "violations", ".3%"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"),
 )
 _RATES = ("accuracy", "violation_rate", "effective_accuracy", "response_p99_ms")
 _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
@@ -79,6 +80,7 @@ def simulate_placement_file(
         from ramsis.sim.timeline import write_timeline
 
         write_timeline({found.problem.name: outcome.first}, timeline)
+    tell_overload(overloaded(rows, "family"))
 
 
 def _refuse_others(context: click.Context) -> None:
@@ -150,10 +152,10 @@ def _print(rows: Sequence[Mapping[str, Any]], quantile: float | None) -> None:
     click.echo()
     for row in rows:
         if row["sent_share"] < 1 - 1e-6:
-            click.echo(f"not sent to any worker: {(1 - row['sent_share']) * row['load_qps']:.4g} "
+            say(f"not sent to any worker: {(1 - row['sent_share']) * row['load_qps']:.4g} "
                        f"QPS of family {row['family']}; they count as not answered")
     if quantile is None:
-        click.echo(_difference(rows))
+        say(_difference(rows))
     else:
         click.echo(f"the placement promises that {quantile:g} of the requests are in time")
 

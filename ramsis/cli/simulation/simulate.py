@@ -16,6 +16,7 @@ from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import realised_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
+from ramsis.cli.options.command import MORE_ARRIVALS, Command
 from ramsis.cli.options.param_types import (
     FIGURE,
     OUT_FILE,
@@ -36,7 +37,8 @@ from ramsis.cli.options.shared import (
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cli.simulation.cluster import ScenarioOutput, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cluster import Cluster, SloClass
@@ -67,19 +69,20 @@ from ramsis.tables import csv_text, with_values
 __all__ = ["simulate_command"]
 
 _MOST_BINS = 300  # of the figures over time: more are not told apart
-_GAP = Column("certified_gap", "certified gap", ".2%")
+_ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
+_GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
 _COLUMNS = (
     Column("label", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    _ERROR,
     Column("upper_bound", "upper bound", ".4f"),
     _GAP,
-    Column("response_p99_ms", "p99 (ms)", ".1f"),
-    Column("utilisation", "utilisation", ".1%"),
-    Column("models", "models"),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"),
+    Column("utilisation", "utilisation", ".1%", wide=True),
+    Column("models", "models (share)", wide=True),
 )
 _OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "arrivals", "seed",
                  "seeds", "as_json", "csv_file", "plot", "timeline")
@@ -96,7 +99,14 @@ class _Entry:
     path: str | None
 
 
-@click.command("simulate")
+_MORE = (
+    "--models", "--fixed", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
+    "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
+    "--monitor-ms", "--told", "--csv", "--timeline", "--request-log", "--strict")
+"""Options that only --help-all shows."""
+
+
+@click.command("simulate", cls=Command, more=_MORE)
 @click.argument("scenario_file", metavar="[SCENARIO]", required=False,
                 shell_complete=complete_files)
 @partial(cluster_options, required=False)  # a placement says what serves
@@ -135,7 +145,8 @@ class _Entry:
 @click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
               help="Schedulers without the monitor are told the load times this: 0.8 is a fifth "
               "too little.")
-@json_option
+@table_options
+@strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
               metavar="FILE", help="Also write the rows there.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
@@ -191,8 +202,10 @@ def simulate_command(
 
     \b
     Examples:
-      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheduler greedy
-      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheduler model-switching
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 \\
+          --policy policies_out/example --scheduler greedy
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day \\
+          --duration-s 5 --scheduler model-switching
       $ ramsis simulate --placement placement.json --duration-s 5
     """  # noqa: E501 - an example is one line
     if placement is not None:
@@ -253,10 +266,12 @@ def simulate_command(
                    fingerprints={one.profile.name: one.profile.fingerprint
                                  for one in cluster.worker_types})
     else:
-        print_rows([one for one in _COLUMNS if one is not _GAP or with_values([one], rows)], rows)
+        print_rows([one for one in _COLUMNS
+                    if one not in (_ERROR, _GAP) or with_values([one], rows)], rows)
     _write_files(rows, first, traced, csv_file, plot, timeline)
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
+    tell_overload(overloaded(rows, "label"))
 
 
 def _refuse_for_scenario(context: click.Context) -> None:

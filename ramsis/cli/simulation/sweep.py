@@ -8,6 +8,7 @@ import click
 
 from ramsis.cli.options.param_types import OUT_PLACE
 from ramsis.cli.options.shared import engine_options
+from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import json_option, print_json, progress
 from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
 
@@ -28,6 +29,7 @@ _SHOWN = 10
               help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "
               "imported; repeat for several.")
 @json_option
+@strict_option
 def sweep_command(
     spec: Path, out: Path | str, engine: Engine, as_json: bool,
 ) -> int:
@@ -61,6 +63,7 @@ def sweep_command(
         for path in result.files:
             click.echo(f"  {path}")
     _tell(result.failures)
+    tell_overload(overloaded(result.rows, "scenario", "scheme", "scheduler"))
     return result.failures[0].exit_code if result.failures else 0
 
 

@@ -1,0 +1,229 @@
+"""Commands whose help is short and in groups, and whose options may stand in a file.
+
+``--help`` of a command with many options shows those that most people need, each in its first
+clause; ``--help-all`` shows all. What is left out is accepted all the same, and may stand in the
+TOML file that ``--settings`` names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import read_toml
+
+__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "nearest"]
+
+MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
+"""Options of traces that few need."""
+MORE_COMPUTING = ("--engine", "--address", "--processes")
+"""Options of where to compute, of which the same holds."""
+
+_GROUPS = {
+    "What is served": "profiles models slo-ms workers cost max-workers placement fixed variants "
+                      "code",
+    "Load": "load trace arrivals duration-s trace-format unit time-column scale seed seeds "
+            "points queries data deadline timeout-s process replan",
+    "Target": "min-accuracy min-effective-accuracy max-violation violation-price "
+              "cost-per-worker",
+    "Schedulers and policies": "policy scheduler scheme dispatch headroom grid objective late "
+                               "batching prefer confidence max-queue max-accuracy-step burst "
+                               "paper solver monitor monitor-ms told bound interference max-batch",
+    "Service times": "service overhead-ms no-padding network-ms slow-spells",
+    "Measuring": "backend batches accuracy accuracy-source device threads order percentile "
+                 "relative-error min-samples max-samples seconds-per-batch max-latency-ms "
+                 "quantiles dim tokens inputs restart",
+    "Server": "host port retry no-pin drain-s worker-memory-mb check calibrate "
+              "calibrate-seconds",
+    "Limits": "slots max-wait-s batch-timeout-s max-body-mb max-json-mb max-header-kb "
+              "header-timeout-s request-timeout-s max-connections max-pending-mb",
+    "Computing": "engine address processes keep",
+    "Output": "out overwrite dry-run csv plot timeline request-log json wide strict",
+}
+"""Headings of help pages, and the options below each."""
+_HEADING = {f"--{name}": heading for heading, names in _GROUPS.items() for name in names.split()}
+_FEW = 10  # options that need no headings
+_OPTION_WIDTH = 34
+_EXAMPLES = "Examples:\n"
+_BRIEF_EXAMPLES = 2
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a wrong one most likely stands for; None where none is near.
+
+    >>> nearest("genrate", ["generate", "verify"])
+    'generate'
+    >>> nearest("cap", ["capacity", "generate"])
+    'capacity'
+    """
+    names = list(known)
+    found = difflib.get_close_matches(word, names, n=1)
+    begins = [name for name in names if len(word) > 1 and name.startswith(word)]
+    return next(iter(found or begins), None)
+
+
+class Group(click.Group):
+    """Commands of which a misspelt one is answered with the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = self._nearest(ctx, args[0])
+            raise click.UsageError(f"No such command {args[0]!r}."
+                                   + (f" Did you mean {near!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def _nearest(self, ctx: click.Context, word: str) -> str | None:
+        names = self.list_commands(ctx)
+        near = nearest(word, names)
+        if near is not None:
+            return near
+        below: dict[str, str] = {}
+        for name in names:
+            group = self.get_command(ctx, name)
+            if isinstance(group, click.Group):
+                below |= {one: f"{name} {one}" for one in group.list_commands(ctx)}
+        found = nearest(word, below)
+        return None if found is None else below[found]
+
+
+class Command(click.Command):
+    """A command with its options in groups.
+
+    Parameters
+    ----------
+    more : sequence of str
+        Options that only ``--help-all`` shows, as ``--grid``.
+    """
+
+    def __init__(self, *args: Any, more: Sequence[str] = (), **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
+        self.more = frozenset(more)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options, with ``--settings`` and ``--help-all`` where there are more than a few."""
+        found = super().get_params(ctx)
+        return [*found[:-1], _SETTINGS, found[-1], _HELP_ALL] if self.more else found
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does; in short the first paragraph and two examples."""
+        text = inspect.cleandoc(self.help or "")
+        if self._brief(ctx):
+            examples = _examples(text)
+            text = text.partition("\n\n")[0]
+            if examples:
+                text += f"\n\n\b\n{_EXAMPLES}" + "\n".join(examples[:_BRIEF_EXAMPLES])
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, below a heading each group."""
+        brief = self._brief(ctx)
+        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
+        groups["Options"] = []
+        left = 0
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is None:
+                continue
+            if brief and one.opts[0] in self.more:
+                left += 1
+                continue
+            heading = _HEADING.get(one.opts[0], "Options")
+            groups[heading].append((record[0], _first_clause(record[1]) if brief else record[1]))
+        if sum(map(len, groups.values())) <= _FEW:
+            groups = {"Options": [row for rows in groups.values() for row in rows]}
+        for heading, rows in groups.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=_OPTION_WIDTH)
+        if left:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left} more options: {ctx.command_path} --help-all")
+
+    def _brief(self, ctx: click.Context) -> bool:
+        return bool(self.more) and not ctx.meta.get("ramsis.help-all", False)
+
+
+def _examples(text: str) -> list[str]:
+    """The examples of a help text, each with the lines that it goes on in."""
+    block = text.partition(_EXAMPLES)[2]
+    return re.findall(r"^ *\$ (?:.*\\\n)*.*$", block, re.M)
+
+
+def _first_clause(text: str) -> str:
+    """A help text up to its first semicolon or full stop, with the default behind it."""
+    said, bracket, rest = text.partition("  [")
+    clause = re.split(r"; |\. ", said, maxsplit=1)[0].rstrip(".")
+    return f"{clause}.{bracket}{rest}"
+
+
+def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta["ramsis.help-all"] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _read_settings(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
+    """Take options from a file as defaults, so that the command line wins."""
+    if path is not None and not ctx.resilient_parsing:
+        found = dict(_defaults(ctx.command, read_toml(path), path))
+        ctx.default_map = {**(ctx.default_map or {}), **found}
+
+
+def _defaults(
+    command: click.Command, document: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, Any]]:
+    """Value of each option that a file sets, by the name of its parameter."""
+    options = {name.lstrip("-"): one for one in command.params if isinstance(one, click.Option)
+               and not one.hidden for name in one.opts if name.startswith("--")}
+    for key, value in document.items():
+        name = key.replace("_", "-")
+        if name not in options:
+            near = nearest(name, options)
+            raise InputFileError(describe(
+                f"no such option of `ramsis {command.name}`", where=path, value=key,
+                allowed=f"{near}, which is the nearest" if near else ", ".join(sorted(options))))
+        one = options[name]
+        given = _value(one, value, f"{path}: {key}")
+        if given is not None:
+            assert one.name is not None
+            yield one.name, given
+
+
+def _value(option: click.Option, value: Any, where: str) -> Any:
+    """A value of TOML as the command line would have it; None for a flag that is not set."""
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise InputFileError(describe("not a flag", where=where, value=value,
+                                          allowed="true or false"))
+        if option.secondary_opts:
+            return value
+        return option.flag_value if value else None
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(one, str | int | float) and not isinstance(one, bool)
+                             for one in values):
+        raise InputFileError(describe("not the value of an option", where=where, value=value,
+                                      allowed="a text, a number, or a list of these"))
+    texts = [one if isinstance(one, str) else format(one, "g") if float(format(one, "g")) == one
+             else repr(one) for one in values]
+    return texts if option.multiple else ",".join(texts)
+
+
+_SETTINGS = click.Option(
+    ["--settings"], type=click.Path(dir_okay=False), metavar="FILE.toml", expose_value=False,
+    is_eager=True, callback=_read_settings,
+    help="Take options from a file; the command line wins.")
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=_show_all,
+    help="Show all options and exit.")

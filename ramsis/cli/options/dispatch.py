@@ -1,0 +1,59 @@
+"""The options that name schedulers to compare, and both kinds of dispatch where none is named."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ramsis.cli.options.shared import scheduler_option
+from ramsis.policy import DISPATCHES
+
+__all__ = ["BOTH", "compared_options"]
+
+BOTH = ("round-robin", "central-queue")
+"""What is compared where nothing is named: a queue each, and a common queue."""
+
+_Command = Callable[..., Any]
+
+
+def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Command], _Command]:
+    """``--dispatch`` and ``--scheduler``.
+
+    The command gets ``schedulers``, a tuple of what ``type_`` makes of the names, and ``named``.
+    Where there are no names, this is False and ``schedulers`` are :data:`BOTH`.
+
+    Parameters
+    ----------
+    type_ : click.ParamType
+        Of a name.
+    help_ : str
+        Of ``--scheduler``.
+    """
+
+    def add(command: _Command) -> _Command:
+        @functools.wraps(command)
+        def gathered(
+            *positional: Any, dispatches: tuple[str, ...], schedulers: tuple[Any, ...],
+            **given: Any,
+        ) -> Any:
+            read = functools.partial(type_.convert, param=None, ctx=None)
+            named = (*map(read, dispatches), *schedulers)
+            return command(*positional, schedulers=named or tuple(map(read, BOTH)),
+                           named=bool(named), **given)
+
+        made: _Command = gathered
+        for option in (
+            scheduler_option(help_, type=type_, metavar="NAME"),
+            click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
+                         multiple=True, metavar="NAME",
+                         help="Policies by how requests reach workers: round-robin, "
+                         "shortest-queue or central-queue; repeat to compare.  "
+                         f"[default: {' and '.join(BOTH)}, side by side]"),
+        ):
+            made = option(made)
+        return made
+
+    return add

@@ -1,0 +1,35 @@
+"""Optional libraries, asked for while the command line is read, before anything is computed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["require"]
+
+
+def require(libraries: str, extra: str, what: str, where: str) -> None:
+    """Refuse to begin without libraries.
+
+    Parameters
+    ----------
+    libraries : str
+        Names to import, separated by blanks.
+    extra : str
+        Of the package, that installs them.
+    what : str
+        Needs them, for the message.
+    where : str
+        The option or command.
+
+    Raises
+    ------
+    InvalidValueError
+        With the command that installs them.
+    """
+    for name in libraries.split():
+        if importlib.util.find_spec(name) is None:
+            raise InvalidValueError(describe(
+                f"{what} needs {name}, which is not installed", where=where,
+                allowed=f"pip install 'ramsis[{extra}]'"))

@@ -1,0 +1,68 @@
+"""What is said of overload, and ``--strict``, which makes it an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+
+from ramsis.errors import InfeasibleError
+
+__all__ = ["overloaded", "strict_option", "tell_overload"]
+
+_MOST_VIOLATIONS = 0.1  # a simulation with a larger share counts as overloaded, as a policy does
+_SHOWN = 10
+
+
+def _remember(context: click.Context, option: click.Parameter, value: bool) -> None:
+    context.meta["ramsis.strict"] = value
+
+
+strict_option = click.option(
+    "--strict", is_flag=True, expose_value=False, callback=_remember,
+    help="Exit with code 4 where there is overload, once all is written.")
+"""``--strict``, which :func:`tell_overload` obeys; the command does not get it."""
+
+
+def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
+    """The overloaded rows of simulations, in words.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+    *names : str
+        Keys of what names a row, of which some may be absent.
+    """
+    for row in rows:
+        rate = row.get("violation_rate")
+        if rate is not None and rate > _MOST_VIOLATIONS:
+            load_qps = row.get("load_qps")
+            load = "" if load_qps is None else f", {load_qps:.6g} QPS"
+            what = ", ".join(str(row[name]) for name in names if row.get(name))
+            yield f"{what}{load}: OVERLOAD, {rate:.1%} of the requests late or dropped"
+
+
+def tell_overload(cases: Iterable[str]) -> None:
+    """Name on stderr the cases that are overloaded or metastable.
+
+    Parameters
+    ----------
+    cases : iterable of str
+        As ``400 QPS: OVERLOAD, 17 % of the requests late or dropped``.
+
+    Raises
+    ------
+    InfeasibleError
+        There are some, and ``--strict`` was given.
+    """
+    found = list(cases)
+    for case in found[:_SHOWN]:
+        click.echo(f"note: {case}", err=True)
+    if len(found) > _SHOWN:
+        click.echo(f"note: OVERLOAD in {len(found) - _SHOWN} more rows", err=True)
+    context = click.get_current_context(silent=True)
+    if found and context is not None and context.meta.get("ramsis.strict"):
+        raise InfeasibleError(
+            f"overload in {len(found)} of the rows above (--strict): more workers are needed, "
+            "which `ramsis capacity` counts")

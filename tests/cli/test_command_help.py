@@ -1,0 +1,112 @@
+"""Help that fits a screen, options from a file, and what a misspelt word is answered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from ramsis.cli.main import cli
+from tests.cli.command import Run, refused
+from tests.cli.test_main_cli import COMMANDS, listed
+
+_LINES, _WIDTH, _OPTIONS = 50, 100, 16
+
+
+@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
+def test_a_help_page_fits_a_screen(
+    run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(_WIDTH + 2))
+    lines = run(*words, "--help").out.splitlines()
+    assert len(lines) <= _LINES
+    assert max(map(len, lines)) <= _WIDTH
+    assert len(listed("\n".join(lines))) <= _OPTIONS
+    assert max(map(len, run(*words, "--help").out.splitlines())) <= _WIDTH
+
+
+@pytest.mark.parametrize("words", [(), ("generate",), ("simulate",), ("capacity",), ("plan",)],
+                         ids=" ".join)
+def test_pages_that_are_read_first_fit_eighty_columns(
+    run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(run(*words, "--help").out.splitlines()) <= _LINES
+
+
+def test_the_first_page_has_each_command_once_below_a_heading(run: Run) -> None:
+    text = run("--help").out.partition("\nPrepare:\n")[2]
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
+    assert names == cli.list_commands(click.Context(cli))
+
+
+BOUND = ["bound", "--workers", "3", "--load", "417"]
+FRONTIER = ["frontier", "--workers", "2", "--load", "613", "--queries", "0", "--json"]
+
+
+def settings(folder: Path, text: str) -> str:
+    path = folder / "settings.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_gives_options_and_the_command_line_wins(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    file = settings(tmp_path, f'profiles = "{tiny_file}"\nslo-ms = 100\npoints = 3\n'
+                    "max_queue = 8\nno-padding = true\n")
+    told = run(*FRONTIER, "--profiles", tiny_file, "--slo-ms", 100, "--points", 3,
+               "--max-queue", 8, "--no-padding")
+    assert told.code == 0, told.err
+    read = run(*FRONTIER, "--settings", file)
+    assert read.code == 0, read.err
+    assert json.loads(read.out)["rows"] == json.loads(told.out)["rows"]
+    over = run(*FRONTIER, "--settings", file, "--slo-ms", 120.5)
+    assert {row["slo_ms"] for row in json.loads(over.out)["rows"]} == {120.5}
+
+
+def test_lists_stand_for_options_that_can_be_repeated(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    file = settings(tmp_path, 'scheduler = ["greedy", "jellyfish-plus"]\nload = [217, 300.5]\n')
+    ran = run("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--duration-s", 1,
+              "--seeds", 1, "--min-accuracy", 0.7, "--json", "--settings", file)
+    assert [(row["scheme"], row["load_qps"]) for row in json.loads(ran.out)["rows"]] == [
+        ("greedy", 217.0), ("jellyfish-plus", 217.0), ("greedy", 300.5),
+        ("jellyfish-plus", 300.5)]
+
+
+@pytest.mark.parametrize(("text", "code", "words"), [
+    ("batchng = 1\n", 3, ("batchng", "allowed: batching", "nearest")),
+    ("zzz = 1\n", 3, ("zzz", "allowed: address")),
+    ("no-padding = 3\n", 3, ("no-padding", "true or false")),
+    ("grid = {a = 1}\n", 3, ("grid", "a text, a number, or a list")),
+    ("slo-ms = []\n", 3, ("slo-ms", "a text, a number, or a list")),
+    ("late = \"never\"\n", 2, ("--late", "'drop'")),
+    ("profiles\n", 3, ("not valid TOML",)),
+])
+def test_a_wrong_file_of_settings_is_refused_in_a_line(
+    run: Run, tmp_path: Path, text: str, code: int, words: tuple[str, ...]
+) -> None:
+    ran = run("generate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
+              400, "--out", tmp_path / "out", "--settings", settings(tmp_path, text))
+    refused(ran, code, *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_settings_that_is_not_there_is_refused(run: Run, tmp_path: Path) -> None:
+    refused(run("generate", "--settings", tmp_path / "none.toml"), 3, "none.toml")
+
+
+@pytest.mark.parametrize(("words", "near"), [
+    (("genrate",), "generate"), (("cap",), "capacity"), (("simulte", "--load", "3"), "simulate"),
+    (("fit", "trace.txt"), "arrivals fit"), (("profile", "imprt"), "import"),
+    (("generate", "--worker", "4"), "--workers"), (("bound", "--loads", "4"), "--load"),
+    (("simulate", "--slo", "4"), "--slo-ms"),
+])
+def test_a_misspelt_word_is_answered_with_the_nearest(
+    run: Run, words: tuple[str, ...], near: str
+) -> None:
+    refused(run(*words), 2, f"Did you mean '{near}'?", "--help'")

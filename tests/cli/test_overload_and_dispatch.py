@@ -1,0 +1,183 @@
+"""Exit codes in overload, both kinds of dispatch where none is named, and missing extras."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.profiles import ProfileSet
+from tests.cli.command import Run, refused, snapshot
+
+QUICK = ["--grid", "fixed:10", "--max-queue", "8"]
+
+
+def served(tiny_file: Path, load: object) -> list[object]:
+    return ["--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", load]
+
+
+def test_overload_is_written_named_and_an_error_only_if_strict(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    asked = ["generate", *served(tiny_file, "117,96000.5"), *QUICK]
+    ran = run(*asked, "--out", tmp_path / "a", "--json")
+    assert ran.code == 0
+    assert [row["overloaded"] for row in json.loads(ran.out)["rows"]] == [False, True]
+    (note,) = [line for line in ran.err.splitlines() if "OVERLOAD" in line]
+    assert note.startswith("note: 96000.5 QPS: OVERLOAD")
+    strict = run(*asked, "--out", tmp_path / "b", "--strict")
+    assert strict.code == 4
+    assert note in strict.err
+    assert strict.err.splitlines()[-1].startswith("error: overload in 1")
+    assert "ramsis capacity" in strict.err.splitlines()[-1]
+    assert len(list((tmp_path / "b").glob("round-robin-*.json"))) == 2
+    calm = run("generate", *served(tiny_file, 117), *QUICK, "--out", tmp_path / "c", "--strict")
+    assert calm.code == 0
+    assert "OVERLOAD" not in calm.err
+
+
+def test_a_policy_that_does_not_recover_is_named(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramsis.policy.records import Recovery
+    from ramsis.synthesis import recovery
+
+    monkeypatch.setattr(recovery, "recovery", lambda policy, burst, **_: Recovery(
+        burst, None, True))
+    ran = run("generate", *served(tiny_file, 117), *QUICK, "--out", tmp_path / "a", "--strict")
+    assert ran.code == 4
+    assert "note: 117 QPS: metastable" in ran.err
+
+
+@pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict",), 4)])
+def test_simulations_in_overload_end_with_0_unless_strict(
+    run: Run, tiny_file: Path, tmp_path: Path, strict: tuple[str, ...], code: int
+) -> None:
+    csv = tmp_path / "rows.csv"
+    ran = run("simulate", *served(tiny_file, "117,96000.5"), "--duration-s", 1, "--scheme",
+              "jellyfish-plus", "--csv", csv, *strict)
+    assert ran.code == code
+    assert "note: jellyfish-plus, 96000.5 QPS: OVERLOAD" in ran.err
+    assert len(csv.read_text().splitlines()) == 3
+    spec = tmp_path / "sweep.toml"
+    spec.write_text(f'profiles = "{tiny_file}"\nworkers = 2\nslo_ms = 100\n'
+                    'load_qps = [117, 96000.5]\nduration_s = 1\nscheme = ["greedy"]\n')
+    swept = run("sweep", spec, "--out", tmp_path / "out", "--processes", 1, *strict)
+    assert swept.code == code
+    assert "note: greedy, 96000.5 QPS: OVERLOAD" in swept.err
+
+
+ASKED = ["--slo-ms", 100, "--load", 300.5, "--duration-s", 2, "--seeds", 2]
+
+
+def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7]
+    found = json.loads(run(*asked, "--json").out)
+    assert [row["scheme"] for row in found["rows"]] == ["round-robin", "central-queue"]
+    for row, line in zip(found["rows"], found["next"], strict=True):
+        words = shlex.split(line)
+        assert words[:2] == ["ramsis", "generate"]
+        made = run(*words[1:], *QUICK, "--json")
+        assert made.code == 0, made.err
+        (level,) = json.loads(made.out)["rows"]
+        assert (level["workers"], level["load_qps"], level["scheme"]) == (
+            row["workers"], 300.5, row["scheme"])
+    printed = run(*asked).out
+    block = printed.partition("next, one of:\n")[2].replace("\\\n", "")
+    assert [shlex.split(line) for line in block.splitlines()] == [
+        shlex.split(line) for line in found["next"]]
+    for name in ("round-robin", "central-queue"):
+        named = run(*asked, "--dispatch", name, "--json")
+        alone = json.loads(named.out)
+        assert "next" not in alone
+        assert alone["rows"] == [row for row in found["rows"] if row["scheme"] == name]
+        assert run(*asked, "--scheduler", name, "--json").out == named.out.replace(
+            "--dispatch", "--scheduler")
+
+
+def test_one_kind_of_dispatch_that_meets_the_target_is_enough(
+    run: Run, tiny: ProfileSet, tiny_file: Path
+) -> None:
+    # A queue each needs more than ten times the bound here, as its batches are small.
+    asked = ["capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7,
+             "--max-violation", 0]
+    both = run(*asked, "--json")
+    each = {name: run(*asked, "--dispatch", name, "--json")
+            for name in ("round-robin", "central-queue")}
+    codes = {name: one.code for name, one in each.items()}
+    assert both.code == min(codes.values())
+    rows = json.loads(both.out)["rows"] if both.out else []
+    assert [row["scheme"] for row in rows] == [name for name, code in codes.items() if code == 0]
+
+
+def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(
+    run: Run, tiny_file: Path
+) -> None:
+    for words in (["capacity", "--profiles", tiny_file, *ASKED],
+                  ["plan", "--profiles", tiny_file, "--slo-ms", 100, "--load", 300.5, "--out",
+                   "nothing"]):
+        ran = run(*words, "--min-accuracy", 0.95)
+        refused(ran, 4, "at most 0.9")
+    assert not Path("nothing").exists()
+
+
+def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
+    run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    name = tiny.models[0].name
+    log.write_text(
+        "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"
+        + "".join(f"{t:.3f},{t:.3f},{t + 0.006:.3f},100,served,{name},1,1,0,1\n"
+                  for t in np.arange(0.0, 1.0, 0.01)))
+    asked = ["audit", log, "--profiles", tiny_file, "--workers", 2, "--seeds", 1]
+    found = json.loads(run(*asked, "--json").out)
+    (row,) = found["rows"]
+    each = {one["dispatch"]: one for one in row["dispatches"]}
+    assert list(each) == ["round-robin", "central-queue"]
+    assert row["best_policy"] in [one["best_policy"] for one in each.values()]
+    assert row["best_policy"]["effective_accuracy"] == max(
+        one["best_policy"]["effective_accuracy"] for one in each.values())
+    for dispatch, one in each.items():
+        (alone,) = json.loads(run(*asked, "--dispatch", dispatch, "--json").out)["rows"]
+        assert "dispatches" not in alone
+        assert alone["best_policy"] == one["best_policy"]
+        assert alone["fewest_workers"] == one["fewest_workers"]
+    printed = run(*asked).out
+    for dispatch in each:
+        assert re.search(rf"best policy: {dispatch} ", printed)
+        assert f"--dispatch {dispatch} --out" in printed
+
+
+@pytest.mark.parametrize(("library", "words", "extra"), [
+    ("matplotlib", ["simulate", "--profiles", "none.json", "--slo-ms", 1, "--workers", 1,
+                    "--load", 1, "--scheme", "greedy", "--plot", "a.png"], "plot"),
+    ("matplotlib", ["capacity", "--profiles", "none.json", "--plot", "a.png"], "plot"),
+    ("matplotlib", ["profile", "plot", "none.json", "--out", "a.svg"], "plot"),
+    ("ray", ["capacity", "--profiles", "digits-cpu", "--slo-ms", 25, "--load", 4,
+             "--engine", "ray"], "ray"),
+    ("ray", ["sweep", "none.toml", "--out", "out", "--engine", "ray"], "ray"),
+    ("fsspec", ["sweep", "none.toml", "--out", "s3://bucket/out"], "store"),
+    ("fsspec", ["capacity", "--profiles", "digits-cpu", "--slo-ms", 25, "--load", 4,
+                "--keep", "s3://bucket/out"], "store"),
+    ("aiohttp", ["load", "http://localhost:1", "--model", "x", "--slo-ms", 25, "--trace",
+                 "day"], "serve"),
+    ("uvicorn", ["serve", "none", "--variants", "none.toml"], "serve"),
+    ("torch", ["scenario", "train", "none.json", "--out", "agent.json"], "rl"),
+])
+def test_what_needs_an_extra_says_so_before_anything_is_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, words: list[object],
+    extra: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, library, None)
+    refused(run(*words), 2, f"allowed: pip install 'ramsis[{extra}]'")
+    assert snapshot(tmp_path) == {}
