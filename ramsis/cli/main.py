@@ -159,7 +159,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         # click leaves with 1 when the reader of stdout went away, as `head` does.
         return 0 if left.code == 1 else int(left.code or 0)
     except MemoryError:
-        return _fail("not enough memory for a problem of this size", _USAGE)
+        return _fail("not enough memory for a problem of this size; a coarser --grid or a smaller "
+                     "--max-queue needs less", _USAGE)
     except OSError as error:
         _drop_output()
         return _fail(f"cannot write the output ({error.strerror})", _USAGE)

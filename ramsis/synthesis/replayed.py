@@ -13,8 +13,8 @@ figure. The model's gain stays in the certificate.
 until these have settled, and then for so many requests. Where the intervals come out wide, once
 more with up to six times as many requests in twice as many runs. The seeds follow from the table
 and its load. They are not those by which policies are chosen, so that the choice does not flatter
-the promise, and two policies do not err alike. A measurement that passes the upper bound by chance counts for no more
-than the bound.
+the promise, and two policies do not err alike. A measurement that passes the upper bound by chance
+counts for no more than the bound.
 
 **Not measured** are policies for arrivals that cannot be drawn, and those of so many workers, or
 of an SLO so long, that settling takes more than 1e7 requests. Their promise is the model's.

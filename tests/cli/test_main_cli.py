@@ -130,7 +130,8 @@ def test_a_group_without_a_command_shows_its_help(run: Run, words: tuple[str, ..
         (errors.NotConvergedError("no"), 5, "error: no"),
         (errors.VerificationError("no"), 6, "error: no"),
         (errors.InvalidValueError("two\nlines"), 2, "error: two lines"),
-        (MemoryError(), 2, "error: not enough memory for a problem of this size"),
+        (MemoryError(), 2, "error: not enough memory for a problem of this size; a coarser "
+         "--grid or a smaller --max-queue needs less"),
         (OSError(28, "No space left on device"), 2,
          "error: cannot write the output (No space left on device)"),
         (KeyboardInterrupt(), 130, "interrupted; finished files are whole and stay"),

@@ -103,7 +103,8 @@ def test_every_scheme_meets_the_same_arrivals(run: Run, base: list[Any]) -> None
 
 
 def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
-    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300, "--duration-s", 1)
+    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 300,
+              "--duration-s", 1, "--wide")
     assert ran.code == 0
     head, line = ran.out.splitlines()
     assert head.split()[:3] == ["scheduler", "load", "(QPS)"]

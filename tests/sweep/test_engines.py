@@ -138,7 +138,7 @@ def test_ray_that_is_not_installed_is_refused_in_a_line(
     spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
                     'scheduler = "greedy"\nduration_s = 0.1\n')
     refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 2,
-            "Ray is not installed", "ramsis[ray]")
+            "needs ray, which is not installed", "ramsis[ray]")
 
 
 def test_an_address_without_ray_is_refused_in_a_line(

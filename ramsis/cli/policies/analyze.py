@@ -82,7 +82,9 @@ def analyze(
             click.echo()
             say(_in_words(held))
         if not held.kept:
-            raise VerificationError("the promise was not kept in this run")
+            raise VerificationError(
+                "the promise was not kept in this run: measure the profile through the server "
+                "(`ramsis serve --calibrate`), or make policies with a larger --headroom")
 
 
 def _policies(source: str) -> tuple[Policy, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options.param_types import complete_files
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options, wide
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME
 from ramsis.runtime.manifest import read_manifest
@@ -69,9 +69,12 @@ def verify(
     if as_json:
         print_json(rows)
     elif failed or show_all:
-        print_rows(_COLUMNS, rows if show_all else failed)
+        print_rows(_COLUMNS, [row if wide() else {**row, "file": Path(row["file"]).name}
+                              for row in (rows if show_all else failed)])
     if failed:
-        raise VerificationError(f"{len(failed)} of {len(rows)} claims do not hold")
+        raise VerificationError(
+            f"{len(failed)} of {len(rows)} claims do not hold: do not serve by these files; "
+            "`ramsis generate --overwrite` makes them anew")
     if not as_json:
         for row in rows:
             if row["claim"] == "certified_gap" and row["derived"] is not None:
