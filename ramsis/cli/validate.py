@@ -51,7 +51,8 @@ def _validate(file: str) -> str:
     document = read_document(file)
     if document.keys() >= {"created_by", "command", "rows"}:
         check_results(document, file)
-        return f"results of `{document['command']}`, {_count(len(document['rows']), 'row')}"
+        command = document["command"].partition(" -")[0]
+        return f"results of `{command}`, {_count(len(document['rows']), 'row')}"
     found = document.get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:

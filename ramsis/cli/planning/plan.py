@@ -33,7 +33,7 @@ from ramsis.cli.options.command import MORE_ARRIVALS, Command
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
 from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
@@ -132,11 +132,12 @@ def plan(
         print_json(made.pop("rows"), **made)
         return
     for line in made["words"]:
-        click.echo(line)
+        say(line)
     click.echo()
     print_rows(_COLUMNS, made["rows"])
-    click.echo(f"\n{out}: {made['verdict']['policies']}, report.html, and plan.json with the "
-               f"{len(made['commands'])} commands that were run there")
+    click.echo()
+    say(f"{out}: {made['verdict']['policies']}, report.html, and plan.json with the "
+        f"{len(made['commands'])} commands that were run there")
 
 
 @dataclass

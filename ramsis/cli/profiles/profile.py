@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -271,9 +272,14 @@ def _cell(table: LatencyTable, row: int, batch: int) -> str:
 
 
 def _some(max_batch: int) -> list[int]:
-    """Few batch sizes, each about as many times as large as the one before."""
+    """Few batch sizes, each about as many times as large as the one before.
+
+    >>> _some(32), _some(8)
+    ([1, 2, 4, 8, 16, 32], [1, 2, 3, 4, 5, 8])
+    """
     sizes = {round(max_batch ** (i / (_SHOWN - 1))) for i in range(_SHOWN)}
-    return sorted(sizes) if max_batch > _SHOWN else list(range(1, max_batch + 1))
+    others = (size for size in range(1, max_batch + 1) if size not in sizes)
+    return sorted(sizes.union(islice(others, _SHOWN - len(sizes))))
 
 
 def _blocks(
