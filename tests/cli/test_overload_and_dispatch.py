@@ -7,10 +7,12 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet
 from tests.cli.command import Run, refused, snapshot
 
@@ -103,19 +105,28 @@ def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
             "--dispatch", "--scheduler")
 
 
-def test_one_kind_of_dispatch_that_meets_the_target_is_enough(
-    run: Run, tiny: ProfileSet, tiny_file: Path
+@pytest.mark.parametrize(("missing", "named", "code"), [
+    ({"round-robin"}, (), 0), ({"round-robin", "central-queue"}, (), 4),
+    ({"round-robin"}, ("--dispatch", "round-robin", "--dispatch", "central-queue"), 4)])
+def test_one_kind_of_dispatch_that_meets_the_target_is_enough_unless_both_are_named(
+    run: Run, tiny_file: Path, monkeypatch: pytest.MonkeyPatch, missing: set[str],
+    named: tuple[str, ...], code: int,
 ) -> None:
-    # A queue each needs more than ten times the bound here, as its batches are small.
-    asked = ["capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7,
-             "--max-violation", 0]
-    both = run(*asked, "--json")
-    each = {name: run(*asked, "--dispatch", name, "--json")
-            for name in ("round-robin", "central-queue")}
-    codes = {name: one.code for name, one in each.items()}
-    assert both.code == min(codes.values())
-    rows = json.loads(both.out)["rows"] if both.out else []
-    assert [row["scheme"] for row in rows] == [name for name, code in codes.items() if code == 0]
+    from ramsis.cli.planning import capacity
+
+    search = capacity.fewest_workers
+
+    def searched(*given: Any, scheme: str, **terms: Any) -> Any:
+        if scheme in missing:
+            raise InfeasibleError(f"{scheme} does not reach this; allowed: at most 0.7")
+        return search(*given, scheme=scheme, **terms)
+
+    monkeypatch.setattr(capacity, "fewest_workers", searched)
+    ran = run("capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7, "--json", *named)
+    assert ran.code == code
+    assert "round-robin does not reach this" in ran.err
+    rows = json.loads(ran.out)["rows"] if ran.out else []
+    assert {row["scheme"] for row in rows} == {"round-robin", "central-queue"} - missing
 
 
 def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(
