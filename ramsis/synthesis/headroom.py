@@ -49,7 +49,7 @@ MORE_VIOLATIONS = 1e-4
 """Of all requests, that a plan for longer times may have more than the optimum."""
 
 _QUERIES, _RUNS = 200_000, 4  # fewer runs spend less on settling
-_OF_ONE = 50_000  # queries of one worker by itself, which tell as much
+_OF_ONE = 50_000  # queries of one worker with fixed times, which tell as much
 _LONGER = 8  # times as many queries where runs differ much
 _ROUGH, _ROUGH_POINTS = 0.2, 5e-4  # share of the violations, and points, that they may differ by
 _MOST_QUERIES = 2e6  # of a run until the workers have settled
@@ -96,7 +96,9 @@ def replayed_at(
     given = repr((policy.load_qps, policy.slo_ms, policy.workers)).encode()
     seed = _SEEDS + zlib.crc32(given) % (_SEEDS - _RUNS)
     alone = None if policy.replay and policy.replay.workers is None else one_worker(policy)
-    policy, queries = (policy, _QUERIES) if alone is None else (alone, _OF_ONE)
+    # Long services are as rare among one worker's requests as among all.
+    queries = _QUERIES if alone is None or policy.quantiles_ms is not None else _OF_ONE
+    policy = alone or policy
     found = simulated(policy, queries=queries, runs=_RUNS, seed=seed, slower=slower,
                       own_arrivals=own_arrivals, drawn=drawn)
     # What is overloaded for a while, and then not, needs longer to show how often it is.

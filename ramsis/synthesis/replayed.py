@@ -36,7 +36,7 @@ from ramsis.synthesis.simulated import SETTLES, measured, one_worker
 __all__ = ["MANY_VIOLATIONS", "as_stated_by", "first_seed", "replayed", "settles"]
 
 QUERIES, RUNS = 200_000, 8
-_OF_ONE = 100_000  # queries of one worker by itself
+_OF_ONE = 100_000  # queries of one worker with fixed times
 _ENOUGH, _LONGER = 1_000_000, 6  # fewer queries are made up to so many times as many
 _MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorter
 _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
@@ -69,7 +69,7 @@ def replayed(
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     queries, runs : int
-        To begin with; 200,000 queries by default, half as many of one worker.
+        To begin with; 200,000 queries by default, half as many of one worker with fixed times.
     """
     if not settles(policy.load_qps, policy.slo_ms):
         return policy
@@ -78,7 +78,8 @@ def replayed(
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
-    queries = queries or (QUERIES if alone is None else _OF_ONE)
+    drawn = policy.quantiles_ms is not None  # long services are as rare among one worker's
+    queries = queries or (QUERIES if alone is None or drawn else _OF_ONE)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
     try:
         figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
