@@ -31,6 +31,8 @@ from ramsis.errors import InvalidTypeError, describe
 
 __all__ = ["check_arguments"]
 
+_FORMER = {"scheme": "scheduler", "schemes": "schedulers"}
+"""Keywords that were renamed: the former name is still taken."""
 _UNIONS = (typing.Union, types.UnionType)
 _MOST_ITEMS = 100  # of a sequence that are looked at
 _FROM_INSIDE = (TypeError, AttributeError, ValueError, KeyError, IndexError)
@@ -95,8 +97,14 @@ def _checked(
     if hasattr(function, "_checks_types"):
         return function
     refuse = _Signature(function, owner).refuse
+    code = function.__code__
+    takes = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+    former = [(old, new) for old, new in _FORMER.items() if new in takes and old not in takes]
 
     def at_once(*args: Any, **given: Any) -> Any:
+        for old, new in former:
+            if old in given and new not in given:
+                given[new] = given.pop(old)
         refuse(args, given)
         return function(*args, **given)
 

@@ -29,6 +29,7 @@ from ramsis.errors import InvalidTypeError, RamsisError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.kernels import V100, Launch
+from ramsis.sim import ConstantLoad
 from ramsis.sim.cluster import ClusterEngine, scheduler
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
@@ -204,3 +205,13 @@ def test_functions_stay_what_they_are() -> None:
     twice = {"simulate": ramsis.simulate, "__name__": "ramsis.sim"}
     check_arguments(twice, ["simulate", "absent"])
     assert twice["simulate"] is ramsis.simulate
+
+
+def test_a_keyword_that_was_renamed_is_still_taken_by_its_former_name(tiny: Any) -> None:
+    asked = (tiny, ConstantLoad(217.3, 500.0), ramsis.CapacityTargets(
+        min_accuracy=0.7, max_violation=0.5))
+    now, former = (ramsis.fewest_workers(*asked, slo_ms=100.0, seeds=(1,), **{name: "greedy"})
+                   for name in ("scheduler", "scheme"))
+    assert now.answer.counts == former.answer.counts
+    with pytest.raises(TypeError):
+        ramsis.fewest_workers(*asked, slo_ms=100.0, scheduler="greedy", scheme="greedy")

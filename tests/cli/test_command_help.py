@@ -73,7 +73,7 @@ def test_lists_stand_for_options_that_can_be_repeated(
     file = settings(tmp_path, 'scheduler = ["greedy", "jellyfish-plus"]\nload = [217, 300.5]\n')
     ran = run("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--duration-s", 1,
               "--seeds", 1, "--min-accuracy", 0.7, "--json", "--settings", file)
-    assert [(row["scheme"], row["load_qps"]) for row in json.loads(ran.out)["rows"]] == [
+    assert [(row["scheduler"], row["load_qps"]) for row in json.loads(ran.out)["rows"]] == [
         ("greedy", 217.0), ("jellyfish-plus", 217.0), ("greedy", 300.5),
         ("jellyfish-plus", 300.5)]
 

@@ -83,15 +83,15 @@ def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
     monkeypatch.chdir(tmp_path)
     asked = ["capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7]
     found = json.loads(run(*asked, "--json").out)
-    assert [row["scheme"] for row in found["rows"]] == ["round-robin", "central-queue"]
+    assert [row["scheduler"] for row in found["rows"]] == ["round-robin", "central-queue"]
     for row, line in zip(found["rows"], found["next"], strict=True):
         words = shlex.split(line)
         assert words[:2] == ["ramsis", "generate"]
         made = run(*words[1:], *QUICK, "--json")
         assert made.code == 0, made.err
         (level,) = json.loads(made.out)["rows"]
-        assert (level["workers"], level["load_qps"], level["scheme"]) == (
-            row["workers"], 300.5, row["scheme"])
+        assert (level["workers"], level["load_qps"], level["scheduler"]) == (
+            row["workers"], 300.5, row["scheduler"])
     printed = run(*asked).out
     block = printed.partition("next, one of:\n")[2].replace("\\\n", "")
     assert [shlex.split(line) for line in block.splitlines()] == [
@@ -100,7 +100,7 @@ def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
         named = run(*asked, "--dispatch", name, "--json")
         alone = json.loads(named.out)
         assert "next" not in alone
-        assert alone["rows"] == [row for row in found["rows"] if row["scheme"] == name]
+        assert alone["rows"] == [row for row in found["rows"] if row["scheduler"] == name]
         assert run(*asked, "--scheduler", name, "--json").out == named.out.replace(
             "--dispatch", "--scheduler")
 
@@ -116,17 +116,17 @@ def test_one_kind_of_dispatch_that_meets_the_target_is_enough_unless_both_are_na
 
     search = capacity.fewest_workers
 
-    def searched(*given: Any, scheme: str, **terms: Any) -> Any:
-        if scheme in missing:
-            raise InfeasibleError(f"{scheme} does not reach this; allowed: at most 0.7")
-        return search(*given, scheme=scheme, **terms)
+    def searched(*given: Any, scheduler: str, **terms: Any) -> Any:
+        if scheduler in missing:
+            raise InfeasibleError(f"{scheduler} does not reach this; allowed: at most 0.7")
+        return search(*given, scheduler=scheduler, **terms)
 
     monkeypatch.setattr(capacity, "fewest_workers", searched)
     ran = run("capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7, "--json", *named)
     assert ran.code == code
     assert "round-robin does not reach this" in ran.err
     rows = json.loads(ran.out)["rows"] if ran.out else []
-    assert {row["scheme"] for row in rows} == {"round-robin", "central-queue"} - missing
+    assert {row["scheduler"] for row in rows} == {"round-robin", "central-queue"} - missing
 
 
 def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(

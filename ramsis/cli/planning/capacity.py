@@ -323,7 +323,7 @@ def _next_command(
         words += ["--overhead-ms", f"{given['overhead_ms']:.10g}"]
     if not given["padding"]:
         words.append("--no-padding")
-    return [*words, "--dispatch", row["scheme"],
+    return [*words, "--dispatch", row["scheduler"],
             "--out", f"policies-{row['scheduler']}-{row['workers']}"]
 
 

@@ -63,7 +63,7 @@ def sweep_command(
         for path in result.files:
             click.echo(f"  {path}")
     _tell(result.failures)
-    tell_overload(overloaded(result.rows, "scenario", "scheme", "scheduler"))
+    tell_overload(overloaded(result.rows, "scenario", "scheduler"))
     return result.failures[0].exit_code if result.failures else 0
 
 
