@@ -133,7 +133,7 @@ class Command(click.Command):
         left = 0
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
-            if record is None:
+            if record is None or isinstance(one, click.Argument):  # those stand in the usage
                 continue
             if brief and one.opts[0] in self.more:
                 left += 1

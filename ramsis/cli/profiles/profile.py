@@ -158,17 +158,10 @@ def import_command(
     """Make a profile file of another program's measurements.
 
     SOURCE is a table of models, batch sizes and latencies, in CSV, TSV, Markdown or JSON, with
-    units in its headings (table); or a file of a tool, or a folder of files of one run each. What
-    they hold tells the format, and what was recognised is said in a line. Formats with names: CSV
-    of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
-    statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
-    timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds
-    (ramsis-artifact); files of AIPerf (aiperf), Triton's perf_analyzer (perf-analyzer), trtexec
-    --exportTimes (trtexec),
-    onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
-    MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
-    zoo (clockwork); models on instances of GPUs (instances). Accuracies can be in table,
-    stats-csv and long-csv, and come from --accuracy for the others.
+    units in its headings (table); a table of models on instances of GPUs (instances); a file of
+    a tool such as AIPerf, perf_analyzer, trtexec, MLPerf's loadgen or timm; or a folder of files
+    of one run each. What they hold tells the format, and what was recognised is said in a line.
+    `ramsis help profiles` lists the formats. Where they have no accuracies, --accuracy has.
 
     \b
     Examples:

@@ -100,7 +100,7 @@ class _Entry:
 
 
 _MORE = (
-    "--models", "--fixed", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
+    "--models", "--fixed", "--bound", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
     "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
     "--monitor-ms", "--told", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""

@@ -1,4 +1,4 @@
-"""Profiles of models on instances of a GPU: latency and throughput of batches side by side.
+"""Models on instances of a GPU: latency and throughput by instance, batch and processes.
 
 Three kinds of CSV file are read, told apart by their header:
 
