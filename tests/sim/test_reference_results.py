@@ -49,7 +49,7 @@ def images(reference_dir: Path) -> ProfileSet:
 def results(reference_dir: Path) -> dict[tuple[str, float], tuple[float, float]]:
     """(scheduler, load) → accuracy and violation rate of the artifact."""
     with open(reference_dir / "ramsis_image_results.csv", newline="") as stream:
-        return {(row["scheduler"], float(row["load_qps"])): (float(row["accuracy_per_satisfied"]),
+        return {(row["scheme"], float(row["load_qps"])): (float(row["accuracy_per_satisfied"]),
                                                           float(row["violation_rate"]))
                 for row in csv.DictReader(stream)}
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.documents import Node, parsed
+from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.runs import (
     Given,
     Run,

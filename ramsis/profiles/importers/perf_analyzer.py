@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, Run, Source
 
 __all__ = ["read", "recognises"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.documents import Node, parsed
+from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
 

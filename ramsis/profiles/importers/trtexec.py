@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, NotAProfileError, Run, Source
 
 __all__ = ["read", "recognises"]

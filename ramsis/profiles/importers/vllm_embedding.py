@@ -18,7 +18,7 @@ import re
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
     NotAProfileError,
