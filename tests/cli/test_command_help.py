@@ -110,3 +110,17 @@ def test_a_misspelt_word_is_answered_with_the_nearest(
     run: Run, words: tuple[str, ...], near: str
 ) -> None:
     refused(run(*words), 2, f"Did you mean '{near}'?", "--help'")
+
+
+@pytest.mark.parametrize("line", ['scheduler = "evil:F"', 'scheduler = "evil.py:F"',
+                                  'arrivals = "evil:F"'])
+def test_code_that_a_settings_file_names_is_not_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\nclass F: pass\n")
+    (tmp_path / "settings.toml").write_text(f"{line}\n")
+    more = () if line.startswith("scheduler") else ("--scheduler", "greedy")
+    refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 2, "--load",
+                100, "--duration-s", 1, "--settings", "settings.toml", *more), 2, "evil")
+    assert not (tmp_path / "ran").exists()
