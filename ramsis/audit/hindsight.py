@@ -86,7 +86,7 @@ class Day:
 
     def best(self, workers: int) -> Hindsight | None:
         """The best policy for some workers; None where none can be made."""
-        return self._best(workers, self._loads())
+        return self._best(workers, self.levels_qps())
 
     def fewest(
         self, best: Hindsight | None, achieved: Callable[[Hindsight], bool], lowest: int = 1
@@ -97,7 +97,7 @@ class Day:
         """
         if best is None or not achieved(best):
             return None
-        loads = self._loads() if best.level_qps is None else [best.level_qps]
+        loads = self.levels_qps() if best.level_qps is None else [best.level_qps]
         answer, low, high = best, min(lowest, best.workers), best.workers
         while low < high:
             middle = (low + high) // 2
@@ -131,18 +131,19 @@ class Day:
         return [_outcome(cluster, text, level, simulate(cluster, made, workload, settings))
                 for level, settings in ways]
 
-    def _loads(self) -> list[float]:
+    def levels_qps(self) -> list[float]:
         """Levels from the mean load to the peak of any half second."""
         workload = Recorded(self.arrival_ms)
         mean = workload.load_qps
-        window_ms = min(_WINDOW_MS, workload.duration_ms)
-        counts = np.histogram(workload.times_ms, max(1, int(workload.duration_ms / window_ms)))[0]
+        windows = max(1, int(workload.duration_ms / _WINDOW_MS))
+        window_ms = workload.duration_ms / windows
+        counts = np.histogram(workload.times_ms, windows, (0.0, workload.duration_ms))[0]
         peak = float(np.quantile(counts, 0.995)) * 1000.0 / window_ms
         loads = [mean * factor for factor in _HEADROOM]
         if peak > _VARIES * loads[-1]:
             low = max(float(counts.min()) * 1000.0 / window_ms, 0.1 * mean)
             loads += np.geomspace(low, peak, _LEVELS_TO_PEAK).tolist()
-        return sorted(float(f"{load:.6g}") for load in loads)
+        return sorted({float(f"{load:.6g}") for load in loads})
 
 
 

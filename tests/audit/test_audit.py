@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
+from ramsis.audit.hindsight import Day
 from ramsis.audit.request_log import (
     Request,
     RequestLog,
@@ -19,6 +20,7 @@ from ramsis.audit.request_log import (
     write_request_log,
 )
 from ramsis.audit.simulated_log import requests_of_run
+from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.sketch import midpoint_levels
@@ -239,3 +241,13 @@ def test_the_command_refuses_what_it_cannot_judge(
     refused(run(*base, "--seeds", "9" * 30), 2, "--seeds", "100000")
     refused(run("audit", tmp_path / "none.csv", "--profiles", tiny_file, "--workers", 1), 3,
             "cannot read file")
+
+
+@pytest.mark.parametrize("length_ms", [700.0, 997.0, 1311.0, 5300.0])
+def test_levels_of_a_short_log_go_up_to_its_peak_and_no_further(length_ms: float) -> None:
+    """Even arrivals: no half second has more than the mean, however the log is cut into them."""
+    times_ms = np.arange(0.5, length_ms, 1000.0 / 311.0)
+    day = Day(tiny_profile(), "p95", 1.0, times_ms, (SloClass(50.0),), {})
+    loads = day.levels_qps()
+    assert len(set(loads)) == len(loads)
+    assert max(loads) <= 1.27 * 311.0
