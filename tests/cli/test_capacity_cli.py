@@ -136,8 +136,8 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
                          scheduler=WORKER, seeds=range(2)).row()
     for name, value in found.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)
-    header, line = run("capacity", *asked).out.splitlines()
-    for title in ("workers", "cost", "bound", "gap", "promised acc.", "violations", "clear"):
+    header, line = run("capacity", *asked, "--wide").out.splitlines()
+    for title in ("workers", "cost", "lower bound", "accuracy, promised", "violations", "certain"):
         assert title in header
     assert all(f"{name}={count}" in line for name, count in row["worker_types"].items() if count)
 

@@ -47,7 +47,7 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
     document["expectations"]["effective_accuracy"] += 0.03
     document["expectations"]["accuracy"] += 0.03
     path.write_text(json.dumps(document))
-    ran = run("verify", path)
+    ran = run("verify", path, "--wide")
     assert ran.code == 6
     assert "expected effective accuracy" in ran.out
     assert "effective accuracy by a simulator of its own" in ran.out

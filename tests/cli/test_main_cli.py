@@ -176,9 +176,9 @@ def test_a_reader_that_leaves_early_is_no_error(tiny_file: Path) -> None:
     """As ``head -1`` does; also before anything was printed."""
     bound = ("from ramsis.cli.main import main; main(['bound', '--profiles', "
              f"'{tiny_file}', '--slo-ms', '100', '--workers', '4', '--load', '1:60:1'])")
-    ran = python(bound, shell="{} | head -1")
+    ran = python(bound, shell="{} | head -3")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith("load (QPS)")
+    assert "load (QPS)" in ran.stdout
     ran = python("from ramsis.cli.main import main; main(['--help'])", shell="{} | true")
     assert (ran.returncode, ran.stderr, ran.stdout) == (0, "", "")
 
