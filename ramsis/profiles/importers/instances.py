@@ -76,6 +76,11 @@ class InstanceRow:
     gpu_type: str | None = None
     memory_mb: float | None = None
 
+    @property
+    def kind(self) -> str:
+        """The instance, behind its GPU where the file says which: ``A100/2g.20gb``."""
+        return self.instance if self.gpu_type is None else f"{self.gpu_type}/{self.instance}"
+
 
 def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ...]:
     """The rows of a profile of instances.
@@ -183,12 +188,11 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
         The file cannot be read, or has nothing of this instance and number of processes.
     """
     rows = read_instance_profile(path)
-    kinds = {row.instance if row.gpu_type is None else f"{row.gpu_type}/{row.instance}": None
-             for row in rows}
     processes = given.processes or 1
-    chosen = [row for row in rows if row.processes == processes and given.instance in (
-        row.instance, f"{row.gpu_type}/{row.instance}")]
+    chosen = [row for row in rows
+              if row.processes == processes and given.instance in (row.instance, row.kind)]
     if len({row.gpu_type for row in chosen}) > 1 or not chosen:
+        kinds = dict.fromkeys(row.kind for row in rows)
         counts = sorted({row.processes for row in rows})
         raise InputFileError(describe(
             "a profile is of one kind of instance", where=str(path),
