@@ -91,6 +91,14 @@ def test_options_that_the_file_answers_are_refused(
     refused(ran, 2, f"{option[0]} is not for a placement")
 
 
+def test_options_of_how_to_print_are_not_the_files(run: Run, placement_file: Path) -> None:
+    played = ("simulate", "--placement", placement_file, "--duration-s", 1)
+    assert run(*played, "--wide").code == 0
+    ran = run(*played, "--wide", "--strict")
+    assert ran.code in (0, 4)
+    assert "is not for a placement" not in ran.err
+
+
 def test_without_a_placement_the_workers_have_to_be_named(run: Run) -> None:
     refused(run("simulate", "--load", 100, "--scheduler", "greedy"), 2,
             "Missing option '--profiles'")

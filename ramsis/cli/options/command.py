@@ -18,7 +18,8 @@ import click
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_toml
 
-__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "nearest"]
+__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "given_options",
+           "nearest"]
 
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
 """Options of traces that few need."""
@@ -66,6 +67,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     found = difflib.get_close_matches(word, names, n=1)
     begins = [name for name in names if len(word) > 1 and name.startswith(word)]
     return next(iter(found or begins), None)
+
+
+def given_options(context: click.Context) -> list[click.Parameter]:
+    """What the user gave of what a command takes, on the command line or by ``--settings``.
+
+    Those that say how to print, as ``--wide``, do not reach the command and are left out.
+    """
+    return [one for one in context.command.params if one.expose_value
+            and context.get_parameter_source(one.name or "")
+            is not click.core.ParameterSource.DEFAULT]
 
 
 class Group(click.Group):

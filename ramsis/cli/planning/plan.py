@@ -29,7 +29,7 @@ import click
 
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
-from ramsis.cli.options.command import MORE_ARRIVALS, Command
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -363,12 +363,11 @@ def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
 
 def _arrival_words(context: click.Context) -> tuple[str, ...]:
     """The options of load and trace that were given, as any folder understands them."""
-    given = {item.name for item in fields(WorkloadOptions)}
+    names = {item.name for item in fields(WorkloadOptions)}
     found: list[str] = []
-    for option in context.command.params:
-        if option.name in given and (context.get_parameter_source(option.name)
-                                     is not click.core.ParameterSource.DEFAULT):
-            found += [option.opts[0], _word(context.params[option.name])]
+    for option in given_options(context):
+        if option.name in names:
+            found += [option.opts[0], _word(context.params[option.name or ""])]
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ramsis.cli.options.command import Command
+from ramsis.cli.options.command import Command, given_options
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.options.shared import scheduler_option, seed_options
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
@@ -160,10 +160,8 @@ def simulate_scenario(
 def _refuse_others(context: click.Context, placement: bool) -> None:
     """Refuse options that say nothing of what is simulated."""
     what = "a scenario" if placement else "a placement"
-    for option in context.command.params:
-        given = context.get_parameter_source(option.name or "")
-        if option.name in (_OF_SCENARIOS if placement else _OF_PLACEMENTS) and (
-                given is not click.core.ParameterSource.DEFAULT):
+    for option in given_options(context):
+        if option.name in (_OF_SCENARIOS if placement else _OF_PLACEMENTS):
             raise click.UsageError(f"{option.opts[0]} is for {what}.")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ramsis.cli.options.command import given_options
 from ramsis.cli.output.overload import overloaded, tell_overload
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
 from ramsis.files import write_atomic
@@ -84,9 +85,8 @@ def simulate_placement_file(
 
 
 def _refuse_others(context: click.Context) -> None:
-    for option in context.command.params:
-        given = context.get_parameter_source(option.name or "")
-        if option.name not in _ALLOWED and given is not click.core.ParameterSource.DEFAULT:
+    for option in given_options(context):
+        if option.name not in _ALLOWED:
             raise click.UsageError(f"{option.opts[0]} is not for a placement: "
                                    "the file says what serves whom, and how much.")
 

@@ -16,7 +16,7 @@ from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import realised_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options.command import MORE_ARRIVALS, Command
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import (
     FIGURE,
     OUT_FILE,
@@ -275,9 +275,8 @@ def simulate_command(
 
 
 def _refuse_for_scenario(context: click.Context) -> None:
-    for option in context.command.params:
-        given = context.get_parameter_source(option.name or "")
-        if option.name not in _OF_SCENARIOS and given is not click.core.ParameterSource.DEFAULT:
+    for option in given_options(context):
+        if option.name not in _OF_SCENARIOS:
             raise click.UsageError(f"{option.opts[0]} is not for a scenario: the file says what "
                                    "serves, and what is asked for.")
 
