@@ -1,0 +1,51 @@
+"""What decides how many workers there are: a scaling rule, and what it sees when it is asked.
+
+A fleet has between ``least`` and ``most`` workers. Every ``interval_s`` a rule sees the fleet and
+says how many workers it wants. Where it wants more than are active and starting, the missing ones
+begin to start, each of which takes ``startup_s`` and costs from then on; where it wants fewer,
+those that start are given up first, the latest first, then active workers end their batch and
+leave. A rule is made for each run, so it may remember what it saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Observation", "ScalingRule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a rule sees at a decision.
+
+    Attributes
+    ----------
+    time_s : float
+        Since the run began, >= 0.
+    load_qps : float
+        The anticipated load: arrivals per second of the interval that has just ended, or what a
+        forecast says.
+    active, starting : int
+        Workers that serve, and workers that start.
+    queued, in_service : int
+        Requests that wait, and requests in batches.
+    utilisation : float
+        Share of the active workers' time of the last interval in which they were busy, 0 to 1.
+    """
+
+    time_s: float
+    load_qps: float
+    active: int
+    starting: int
+    queued: int
+    in_service: int
+    utilisation: float
+
+
+class ScalingRule(Protocol):
+    """Decides how many workers there should be."""
+
+    def wanted(self, seen: Observation) -> int:
+        """Workers that should be active or starting; the fleet keeps to its least and most."""
+        ...
