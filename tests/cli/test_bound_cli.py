@@ -135,9 +135,9 @@ def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> No
     [
         (("--workers", "0"), 2, ("workers", "got 0", "from 1 to")),
         (("--workers", "-2"), 2, ("workers", "got -2", "from 1 to")),
-        (("--slo-ms", "nan"), 2, ("slo_ms", "got nan", "finite")),
-        (("--slo-ms", "-4"), 2, ("slo_ms", "got -4.0", "> 0")),
-        (("--slo-ms", "3.9"), 4, ("slo_ms", "got 3.9", "at least 4 ms")),
+        (("--slo-ms", "nan"), 2, ("--slo-ms", "got nan", "finite")),
+        (("--slo-ms", "-4"), 2, ("--slo-ms", "got -4.0", "> 0")),
+        (("--slo-ms", "3.9"), 4, ("--slo-ms", "got 3.9", "at least 4 ms")),
         (("--load", "0"), 2, ("load", "'0'", "> 0")),
         (("--load", "-1"), 2, ("load", "'-1'", "> 0")),
         (("--max-batch", "0"), 2, ("--max-batch", "0 is not in the range")),

@@ -79,12 +79,12 @@ def test_a_target_out_of_reach_names_the_nearest_and_simulates_nothing(
 ) -> None:
     ran = run("capacity", *options(tiny_file, "--min-accuracy", 0.95, "--plot",
                                    tmp_path / "a.png", load="300,600"))
-    refused(ran, 4, "min_accuracy", "no number of workers", "0.95", "at most 0.9")
+    refused(ran, 4, "--min-accuracy", "no number of workers", "0.95", "at most 0.9")
     assert not snapshot(tmp_path)
 
 
 def test_an_slo_below_every_latency_is_out_of_reach(run: Run, tiny_file: Path) -> None:
-    refused(run("capacity", *options(tiny_file, slo_ms="3")), 4, "slo_ms", "at least 4 ms")
+    refused(run("capacity", *options(tiny_file, slo_ms="3")), 4, "--slo-ms", "at least 4 ms")
 
 
 def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
@@ -96,13 +96,13 @@ def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
                                    load="100"), "--json")
     assert ran.code == 4
     assert [row["scheduler"] for row in json.loads(ran.out)["rows"]] == [WORKER]
-    assert ran.err.startswith("error: min_accuracy: jellyfish-plus at 100 QPS does not reach")
+    assert ran.err.startswith("error: --min-accuracy: jellyfish-plus at 100 QPS does not reach")
 
 
 @pytest.mark.parametrize(("more", "words"), [
     (["--trace", "day"], ["--load or --trace"]),
-    (["--max-violation", "1"], ["max_violation", "1.0", "[0, 1)"]),
-    (["--min-accuracy", "74"], ["min_accuracy", "74.0"]),
+    (["--max-violation", "1"], ["--max-violation", "1.0", "[0, 1)"]),
+    (["--min-accuracy", "74"], ["--min-accuracy", "74.0"]),
     (["--scheduler", "best"], ["scheduler", "best", "greedy"]),
     (["--scheduler", "central-queue:colour=red"],
      ["central-queue", "colour=red", "violation_price"]),
@@ -161,15 +161,15 @@ def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) ->
     (2, ["--trace", "day"], ["--load or --trace"]),
     (2, ["--arrivals", "fixed-rate"], ["--arrivals is not for several worker types"]),
     (2, ["--plot", "a.png"], ["--plot is not for several worker types"]),
-    (2, ["--slo-ms", "60:0.3,100:0.6"], ["slo_ms", "sum to 1", "0.9"]),
+    (2, ["--slo-ms", "60:0.3,100:0.6"], ["--slo-ms", "sum to 1", "0.9"]),
     (2, ["--cost", "3"], ["--cost", "TYPE=VALUE"]),
     (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
     (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),
     (2, ["--max-workers", "new=1.5"], ["--max-workers: new", "1.5", "whole number"]),
     (2, ["--scheduler", "greedy"], ["scheduler", "not policies", "central-queue"]),
     (4, ["--max-workers", "old=1,new=1", "--min-accuracy", 0.84],
-     ["max_workers", "too few", "600", "QPS"]),
-    (4, ["--min-accuracy", 0.95], ["min_accuracy", "0.95", "at most 0.9"]),
+     ["--max-workers", "too few", "600", "QPS"]),
+    (4, ["--min-accuracy", 0.95], ["--min-accuracy", "0.95", "at most 0.9"]),
 ])
 def test_several_types_refuse_in_one_line(
     run: Run, typed: str, code: int, more: list[str], words: list[str]

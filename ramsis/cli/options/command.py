@@ -10,16 +10,17 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import read_toml
 
-__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "given_options",
-           "nearest"]
+__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "by_option",
+           "given_options", "nearest"]
 
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
 """Options of traces that few need."""
@@ -124,6 +125,25 @@ class Command(click.Command):
         found = super().get_params(ctx)
         return [*found[:-1], _SETTINGS, found[-1], _HELP_ALL] if self.more else found
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; what is refused is named as the option that said it."""
+        with self._naming_options():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; what is refused is named as the option that said it."""
+        with self._naming_options():
+            return super().invoke(ctx)
+
+    @contextmanager
+    def _naming_options(self) -> Iterator[None]:
+        try:
+            yield
+        except RamsisError as error:
+            options = {said for one in self.params for said in one.opts}
+            error.args = (by_option(str(error), options),)
+            raise
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What the command does; in short the first paragraph and two examples."""
         text = inspect.cleandoc(self.help or "")
@@ -163,6 +183,17 @@ class Command(click.Command):
 
     def _brief(self, ctx: click.Context) -> bool:
         return bool(self.more) and not ctx.meta.get("ramsis.help-all", False)
+
+
+def by_option(message: str, options: Collection[str]) -> str:
+    """A message about an argument, with the name of its option where it is one of these.
+
+    >>> by_option("max_queue: not a number in range", ["--max-queue"])
+    '--max-queue: not a number in range'
+    """
+    name, colon, rest = message.partition(": ")
+    option = f"--{name.replace('_', '-')}"
+    return f"{option}{colon}{rest}" if option in options else message
 
 
 def _examples(text: str) -> list[str]:

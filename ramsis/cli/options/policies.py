@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -14,14 +14,13 @@ from ramsis.arrivals.registry import OWN
 from ramsis.cli.options.param_types import ARRIVALS, GRID
 from ramsis.cli.options.shared import DEFAULT_SERVICE, overhead_option, padding_option
 from ramsis.cluster.preference import PREFERENCES
-from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
 from ramsis.worker.problem import Objective
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["by_option", "policy_options"]
+__all__ = ["policy_options"]
 
 _PAPER = click.option(
     "--paper", is_flag=True,
@@ -108,16 +107,6 @@ _OPTIONS: _Options = {
 }
 
 
-def by_option(message: str, chosen: Collection[str]) -> str:
-    """A message about a setting with the name of its option.
-
-    >>> by_option("max_queue: not a number in range", ["max_queue"])
-    '--max-queue: not a number in range'
-    """
-    name, colon, rest = message.partition(": ")
-    return f"--{name.replace('_', '-')}{colon}{rest}" if name in chosen else message
-
-
 def policy_options(*names: str) -> Callable[[_Command], _Command]:
     """``--dispatch`` and the options of these names, in this order; all of them without a name.
 
@@ -133,11 +122,8 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
             if "arrivals" in settings:
                 settings["arrivals"] = settings["arrivals"].text
             paper = given.pop("paper")
-            try:
-                settings = as_in_the_paper(settings) if paper else settings
-                return command(*positional, settings=settings, **given)
-            except InvalidValueError as error:
-                raise InvalidValueError(by_option(str(error), chosen)) from error
+            settings = as_in_the_paper(settings) if paper else settings
+            return command(*positional, settings=settings, **given)
 
         made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
                                       callback=_renamed)(gathered)

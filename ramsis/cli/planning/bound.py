@@ -10,9 +10,8 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options.command import Command
+from ramsis.cli.options.command import Command, by_option
 from ramsis.cli.options.param_types import ByType
-from ramsis.cli.options.policies import by_option
 from ramsis.cli.options.shared import (
     DEFAULT_SERVICE,
     cluster_options,
@@ -23,7 +22,7 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -96,10 +95,7 @@ def bound(
     chosen = service or cluster.default_service
     times = [one.service_times(chosen, max_batch) for one in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
-    try:
-        rows = [bounds.row(load_qps) for load_qps in loads]
-    except (InvalidValueError, InfeasibleError) as error:
-        raise type(error)(by_option(str(error), ("violation_price", "max_violation"))) from error
+    rows = [bounds.row(load_qps) for load_qps in loads]
     optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM
     if as_json:
         print_json(rows)
@@ -146,7 +142,7 @@ class _Bounds:
         try:
             return min(most, self.solved(load_qps, gathering=True).upper_bound)
         except InfeasibleError as error:
-            click.echo(f"note: Poisson arrivals: {by_option(str(error), ('max_violation',))}",
+            click.echo(f"note: Poisson arrivals: {by_option(str(error), ('--max-violation',))}",
                        err=True)
             return None
 
