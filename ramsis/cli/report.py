@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_FILE, complete_profiles
 
 __all__ = ["report"]
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ramsis import policy, profiles
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.results import check_results
 from ramsis.errors import InputFileError, describe
@@ -16,7 +17,7 @@ from ramsis.files import read_document
 __all__ = ["validate_command"]
 
 
-@click.command("validate")
+@click.command("validate", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and consistency of policies, profiles, placements, scenarios, agents.

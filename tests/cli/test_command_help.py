@@ -27,8 +27,7 @@ def test_a_help_page_fits_a_screen(
     assert max(map(len, run(*words, "--help").out.splitlines())) <= _WIDTH
 
 
-@pytest.mark.parametrize("words", [(), ("generate",), ("simulate",), ("capacity",), ("plan",)],
-                         ids=" ".join)
+@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
 def test_pages_that_are_read_first_fit_eighty_columns(
     run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

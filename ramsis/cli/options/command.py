@@ -80,31 +80,21 @@ def given_options(context: click.Context) -> list[click.Parameter]:
             is not click.core.ParameterSource.DEFAULT]
 
 
-class Group(click.Group):
-    """Commands of which a misspelt one is answered with the nearest."""
+def by_option(message: str, options: Collection[str]) -> str:
+    """A message about an argument, with the name of its option where it is one of these.
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            near = self._nearest(ctx, args[0])
-            raise click.UsageError(f"No such command {args[0]!r}."
-                                   + (f" Did you mean {near!r}?" if near else ""), ctx)
-        return super().resolve_command(ctx, args)
+    >>> by_option("max_queue: not a number in range", ["--max-queue"])
+    '--max-queue: not a number in range'
+    """
+    name, colon, rest = message.partition(": ")
+    option = f"--{name.replace('_', '-')}"
+    return f"{option}{colon}{rest}" if option in options else message
 
-    def _nearest(self, ctx: click.Context, word: str) -> str | None:
-        names = self.list_commands(ctx)
-        near = nearest(word, names)
-        if near is not None:
-            return near
-        below: dict[str, str] = {}
-        for name in names:
-            group = self.get_command(ctx, name)
-            if isinstance(group, click.Group):
-                below |= {one: f"{name} {one}" for one in group.list_commands(ctx)}
-        found = nearest(word, below)
-        return None if found is None else below[found]
+
+def _examples(text: str) -> list[str]:
+    """The examples of a help text, each with the lines that it goes on in."""
+    block = text.partition(_EXAMPLES)[2]
+    return re.findall(r"^ *\$ (?:.*\\\n)*.*$", block, re.M)
 
 
 class Command(click.Command):
@@ -185,21 +175,33 @@ class Command(click.Command):
         return bool(self.more) and not ctx.meta.get("ramsis.help-all", False)
 
 
-def by_option(message: str, options: Collection[str]) -> str:
-    """A message about an argument, with the name of its option where it is one of these.
+class Group(click.Group):
+    """Commands of which a misspelt one is answered with the nearest."""
 
-    >>> by_option("max_queue: not a number in range", ["--max-queue"])
-    '--max-queue: not a number in range'
-    """
-    name, colon, rest = message.partition(": ")
-    option = f"--{name.replace('_', '-')}"
-    return f"{option}{colon}{rest}" if option in options else message
+    command_class = Command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = self._nearest(ctx, args[0])
+            raise click.UsageError(f"No such command {args[0]!r}."
+                                   + (f" Did you mean {near!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
 
-def _examples(text: str) -> list[str]:
-    """The examples of a help text, each with the lines that it goes on in."""
-    block = text.partition(_EXAMPLES)[2]
-    return re.findall(r"^ *\$ (?:.*\\\n)*.*$", block, re.M)
+    def _nearest(self, ctx: click.Context, word: str) -> str | None:
+        names = self.list_commands(ctx)
+        near = nearest(word, names)
+        if near is not None:
+            return near
+        below: dict[str, str] = {}
+        for name in names:
+            group = self.get_command(ctx, name)
+            if isinstance(group, click.Group):
+                below |= {one: f"{name} {one}" for one in group.list_commands(ctx)}
+        found = nearest(word, below)
+        return None if found is None else below[found]
 
 
 def _first_clause(text: str) -> str:

@@ -11,6 +11,7 @@ import click
 import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, say, table_options
 from ramsis.report.placement import plot_placement
@@ -45,7 +46,7 @@ _FRONT = (
 )
 
 
-@click.command("place")
+@click.command("place", cls=Command)
 @click.argument("problem_file", metavar="PROBLEM")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Placement file to write.")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ramsis.analysis.server_run import Held, hold_against
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, complete_files
 from ramsis.cli.output.rows import Column, policy_row, print_json, print_rows, say, table_options
 from ramsis.errors import VerificationError
@@ -36,7 +37,7 @@ _COLUMNS = (
 )
 
 
-@click.command("analyze")
+@click.command("analyze", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
 @table_options

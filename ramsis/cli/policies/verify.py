@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options, wide
 from ramsis.errors import VerificationError
@@ -27,7 +28,7 @@ _COLUMNS = (
 )
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
 @click.option("--arrivals", metavar="MODULE:NAME",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
@@ -18,7 +19,7 @@ _COLUMNS = (
 _AT_LEAST_1 = click.IntRange(min=1)
 
 
-@click.command("kernels")
+@click.command("kernels", cls=Command)
 @click.argument("trace", metavar="TRACE", shell_complete=complete_files)
 @click.argument("metrics", metavar="METRICS", shell_complete=complete_files)
 @click.option("--sms", type=_AT_LEAST_1, default=V100.sms, show_default=True,

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, complete_profiles
 from ramsis.profiles import STATISTICS, Statistic, load
 
 __all__ = ["plot_command"]
 
 
-@click.command("plot")
+@click.command("plot", cls=Command)
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--out", type=FIGURE, required=True, metavar="FIG",
               help="Figure to write: .png, .pdf or .svg; needs the extra 'plot'.")

@@ -118,7 +118,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
             console.print(line, soft_wrap=True)
 
 
-@profile.command("import")
+@profile.command("import", more=("--metric", "--instance", "--processes", "--model-name"))
 @click.argument("source", shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Profile file to write.")

@@ -12,6 +12,7 @@ import click
 from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN
 from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
@@ -35,7 +36,7 @@ _CAUSES = (
 )
 
 
-@click.command("audit")
+@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model"))
 @click.argument("log", type=click.Path(), metavar="LOG")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
               help="Profile file of the models that answered, or the name of a shipped set.")

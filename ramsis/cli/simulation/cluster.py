@@ -57,7 +57,7 @@ _OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timelin
 _OF_PLACEMENTS = ("interference", "duration_s")
 
 
-@click.command("cluster", cls=Command)
+@click.command("cluster", cls=Command, more=("--arrivals", "--interference"))
 @click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @scheduler_option("A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
                   "MODULE:CLASS; repeat to compare.  [default: clockwork]",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_PLACE
 from ramsis.cli.options.shared import engine_options
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
@@ -17,7 +18,7 @@ __all__ = ["sweep_command"]
 _SHOWN = 10
 
 
-@click.command("sweep")
+@click.command("sweep", cls=Command)
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="DIR|URL", type=OUT_PLACE,
               help="Folder for results and tables, or a URL that fsspec opens; results that are "
