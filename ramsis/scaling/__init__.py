@@ -1,4 +1,19 @@
 """How many workers when: scaling policies, the rules that people run, and what both deliver.
 
-May import: no other room.
+May import: bounds, cluster, policy, runtime, sim.
 """
+
+from __future__ import annotations
+
+from ramsis.lazy_names import names_from
+
+_PUBLIC = {
+    **dict.fromkeys(("Observation", "ScalingRule"), "ramsis.scaling.rule"),
+    **dict.fromkeys(("RULES", "made", "rule_of", "tunable"), "ramsis.scaling.rules"),
+    **dict.fromkeys(("DecisionTables", "ScaledRun", "play"), "ramsis.scaling.fleet"),
+    **dict.fromkeys(("meets", "tune"), "ramsis.scaling.tuning"),
+}
+
+__all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings
+
+__getattr__ = names_from(globals(), _PUBLIC)

@@ -1,0 +1,342 @@
+"""Compiled loops of a fleet whose number of workers changes, from one change to the next.
+
+As long as nothing changes a loop does what its namesake in :mod:`ramsis.sim._kernels` does, bit
+for bit. It stops before the first event at or after ``until_ms`` and keeps where it is in its
+state. Requests are given by their arrival times; what became of each is written beside it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.cluster._kernels import quantile
+from ramsis.compiling import index, njit
+from ramsis.sim._kernels import Terms, _answer, _bin, _first, _level, _near_bin
+from ramsis.sim.tables import CentralTables, Tables
+
+__all__ = ["ARRIVED", "ASSIGNED", "BUSY", "FIRST", "HEAD", "IDLE", "LEAVING", "LEFT", "TURN",
+           "WORK", "CentralState", "OwnState", "Served", "central_queue", "figures",
+           "round_robin"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_STRETCH = 32  # requests of each worker that are simulated in turn
+
+ARRIVED, HEAD, _GONE, _DRAWN, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(9)
+_TIMER, _WAKE, WORK, LEFT, TIMES = range(5)
+ASSIGNED, TURN = range(2)
+
+
+class CentralState(NamedTuple):
+    """Where a central queue is.
+
+    Attributes
+    ----------
+    counts : ndarray of int, shape (8,)
+        Requests that have arrived; the head of the queue; arrivals that left the monitor's
+        window; coins drawn; idle workers; first place of the ring; busy workers; how many of the
+        next workers that end a batch leave.
+    times : ndarray, shape (4,)
+        When to ask again, and the slack then; time of all batches so far; sum of the times at
+        which workers left.
+    finish_ms, head, size : ndarrays, shape (2^i,)
+        A ring of the batches that run, by finish: end, first request, number of requests.
+    """
+
+    counts: IntArray
+    times: FloatArray
+    finish_ms: FloatArray
+    head: IntArray
+    size: IntArray
+
+
+class OwnState(NamedTuple):
+    """Where workers with queues of their own are.
+
+    Attributes
+    ----------
+    counts : ndarray of int, shape (2,)
+        Requests that have been assigned; place, among the active workers, of the next turn.
+    work_ms : ndarray, shape (1,)
+        Time of all batches so far.
+    following : ndarray of int32, shape (n,)
+        The next request in the queue of the same worker, -1 behind the last.
+    head, tail, last, waiting, queued : ndarrays of int, shape (S,)
+        Of each worker: head and end of its queue, -1 where it is empty; the last request that was
+        seen; how many there are, and how many were seen.
+    free_ms : ndarray, shape (S,)
+        When its batch ends.
+    batch, size : ndarrays of int, shape (S,)
+        First request and size of its batch.
+    seen, past : ndarrays of int, shape (S,)
+        Arrivals that the monitor knows, and that left its window, at its last decision.
+    """
+
+    counts: IntArray
+    work_ms: FloatArray
+    following: NDArray[np.int32]
+    head: IntArray
+    tail: IntArray
+    last: IntArray
+    waiting: IntArray
+    queued: IntArray
+    free_ms: FloatArray
+    batch: IntArray
+    size: IntArray
+    seen: IntArray
+    past: IntArray
+
+
+class Served(NamedTuple):
+    """What became of each request, arrays of shape (n,).
+
+    Attributes
+    ----------
+    finish_ms : ndarray
+        When it was answered, infinite if it was not.
+    model : ndarray of int16
+        -1 where it was never answered, -2 dropped, -3 lost with its worker.
+    """
+
+    finish_ms: FloatArray
+    model: NDArray[np.int16]
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _enter(
+    times: FloatArray, heads: IntArray, sizes: IntArray, first: int, busy: int, finish_ms: float,
+    head: int, size: int,
+) -> None:
+    """Put a batch into the ring of those that run, sorted by finish, after equal ones."""
+    mask = times.size - 1
+    at = first + busy
+    while at > first and times[(at - 1) & mask] > finish_ms:
+        times[at & mask] = times[(at - 1) & mask]
+        heads[at & mask] = heads[(at - 1) & mask]
+        sizes[at & mask] = sizes[(at - 1) & mask]
+        at -= 1
+    times[at & mask] = finish_ms
+    heads[at & mask] = head
+    sizes[at & mask] = size
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def central_queue(
+    until_ms: float, changed_ms: float, arrival_ms: FloatArray, tables: CentralTables,
+    terms: Terms, state: CentralState, out: Served,
+) -> None:
+    """One queue of policies that count idle workers.
+
+    ``changed_ms`` is the time now where the number of workers has changed, and NaN else: then the
+    table is asked at once.
+    """
+    counts, clocks, times, heads, sizes = state
+    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer, mixed, chance = (
+        tables)
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
+    finish_of, model_of = out
+    n, slo_ms, most = arrival_ms.size, terms.slo_ms, idle_row.shape[1] - 1
+    mask = times.size - 1
+    arrived, head, gone, drawn = counts[ARRIVED], counts[HEAD], counts[_GONE], counts[_DRAWN]
+    idles, first, busy, leaving = counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING]
+    timer_ms, wake_ms, work_ms, left_ms = (
+        clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT])
+    changed = not np.isnan(changed_ms)
+    while True:
+        next_ms = arrival_ms[arrived] if arrived < n else np.inf
+        finish_ms = times[first & mask] if busy > 0 else np.inf
+        at_most = np.inf
+        if changed:
+            changed, now_ms = False, changed_ms
+        elif min(timer_ms, next_ms, finish_ms) >= until_ms:
+            break
+        elif timer_ms < min(next_ms, finish_ms):
+            now_ms, at_most = timer_ms, wake_ms
+        elif busy > 0 and finish_ms <= next_ms:
+            now_ms = finish_ms
+            first += 1
+            busy -= 1
+            if leaving > 0:
+                leaving -= 1
+                left_ms += now_ms
+                continue
+            idles += 1
+        else:
+            now_ms = next_ms
+            arrived += 1
+        timer_ms = np.inf
+        while head < arrived:
+            gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+            level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
+            queued, answer = arrived - head, -1
+            beyond = queued > longest[level]
+            if beyond and (idles > 0 or longer[level] == -2):
+                answer = int(longer[level])
+            elif idles == 0:
+                break
+            deadline_ms = arrival_ms[head] + slo_ms
+            if not beyond:
+                i, row = idle_row[level, min(idles, most)], queue_row[level, queued]
+                j = _bin(edges_ms, level, min(deadline_ms - now_ms, at_most))
+                answer = int(codes[level, i, row, j])
+                # Whether the place with two answers is in this row.
+                here = mixed[level, 0] == i and mixed[level, 1] == row
+                if here and mixed[level, 2] == j:
+                    if coins.size > 0 and coins[drawn % coins.size] < chance[level]:
+                        answer = int(mixed[level, 3])
+                    drawn += 1
+                if answer == -1:
+                    while j > 0 and codes[level, i, row, j - 1] == -1 and not (
+                            here and mixed[level, 2] == j - 1):
+                        j -= 1
+                    if j > 0:  # to be asked again when the slack has fallen below this bin
+                        wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
+                        timer_ms = max(deadline_ms - wake_ms, now_ms)
+            if answer == -1:
+                break
+            at_most = np.inf
+            if answer == -2:
+                model_of[head] = -2
+                head += 1
+                continue
+            model, batch = int(models[level, answer]), int(batches[level, answer])
+            if uniform.size == 0:
+                service_ms = quantiles_ms[model, batch - 1, 0]
+            else:
+                service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
+                                      uniform[head])
+            end_ms = now_ms + terms.network_ms + service_ms
+            idles -= 1
+            _enter(times, heads, sizes, first, busy, end_ms, head, batch)
+            busy += 1
+            work_ms += end_ms - now_ms
+            for _ in range(batch):
+                finish_of[index(head)] = end_ms
+                model_of[index(head)] = model
+                head += 1
+    counts[ARRIVED], counts[HEAD], counts[_GONE], counts[_DRAWN] = arrived, head, gone, drawn
+    counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING] = idles, first, busy, leaving
+    clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT] = (
+        timer_ms, wake_ms, work_ms, left_ms)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def round_robin(
+    until_ms: float, active: IntArray, serving: IntArray, arrival_ms: FloatArray, tables: Tables,
+    terms: Terms, state: OwnState, out: Served,
+) -> None:
+    """Requests to the active workers in turn; all that serve decide by the table.
+
+    Without an active worker requests are dropped as they come. Workers are simulated through one
+    stretch of the arrivals after the other, so that these are near at hand for each.
+    """
+    counts, work, following, heads, tails, lasts, waiting, queued_of, free_at, first_of, size_of, \
+        seen, past = state
+    _, _, last_row, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
+    finish_of, model_of = out
+    assigned, turn, work_ms = counts[ASSIGNED], counts[TURN], work[0]
+    upto = _first(arrival_ms, until_ms, assigned, False)
+    while True:
+        end = min(assigned + _STRETCH * max(active.size, 1), upto)
+        limit_ms = until_ms if end == upto else arrival_ms[end]
+        for request in range(assigned, end):
+            if active.size == 0:
+                model_of[request] = -2
+                continue
+            slot = active[turn]
+            turn += 1
+            if turn == active.size:
+                turn = 0
+            following[index(request)] = -1
+            if waiting[slot] == 0:
+                heads[slot] = request
+            else:
+                following[index(tails[slot])] = request
+            tails[slot] = request
+            waiting[slot] += 1
+        assigned = end
+        for slot in serving:
+            head, free_ms, queued, last = (
+                heads[slot], free_at[slot], queued_of[slot], lasts[slot])
+            left = waiting[slot]
+            while left > 0:
+                first_ms = arrival_ms[index(head)]
+                triggered = first_ms >= free_ms
+                now_ms = first_ms if triggered else free_ms
+                if now_ms >= limit_ms:
+                    break
+                if triggered:  # it finds the worker idle
+                    queued, last = 1, head
+                else:
+                    after = head if queued == 0 else int(following[index(last)])
+                    while after >= 0 and arrival_ms[index(after)] < now_ms:
+                        last = after
+                        after = int(following[index(after)])
+                        queued += 1
+                seen[slot] = (head + 1 if triggered
+                              else _first(arrival_ms, now_ms, seen[slot], False))
+                past[slot] = _first(arrival_ms, now_ms - terms.window_ms, past[slot], True)
+                level = _level(tables, terms, arrival_ms, now_ms, seen[slot], past[slot])
+                left_ms = first_ms + terms.slo_ms - now_ms
+                j = _near_bin(per_ms, first_bin, level, left_ms)
+                j += slack_ms[level, j + 1] <= left_ms
+                while slack_ms[level, j + 1] <= left_ms:
+                    j += 1
+                coin = coins[head] if coins.size > 0 else 1.0
+                model, batch = _answer(models, batches, mixed, chance,
+                                       (level, min(queued - 1, last_row[level]), j), coin)
+                if batch == 0:
+                    model_of[head] = -2
+                    head = int(following[index(head)])
+                    queued -= 1
+                    left -= 1
+                    continue
+                if uniform.size == 0:
+                    service_ms = quantiles_ms[model, batch - 1, 0]
+                else:
+                    service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
+                                          uniform[head])
+                free_ms = now_ms + terms.network_ms + service_ms
+                work_ms += free_ms - now_ms
+                first_of[slot] = head
+                size_of[slot] = batch
+                for _ in range(batch):
+                    finish_of[index(head)] = free_ms
+                    model_of[index(head)] = model
+                    head = int(following[index(head)])
+                queued -= batch
+                left -= batch
+            heads[slot], free_at[slot], queued_of[slot], lasts[slot] = head, free_ms, queued, last
+            waiting[slot] = left
+        if assigned == upto:
+            break
+    counts[ASSIGNED], counts[TURN], work[0] = assigned, turn, work_ms
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def figures(
+    arrival_ms: FloatArray, out: Served, accuracy: FloatArray, slo_ms: float, room_ms: float,
+    edge_ms: FloatArray,
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Of the intervals between edges: requests that arrive, those in time, their accuracy."""
+    intervals, at = edge_ms.size - 1, 0
+    arrived, in_time = np.zeros(intervals, np.int64), np.zeros(intervals, np.int64)
+    reward = np.zeros(intervals)
+    finish_of, model_of = out
+    for request in range(arrival_ms.size):
+        while at < intervals - 1 and arrival_ms[request] >= edge_ms[at + 1]:
+            at += 1
+        arrived[at] += 1
+        if finish_of[request] <= arrival_ms[request] + slo_ms + room_ms:
+            in_time[at] += 1
+            reward[at] += accuracy[model_of[request]]
+    return arrived, in_time, reward

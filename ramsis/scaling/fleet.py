@@ -1,0 +1,725 @@
+"""A fleet whose workers start, serve, drain and stop as a scaling rule says, simulated.
+
+What happens to requests is as in :mod:`ramsis.sim`: a central queue, or round robin over queues
+of the workers' own, by policies for the number of active workers and the load that the load
+monitor anticipates. Around it:
+
+- A rule is asked at the end of every interval. At that instant workers become active and fail
+  first, then the rule is asked, then the rest happens.
+- A worker costs from the moment when it is wanted. ``startup_s`` later it is active, if it has
+  not been given up; the latest are given up first.
+- Where fewer active workers are wanted, they leave at once. On a central queue these are idle
+  ones; where there are too few, as many of the next workers that end a batch leave then. Of
+  workers with queues of their own, those with the fewest requests leave, the latest first. They
+  get no new requests, serve what waits, and cost until their last batch ends. A worker that
+  leaves is not called back.
+- Where the number of active workers changes, their central queue's table is asked again.
+- A worker that fails is one of the active ones, each as likely. The requests of its batch are
+  lost, and those that wait in a queue of its own.
+- Without an active worker the requests wait in the central queue. Round robin drops them.
+- Costs count until the duration ends. What is then in the fleet is still served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.cluster.quantiles import near_levels
+from ramsis.compiling import uniform
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import Policy, PolicySet
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.scaling import _kernels as kernels
+from ramsis.scaling.rule import Observation, ScalingRule
+from ramsis.sim._kernels import Terms
+from ramsis.sim.compiled import Given
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.schedulers import Policies
+from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
+
+__all__ = ["DROPPED", "LOST", "NEVER_ANSWERED", "DecisionTables", "ScaledRun", "play"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+PolicyLevels = PolicySet[Policy] | Iterable[Policy]
+
+NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
+"""In the place of a request's model: it still waits at the end, was given up, or was in the batch
+or the queue of a worker that failed."""
+
+_DISPATCHES = ("central-queue", "round-robin")
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionTables:
+    """The policies of a fleet by its number of active workers, and what batches take.
+
+    Attributes
+    ----------
+    dispatch : str
+        ``central-queue`` or ``round-robin``.
+    models : tuple of str, length M
+    accuracy : ndarray, shape (M,)
+    levels : ndarray, shape (Q,)
+        Those of the quantiles.
+    tables : mapping of int to Compiled
+        By number of active workers.
+    quantiles_ms : mapping of int to ndarray, shape (M, B, Q)
+        What batches take, where those numbers of workers are active; Q = 1 where it is fixed.
+    network_ms : float
+        Added to each batch.
+    """
+
+    dispatch: str
+    models: tuple[str, ...]
+    accuracy: FloatArray
+    levels: FloatArray
+    tables: Mapping[int, Compiled]
+    quantiles_ms: Mapping[int, FloatArray]
+    network_ms: float = 0.0
+    _sizes: tuple[int, ...] = field(init=False, repr=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sizes", tuple(sorted(self.tables)))
+
+    @classmethod
+    def of(
+        cls, policies: Mapping[int, PolicyLevels], fleet: Fleet | None = None
+    ) -> DecisionTables:
+        """The tables of policies for some numbers of workers.
+
+        Parameters
+        ----------
+        policies : mapping of int to PolicySet or iterable of Policy
+            By number of active workers, >= 1, for one or several loads.
+        fleet : Fleet, optional
+            What batches take; its number of workers does not count. By default batches take what
+            the policies were made for.
+
+        Raises
+        ------
+        InvalidValueError
+            There are none, for another way of dispatch or several SLO classes, or of several
+            ways of dispatch.
+        InputFileError
+            A policy does not fit the fleet, or the others.
+        """
+        by_workers = {int(workers): Policies(levels).policies for workers, levels in policies.items()}
+        every = [policy for levels in by_workers.values() for policy in levels]
+        if not every or min(by_workers) < 1 or not all(by_workers.values()):
+            raise InvalidValueError(describe(
+                "no policies", where="tables", value=", ".join(map(str, sorted(by_workers))),
+                allowed="one or more for each of some numbers of workers, 1 or more"))
+        dispatches = sorted({policy.dispatch for policy in every})
+        if len(dispatches) > 1 or dispatches[0] not in _DISPATCHES:
+            raise InvalidValueError(describe(
+                "fleets that scale are not simulated with this dispatch", where="dispatch",
+                value=", ".join(dispatches), allowed="one of " + ", ".join(_DISPATCHES)))
+        if any(policy.slo_classes for policy in every):
+            raise InvalidValueError(describe("fleets that scale have one SLO",
+                                             where="SLO classes", allowed="one"))
+        if fleet is not None:
+            return cls._on_fleet(dispatches[0], by_workers, fleet)
+        return cls._as_made(dispatches[0], by_workers, every)
+
+    @classmethod
+    def _on_fleet(
+        cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], fleet: Fleet
+    ) -> DecisionTables:
+        compiled = {}
+        for workers, levels in by_workers.items():
+            plan = Policies(levels).prepare(replace(fleet, workers=workers))
+            assert plan.compiled is not None
+            plan.compiled.check(len(fleet.models), fleet.max_batch)
+            compiled[workers] = plan.compiled
+        return cls(dispatch, fleet.models, fleet.table.accuracy, fleet.service_times.levels,
+                   compiled, {workers: fleet.running(one.run_as)
+                              for workers, one in compiled.items()}, fleet.network_ms)
+
+    @classmethod
+    def _as_made(
+        cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], every: Sequence[Policy]
+    ) -> DecisionTables:
+        largest: dict[str, tuple[Policy, int]] = {}  # where each model's times stand
+        for policy in every:
+            for row, model in enumerate(policy.models):
+                found = largest.get(model.name)
+                if found is None or policy.max_batch > found[0].max_batch:
+                    largest[model.name] = policy, row
+        names = tuple(largest)
+        times = [policy.service_ms[row] for policy, row in largest.values()]
+        widths = {len(row[0]) for row in times}
+        if len(widths) > 1:
+            raise InvalidValueError(describe("policies for different service times",
+                                             where="tables", allowed="one service for all"))
+        quantiles_ms = np.full((len(names), max(map(len, times)), widths.pop()), np.inf)
+        for one, known in zip(quantiles_ms, times, strict=True):
+            one[: len(known)] = known
+        place = {name: at for at, name in enumerate(names)}
+        compiled = {}
+        for workers, levels in by_workers.items():
+            placed = [(policy, [place[model.name] for model in policy.models])
+                      for policy in levels]
+            tables: Tables | CentralTables = (
+                stack_central(placed) if dispatch == "central-queue"
+                else stack([level_of(*one) for one in placed]))
+            compiled[workers] = Compiled(
+                "central-queue" if dispatch == "central-queue" else "round-robin", tables)
+        accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
+        return cls(dispatch, names, accuracy, every[0].levels, compiled,
+                   dict.fromkeys(compiled, quantiles_ms))
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The numbers of workers that there are policies for, rising."""
+        return self._sizes
+
+    @property
+    def draws(self) -> bool:
+        """Whether service times are drawn."""
+        return len(self.levels) > 1
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether an answer is drawn."""
+        return any(one.by_chance for one in self.tables.values())
+
+    def size(self, active: int) -> int:
+        """The number whose policies so many active workers play: the same, or the next smaller.
+
+        Below all of them it is the smallest.
+        """
+        return max((one for one in self._sizes if one <= active), default=self._sizes[0])
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRun:
+    """What a scaling rule delivered; series have shape (T,), one entry for each interval.
+
+    Attributes
+    ----------
+    worker_s : float
+        Time of all workers, those that start and that leave included, until the duration ends.
+    violation_rate, effective_accuracy : float
+        As of :mod:`ramsis.sim.metrics`: share of the requests that were not answered in time, and
+        mean accuracy of all, 0 where one was not.
+    requests, dropped, lost : int
+        Those that arrived, that a policy gave up, and that were lost with a worker.
+    time_s : ndarray
+        When each interval begins.
+    load_qps : ndarray
+        Requests that arrived in it, per second.
+    wanted, active, starting : ndarrays of int
+        Workers wanted, active and starting, as it begins.
+    violations : ndarray of int
+        Of the requests that arrived in it, those not answered in time.
+    accuracy : ndarray
+        Mean accuracy of those in time; NaN where there is none.
+    finish_ms, model : ndarrays, shape (n,)
+        Of each request: when it was answered, infinite if never, and by which model; in its
+        place :data:`NEVER_ANSWERED`, :data:`DROPPED` or :data:`LOST`.
+    """
+
+    worker_s: float
+    violation_rate: float
+    effective_accuracy: float
+    requests: int
+    dropped: int
+    lost: int
+    time_s: FloatArray
+    load_qps: FloatArray
+    wanted: IntArray
+    active: IntArray
+    starting: IntArray
+    violations: IntArray
+    accuracy: FloatArray
+    finish_ms: FloatArray = field(repr=False)
+    model: NDArray[np.int16] = field(repr=False)
+
+    def row(self) -> dict[str, float]:
+        """The figures of the whole run, by name."""
+        return {"worker_s": self.worker_s, "violation_rate": self.violation_rate,
+                "effective_accuracy": self.effective_accuracy, "requests": self.requests,
+                "dropped": self.dropped, "lost": self.lost}
+
+    def rows(self) -> list[dict[str, float | None]]:
+        """The series, an interval after the other."""
+        series = {name: getattr(self, name).tolist() for name in (
+            "time_s", "load_qps", "wanted", "active", "starting", "violations", "accuracy")}
+        return [{name: None if isinstance(value, float) and math.isnan(value) else value
+                 for name, value in zip(series, values, strict=True)}
+                for values in zip(*series.values(), strict=True)]
+
+
+def play(
+    arrival_ms: ArrayLike,
+    tables: DecisionTables,
+    rule: ScalingRule,
+    *,
+    slo_ms: float,
+    startup_s: float,
+    interval_s: float,
+    least: int,
+    most: int,
+    start: int,
+    duration_s: float | None = None,
+    seed: int = 0,
+    window_ms: float = WINDOW_MS,
+    forecast: Callable[[float], float] | None = None,
+    failures: Sequence[float] = (),
+) -> ScaledRun:
+    """Simulate a fleet under a scaling rule.
+
+    Parameters
+    ----------
+    arrival_ms : array of float, shape (n,)
+        When requests arrive, not falling, in [0, duration].
+    tables : DecisionTables
+    rule : ScalingRule
+        Made for this run.
+    slo_ms : float
+        Deadline of each request after its arrival, > 0.
+    startup_s : float
+        What a worker takes to start, >= 0.
+    interval_s : float
+        Time between decisions, > 0. The first is made when an interval has passed.
+    least, most, start : int
+        Workers at least, at most and at the beginning, when all are active; 1 <= least <= start
+        <= most.
+    duration_s : float, optional
+        When arrivals stop and costs end, > 0; by default the end of the interval of the last.
+    seed : int
+        Of service times, answers by chance and of which workers fail.
+    window_ms : float
+        Of the load monitor that policies are chosen by, > 0.
+    forecast : callable, optional
+        The load in QPS that the rule is told at a time in seconds; by default that of the
+        interval that has just ended.
+    failures : sequence of float
+        Times in seconds, >= 0, at which an active worker fails.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+    arrivals = np.ascontiguousarray(arrival_ms, dtype=float)
+    duration_ms = _duration_ms(arrivals, duration_s, interval_s)
+    _check(arrivals, duration_ms, slo_ms=slo_ms, startup_s=startup_s, window_ms=window_ms,
+           least=least, most=most, start=start, failures=failures)
+    rng = np.random.default_rng(seed)
+    given = Given.drawn(arrivals, duration_ms, rng, draws=tables.draws,
+                        by_chance=tables.by_chance)
+    station = _STATIONS[tables.dispatch](tables, given, slo_ms, window_ms, start)
+    edge_ms = np.append(np.arange(math.ceil(duration_ms / (1000.0 * interval_s)))
+                        * (1000.0 * interval_s), duration_ms)
+    workers = _Workers(station, 1000.0 * startup_s, least, most,
+                       [1000.0 * time_s for time_s in sorted(failures)], rng.spawn(1)[0])
+    wanted, active, starting = (np.empty(len(edge_ms) - 1, np.int64) for _ in range(3))
+    wanted[0], active[0], starting[0] = start, start, 0
+    before = arrived = 0
+    for at in range(1, len(edge_ms) - 1):
+        now_ms, span_s = float(edge_ms[at]), interval_s
+        busy = workers.run_until(now_ms)
+        before, arrived = arrived, int(np.searchsorted(arrivals, now_ms))
+        load_qps = (arrived - before) / span_s if forecast is None else forecast(now_ms / 1000.0)
+        queued, in_service = station.held(now_ms)
+        wanted[at] = workers.want(now_ms, rule.wanted(Observation(
+            now_ms / 1000.0, load_qps, station.active, len(workers.starting), queued, in_service,
+            busy)))
+        active[at], starting[at] = station.active, len(workers.starting)
+    workers.run_until(duration_ms)
+    worker_ms = workers.worker_ms
+    workers.run_until(math.inf)
+    return _run(station.out, arrivals, tables.accuracy, slo_ms, edge_ms, worker_ms,
+                wanted, active, starting)
+
+
+def _run(
+    out: kernels.Served, arrivals: FloatArray, accuracy: FloatArray, slo_ms: float,
+    edge_ms: FloatArray, worker_ms: float, wanted: IntArray, active: IntArray, starting: IntArray,
+) -> ScaledRun:
+    """The figures of what became of each request."""
+    arrived, in_time, reward = kernels.figures(
+        arrivals, out, np.ascontiguousarray(accuracy, dtype=float), slo_ms,
+        2.0 * SLACK_TOLERANCE_MS, edge_ms)
+    requests = max(len(arrivals), 1)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(in_time > 0, reward / in_time, np.nan)
+    return ScaledRun(
+        worker_s=worker_ms / 1000.0,
+        violation_rate=float((arrived - in_time).sum()) / requests,
+        effective_accuracy=float(reward.sum()) / requests,
+        requests=len(arrivals),
+        dropped=int(np.count_nonzero(out.model == DROPPED)),
+        lost=int(np.count_nonzero(out.model == LOST)),
+        time_s=edge_ms[:-1] / 1000.0,
+        load_qps=1000.0 * arrived / np.diff(edge_ms),
+        wanted=wanted, active=active, starting=starting,
+        violations=arrived - in_time, accuracy=mean,
+        finish_ms=out.finish_ms, model=out.model,
+    )
+
+
+class _Station(Protocol):
+    """The active workers, and those that leave."""
+
+    @property
+    def active(self) -> int:
+        """Active workers."""
+        ...
+
+    def run_until(self, until_ms: float) -> None:
+        """All events before a time."""
+        ...
+
+    def add(self, now_ms: float) -> None:
+        """A worker becomes active."""
+        ...
+
+    def remove(self, count: int, now_ms: float) -> None:
+        """So many active workers are to leave."""
+        ...
+
+    def fail(self, now_ms: float, chance: float) -> None:
+        """An active worker fails, drawn by a uniform number."""
+        ...
+
+    def held(self, now_ms: float) -> tuple[int, int]:
+        """Requests that wait, and requests in batches."""
+        ...
+
+    def busy_ms(self, now_ms: float) -> float:
+        """Time of all workers so far in which they were busy."""
+        ...
+
+    def leaving_ms(self, now_ms: float) -> float:
+        """Time of all workers so far in which they were leaving."""
+        ...
+
+
+class _Workers:
+    """How many workers there are, what they cost, and when that changes."""
+
+    def __init__(
+        self, station: _Station, startup_ms: float, least: int, most: int,
+        failures_ms: list[float], rng: np.random.Generator,
+    ) -> None:
+        self.station, self.startup_ms, self.least, self.most = station, startup_ms, least, most
+        self.failures_ms, self.rng = failures_ms, rng
+        self.starting: list[float] = []  # when they will be active, rising
+        self.now_ms = self._active_ms = self._starting_ms = 0.0
+        self._busy_ms = self._serving_ms = 0.0
+
+    @property
+    def worker_ms(self) -> float:
+        """Cost so far."""
+        return self._starting_ms + self._active_ms + self.station.leaving_ms(self.now_ms)
+
+    def run_until(self, until_ms: float) -> float:
+        """All that happens before a time, and changes then; the workers' utilisation since."""
+        while True:
+            next_ms = min(self.starting[0] if self.starting else math.inf,
+                          self.failures_ms[0] if self.failures_ms else math.inf)
+            if next_ms > until_ms or math.isinf(next_ms):
+                break
+            self._pass(next_ms)
+            if self.starting and self.starting[0] == next_ms:
+                self.starting.pop(0)
+                self.station.add(next_ms)
+            else:
+                self.failures_ms.pop(0)
+                if self.station.active:
+                    self.station.fail(next_ms, self.rng.random())
+        self._pass(until_ms)
+        if math.isinf(until_ms):
+            return 0.0
+        busy_ms = self.station.busy_ms(until_ms)
+        serving_ms = self._active_ms + self.station.leaving_ms(until_ms)
+        share = (busy_ms - self._busy_ms) / max(serving_ms - self._serving_ms, 1e-9)
+        self._busy_ms, self._serving_ms = busy_ms, serving_ms
+        return min(max(share, 0.0), 1.0)
+
+    def want(self, now_ms: float, wanted: int) -> int:
+        """Let workers start or leave so that there are so many; the number that is kept to."""
+        wanted = min(max(int(wanted), self.least), self.most)
+        more = wanted - self.station.active - len(self.starting)
+        if more > 0:
+            if self.startup_ms > 0:
+                self.starting += [now_ms + self.startup_ms] * more
+            else:
+                for _ in range(more):
+                    self.station.add(now_ms)
+        elif more < 0:
+            given_up = min(len(self.starting), -more)
+            del self.starting[len(self.starting) - given_up:]
+            if -more > given_up:
+                self.station.remove(-more - given_up, now_ms)
+        return wanted
+
+    def _pass(self, until_ms: float) -> None:
+        self.station.run_until(until_ms)
+        if math.isfinite(until_ms):
+            self._active_ms += self.station.active * (until_ms - self.now_ms)
+            self._starting_ms += len(self.starting) * (until_ms - self.now_ms)
+            self.now_ms = until_ms
+
+
+class _Tables:
+    """Tables and terms by the number of active workers, ready for a loop."""
+
+    def __init__(
+        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float
+    ) -> None:
+        self.tables, self.known = tables, dict[int, tuple[Any, Terms]]()
+        terms = Terms(
+            slo_ms=float(slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
+            window_ms=float(window_ms), shortest_ms=SHORTEST_SPAN * window_ms,
+            quantiles_ms=np.empty((0, 0, 0)), quantile_levels=tables.levels,
+            near_level=near_levels(tables.levels), uniform=given.uniform, coin=given.coin,
+            spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0)
+        for workers, compiled in tables.tables.items():
+            self.known[workers] = (uniform(compiled.tables), uniform(
+                terms._replace(quantiles_ms=tables.quantiles_ms[workers])))
+
+    def at(self, active: int) -> tuple[Any, Terms]:
+        """For so many active workers."""
+        return self.known[self.tables.size(active)]
+
+
+def _served(requests: int) -> kernels.Served:
+    return kernels.Served(np.full(requests, np.inf),
+                          np.full(requests, NEVER_ANSWERED, dtype=np.int16))
+
+
+class _Central:
+    """Workers that share a queue."""
+
+    def __init__(
+        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float, active: int
+    ) -> None:
+        self.tables, self.arrival_ms = _Tables(tables, given, slo_ms, window_ms), given.arrival_ms
+        self.active, self.out = active, _served(len(given.arrival_ms))
+        self.changed_ms = math.nan
+        counts, times = np.zeros(kernels.COUNTS, np.int64), np.zeros(kernels.TIMES)
+        times[:2] = np.inf  # nothing to ask again
+        counts[kernels.IDLE] = active
+        self.state = kernels.CentralState(counts, times, np.empty(0), *np.empty((2, 0), np.int64))
+        self._make_room()
+
+    def run_until(self, until_ms: float) -> None:
+        if until_ms <= self.changed_ms:
+            return
+        kernels.central_queue(until_ms, self.changed_ms, self.arrival_ms,
+                              *self.tables.at(self.active), self.state, self.out)
+        self.changed_ms = math.nan
+
+    def add(self, now_ms: float) -> None:
+        self.active += 1
+        self.state.counts[kernels.IDLE] += 1
+        self.changed_ms = now_ms
+        self._make_room()
+
+    def remove(self, count: int, now_ms: float) -> None:
+        counts = self.state.counts
+        idle = min(count, int(counts[kernels.IDLE]))
+        counts[kernels.IDLE] -= idle
+        counts[kernels.LEAVING] += count - idle
+        self.state.times[kernels.LEFT] -= (count - idle) * now_ms
+        self.active -= count
+        self.changed_ms = now_ms
+
+    def fail(self, now_ms: float, chance: float) -> None:
+        counts = self.state.counts
+        idle, leaving = int(counts[kernels.IDLE]), int(counts[kernels.LEAVING])
+        one = int(chance * self.active)
+        if one < idle:
+            counts[kernels.IDLE] -= 1
+        else:
+            at = leaving + one - idle
+            place = self._ring()
+            head, size = int(self.state.head[place[at]]), int(self.state.size[place[at]])
+            self.out.model[head:head + size] = LOST
+            self.out.finish_ms[head:head + size] = np.inf
+            self.state.times[kernels.WORK] -= self.state.finish_ms[place[at]] - now_ms
+            for column in (self.state.finish_ms, self.state.head, self.state.size):
+                column[place[at:-1]] = column[place[at + 1:]]
+            counts[kernels.BUSY] -= 1
+        self.active -= 1
+        self.changed_ms = now_ms
+
+    def held(self, now_ms: float) -> tuple[int, int]:
+        counts = self.state.counts
+        return (int(counts[kernels.ARRIVED] - counts[kernels.HEAD]),
+                int(self.state.size[self._ring()].sum()))
+
+    def busy_ms(self, now_ms: float) -> float:
+        ahead_ms = self.state.finish_ms[self._ring()] - now_ms
+        return float(self.state.times[kernels.WORK] - ahead_ms.sum())
+
+    def leaving_ms(self, now_ms: float) -> float:
+        return float(self.state.times[kernels.LEFT]
+                     + self.state.counts[kernels.LEAVING] * now_ms)
+
+    def _ring(self) -> IntArray:
+        """Places of the batches that run, by finish."""
+        first, busy = self.state.counts[kernels.FIRST], self.state.counts[kernels.BUSY]
+        place: IntArray = np.arange(first, first + busy) & (len(self.state.finish_ms) - 1)
+        return place
+
+    def _make_room(self) -> None:
+        """A ring for all workers, those that leave included."""
+        counts, former = self.state.counts, self.state
+        workers = self.active + int(counts[kernels.LEAVING])
+        if workers < len(former.finish_ms):
+            return
+        place, size = self._ring(), 2 << workers.bit_length()
+        self.state = kernels.CentralState(
+            counts, former.times, np.empty(size), *np.empty((2, size), np.int64))
+        for column, known in zip(self.state[2:], former[2:], strict=True):
+            column[:len(place)] = known[place]
+        counts[kernels.FIRST] = 0
+
+
+class _OwnQueues:
+    """Workers with queues of their own, each in a slot, which get requests in turn."""
+
+    def __init__(
+        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float, active: int
+    ) -> None:
+        self.tables, self.arrival_ms = _Tables(tables, given, slo_ms, window_ms), given.arrival_ms
+        self.out = _served(len(given.arrival_ms))
+        self.slots = np.arange(active)
+        self.leaving = dict[int, float]()  # since when, by slot
+        self._left_ms = 0.0
+        none = np.zeros(0, np.int64)
+        self.state = kernels.OwnState(
+            np.zeros(2, np.int64), np.zeros(1), np.empty(len(self.arrival_ms), np.int32),
+            none, none, none, none, none, np.zeros(0), none, none, none, none)
+        self._make_room(active)
+
+    @property
+    def active(self) -> int:
+        return len(self.slots)
+
+    def run_until(self, until_ms: float) -> None:
+        serving = np.concatenate([self.slots, np.array(sorted(self.leaving), dtype=np.int64)])
+        kernels.round_robin(until_ms, self.slots, serving, self.arrival_ms,
+                            *self.tables.at(self.active), self.state, self.out)
+        for slot, since_ms in list(self.leaving.items()):
+            if not self.state.waiting[slot] and self.state.free_ms[slot] < until_ms:
+                self._left_ms += max(float(self.state.free_ms[slot]) - since_ms, 0.0)
+                del self.leaving[slot]
+
+    def add(self, now_ms: float) -> None:
+        used = {*self.slots.tolist(), *self.leaving}
+        slot = next(one for one in range(len(used) + 1) if one not in used)
+        self._make_room(slot + 1)
+        self.state.free_ms[slot] = -np.inf
+        self._among(np.sort(np.append(self.slots, slot)))
+
+    def remove(self, count: int, now_ms: float) -> None:
+        held = self.state.waiting[self.slots] + self._in_batches(self.slots, now_ms)
+        order = np.lexsort((-self.slots, held))
+        for slot in self.slots[order[:count]].tolist():
+            if self.state.waiting[slot] or self.state.free_ms[slot] >= now_ms:
+                self.leaving[slot] = now_ms
+        self._among(np.sort(self.slots[order[count:]]))
+
+    def fail(self, now_ms: float, chance: float) -> None:
+        slot, state = int(self.slots[int(chance * self.active)]), self.state
+        lost = [(int(state.head[slot]), int(state.waiting[slot]))]
+        if state.free_ms[slot] >= now_ms:
+            lost.append((int(state.batch[slot]), int(state.size[slot])))
+            state.work_ms[0] -= state.free_ms[slot] - now_ms
+        for request, count in lost:
+            for _ in range(count):
+                self.out.model[request], self.out.finish_ms[request] = LOST, np.inf
+                request = int(state.following[request])
+        state.waiting[slot] = state.queued[slot] = 0
+        state.free_ms[slot] = -np.inf
+        self._among(self.slots[self.slots != slot])
+
+    def held(self, now_ms: float) -> tuple[int, int]:
+        serving = np.array([*self.slots.tolist(), *self.leaving], dtype=np.int64)
+        return (int(self.state.waiting[serving].sum()),
+                int(self._in_batches(serving, now_ms).sum()))
+
+    def busy_ms(self, now_ms: float) -> float:
+        serving = np.array([*self.slots.tolist(), *self.leaving], dtype=np.int64)
+        ahead_ms = np.maximum(self.state.free_ms[serving] - now_ms, 0.0)
+        return float(self.state.work_ms[0] - ahead_ms.sum())
+
+    def leaving_ms(self, now_ms: float) -> float:
+        return self._left_ms + sum(now_ms - since_ms for since_ms in self.leaving.values())
+
+    def _in_batches(self, slots: IntArray, now_ms: float) -> IntArray:
+        return np.where(self.state.free_ms[slots] >= now_ms, self.state.size[slots], 0)
+
+    def _among(self, slots: IntArray) -> None:
+        """Others are active from now on; the turn goes on with the next of them."""
+        turn = int(self.state.counts[kernels.TURN])
+        following = self.slots[turn] if turn < len(self.slots) else 0
+        # The turn stands at the next slot, and 0 after the last.
+        self.slots = slots
+        after = int(np.searchsorted(slots, following))
+        self.state.counts[kernels.TURN] = after if after < len(slots) else 0
+
+    def _make_room(self, slots: int) -> None:
+        more = slots - len(self.state.head)
+        if more <= 0:
+            return
+        none, idle = np.full(more, -1, np.int64), np.full(more, -np.inf)
+        zero = np.zeros(more, np.int64)
+        added = {"head": none, "tail": none, "last": none, "free_ms": idle}
+        self.state = self.state._replace(**{
+            name: np.append(getattr(self.state, name), added.get(name, zero))
+            for name in self.state._fields[3:]})
+
+
+_STATIONS: Mapping[str, type[_Central] | type[_OwnQueues]] = {
+    "central-queue": _Central, "round-robin": _OwnQueues}
+
+
+def _duration_ms(arrivals: FloatArray, duration_s: float | None, interval_s: float) -> float:
+    if not (math.isfinite(interval_s) and interval_s > 0):
+        raise _out_of_range("interval_s", interval_s, "a finite number > 0")
+    if duration_s is not None:
+        if not (math.isfinite(duration_s) and duration_s > 0):
+            raise _out_of_range("duration_s", duration_s, "a finite number > 0")
+        return 1000.0 * duration_s
+    last_s = float(arrivals[-1]) / 1000.0 if len(arrivals) else 0.0
+    return 1000.0 * interval_s * max(math.ceil(last_s / interval_s), 1)
+
+
+def _check(
+    arrivals: FloatArray, duration_ms: float, *, slo_ms: float, startup_s: float,
+    window_ms: float, least: int, most: int, start: int, failures: Sequence[float],
+) -> None:
+    """Refuse what is out of range."""
+    if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
+        raise _out_of_range("arrival_ms", "times", "finite numbers that do not fall")
+    if len(arrivals) and not 0 <= arrivals[0] <= arrivals[-1] <= duration_ms:
+        raise _out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
+                            f"0 to {duration_ms:g}, the duration")
+    for where, value in (("slo_ms", slo_ms), ("window_ms", window_ms)):
+        if not (math.isfinite(value) and value > 0):
+            raise _out_of_range(where, value, "a finite number > 0")
+    if not (math.isfinite(startup_s) and startup_s >= 0):
+        raise _out_of_range("startup_s", startup_s, "a finite number >= 0")
+    if not 1 <= least <= start <= most:
+        raise _out_of_range("least, start, most", f"{least}, {start}, {most}",
+                            "1 <= least <= start <= most")
+    if any(not (math.isfinite(time_s) and time_s >= 0) for time_s in failures):
+        raise _out_of_range("failures", ", ".join(map(str, failures)), "finite numbers >= 0")
+
+
+def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
+    return InvalidValueError(describe("out of range", where=where, value=value, allowed=allowed))

@@ -1,0 +1,599 @@
+"""The rules by which people scale, each from its source.
+
+    static:workers=20
+    hpa:target=0.7,scale_down_s=60
+    keda:queue_per_worker=10
+    ray-serve:target_ongoing_requests=8
+    wva
+    dynamo:forecast=moving,window=8
+
+A rule is asked at the end of every interval of the fleet, and has a period of its own: between
+two of its own decisions it wants what it wanted before. Where the source measures what a fleet's
+observation lacks, the nearest that it has is taken, which is said at the rule.
+
+``rate_per_worker_qps`` is what a worker carries within the target, ``slo_ms`` the deadline; both
+are filled in by :func:`made` where a rule takes them and they are not given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.scaling.rule import Observation, ScalingRule
+from ramsis.sim.registry import read_parameters
+
+__all__ = ["RULES", "Dynamo", "Hpa", "Keda", "RayServe", "Static", "Wva", "made", "rule_of",
+           "tunable"]
+
+_ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are added up
+
+
+class Static:
+    """Always the same number of workers.
+
+    Parameters
+    ----------
+    workers : int
+        >= 1.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = int(_at_least("workers", workers, 1))
+
+    def wanted(self, seen: Observation) -> int:
+        """The number."""
+        return self.workers
+
+
+class _Replicas:
+    """What a HorizontalPodAutoscaler makes of a desired number: stabilisation, then policies."""
+
+    def __init__(
+        self, scale_up_s: float, scale_down_s: float, up_workers: int, up_percent: float,
+        down_percent: float, policy_s: float,
+    ) -> None:
+        self.scale_up_s = _at_least("scale_up_s", scale_up_s, 0)
+        self.scale_down_s = _at_least("scale_down_s", scale_down_s, 0)
+        self.up_workers = _at_least("up_workers", up_workers, 0)
+        self.up_percent = _at_least("up_percent", up_percent, 0)
+        self.down_percent = min(_at_least("down_percent", down_percent, 0), 100.0)
+        self.policy_s = _at_least("policy_s", policy_s, 0)
+        self._desired: deque[tuple[float, int]] = deque()
+        self._changes: deque[tuple[float, int]] = deque()
+
+    def wanted(self, time_s: float, current: int, desired: int) -> int:
+        """The number that is set."""
+        window_s = self.scale_up_s if desired >= current else self.scale_down_s
+        recent = [number for at_s, number in self._desired
+                  if at_s > time_s - window_s + _ROUNDING]
+        stable = (min if desired >= current else max)([desired, *recent])
+        self._desired.append((time_s, desired))
+        _forget(self._desired, time_s - max(self.scale_up_s, self.scale_down_s))
+        _forget(self._changes, time_s - self.policy_s)
+        rises = sum(by for _, by in self._changes if by > 0)
+        falls = -sum(by for _, by in self._changes if by < 0)
+        if stable > current:
+            before = current - rises
+            most = max(before + self.up_workers,
+                       math.ceil(before * (1.0 + self.up_percent / 100.0) - _ROUNDING))
+            stable = min(stable, max(int(most), current))
+        elif stable < current:
+            least = int((current + falls) * (1.0 - self.down_percent / 100.0))
+            stable = max(stable, min(least, current))
+        if stable != current:
+            self._changes.append((time_s, stable - current))
+        return stable
+
+
+class Hpa:
+    """Kubernetes' HorizontalPodAutoscaler.
+
+    The desired number is ceil(ready workers × value / target), unless value / target is within
+    the tolerance of 1. When it would rise, workers that start count as ones without any load;
+    when it would fall they do not count. Then the highest desired number of the last
+    ``scale_down_s`` is taken where the number falls, the lowest of the last ``scale_up_s`` where
+    it rises. Within ``policy_s`` at most the larger of ``up_workers`` and ``up_percent`` come, and
+    at most ``down_percent`` go.
+
+    Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go and
+    horizontal.go; defaults in pkg/apis/autoscaling/v2/defaults.go (policies, 80 % of CPU) and
+    pkg/controller/podautoscaler/config/v1alpha1/defaults.go (the rest), API autoscaling/v2.
+
+    Parameters
+    ----------
+    target : float
+        Utilisation of the workers; with ``rate_per_worker_qps`` the share of that rate that a
+        worker is to have. > 0.
+    rate_per_worker_qps : float, optional
+        Load of a worker at a target of 1, > 0: the metric is then requests per second and worker
+        (a Pods metric with an average value). None: the metric is utilisation.
+    tolerance : float
+        >= 0.
+    sync_s : float
+        Its period, >= 0.
+    scale_up_s, scale_down_s : float
+        Stabilisation windows, >= 0.
+    up_workers, up_percent, down_percent, policy_s
+        Policies, >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    def __init__(
+        self, target: float = 0.8, rate_per_worker_qps: float | None = None,
+        tolerance: float = 0.1, sync_s: float = 15.0, scale_up_s: float = 0.0,
+        scale_down_s: float = 300.0, up_workers: int = 4, up_percent: float = 100.0,
+        down_percent: float = 100.0, policy_s: float = 15.0,
+    ) -> None:
+        self.target = _positive("target", target)
+        self.rate_qps = None if rate_per_worker_qps is None else _positive(
+            "rate_per_worker_qps", rate_per_worker_qps)
+        self.tolerance = _at_least("tolerance", tolerance, 0)
+        self.every = _Every(sync_s, "sync_s")
+        self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
+                                  policy_s)
+
+    def wanted(self, seen: Observation) -> int:
+        """By its last synchronisation."""
+        return self.every.last(seen, self._decide)
+
+    def _decide(self, seen: Observation) -> int:
+        current = seen.active + seen.starting
+        return self.replicas.wanted(seen.time_s, current, self.desired(seen))
+
+    def desired(self, seen: Observation) -> int:
+        """Before stabilisation and policies."""
+        ready, current = seen.active, seen.active + seen.starting
+        if ready == 0:
+            return current
+        value = seen.utilisation if self.rate_qps is None else (
+            seen.load_qps / (ready * self.rate_qps))
+        ratio = value / self.target
+        if seen.starting == 0 or ratio <= 1.0:
+            if abs(1.0 - ratio) <= self.tolerance + _ROUNDING:
+                return current
+            return _ceil(ratio * ready)
+        diluted = ratio * ready / current
+        if diluted < 1.0 or abs(1.0 - diluted) <= self.tolerance + _ROUNDING:
+            return current
+        return _ceil(diluted * current)
+
+
+class Keda:
+    """KEDA with two triggers: requests that wait, and requests per second.
+
+    Between 1 and N workers KEDA feeds a HorizontalPodAutoscaler with external metrics of average
+    values: each trigger desires ceil(value / threshold), unless value / (threshold × workers) is
+    within the tolerance of 1, and the highest counts. Stabilisation and policies are Kubernetes'.
+    KEDA itself only starts the first worker, and stops the last one ``cooldown_s`` after a trigger
+    was active. Values are as old as ``polling_s``, as where metrics are cached
+    (``useCachedMetrics``); 0 reads them at each synchronisation.
+
+    Source: kedacore/keda, pkg/scaling/executor/scale_scaledobjects.go; defaults of the
+    ScaledObject in keda.sh/docs/2.22/reference/scaledobject-spec (pollingInterval 30,
+    cooldownPeriod 300, minReplicaCount 0); kubernetes/kubernetes,
+    pkg/controller/podautoscaler/replica_calculator.go for values per worker. Thresholds are the
+    user's in KEDA: here a queue of 5, the default of its scalers of queues, and 80 % of the rate.
+
+    Parameters
+    ----------
+    rate_per_worker_qps : float
+        > 0.
+    target : float
+        Threshold of the load, as a share of that rate; > 0.
+    queue_per_worker : float
+        Threshold of the queue, > 0.
+    polling_s, cooldown_s : float
+        >= 0.
+    tolerance, sync_s, scale_up_s, scale_down_s, up_workers, up_percent, down_percent, policy_s
+        As of :class:`Hpa`.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    def __init__(
+        self, rate_per_worker_qps: float, target: float = 0.8, queue_per_worker: float = 5.0,
+        polling_s: float = 30.0, cooldown_s: float = 300.0, tolerance: float = 0.1,
+        sync_s: float = 15.0, scale_up_s: float = 0.0, scale_down_s: float = 300.0,
+        up_workers: int = 4, up_percent: float = 100.0, down_percent: float = 100.0,
+        policy_s: float = 15.0,
+    ) -> None:
+        self.load_qps = _positive("rate_per_worker_qps", rate_per_worker_qps) * _positive(
+            "target", target)
+        self.queue = _positive("queue_per_worker", queue_per_worker)
+        self.cooldown_s = _at_least("cooldown_s", cooldown_s, 0)
+        self.tolerance = _at_least("tolerance", tolerance, 0)
+        self.polling_s = _at_least("polling_s", polling_s, 0)
+        self.every = _Every(sync_s, "sync_s")
+        self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
+                                  policy_s)
+        self._polled: Observation | None = None
+        self._active_s = 0.0
+
+    def wanted(self, seen: Observation) -> int:
+        """By its last synchronisation, and none after the cooldown."""
+        polled = self._polled
+        if polled is None or seen.time_s - polled.time_s >= self.polling_s - _ROUNDING:
+            self._polled = seen
+            if seen.queued > 0 or seen.load_qps > 0:
+                self._active_s = seen.time_s
+        if seen.time_s - self._active_s > self.cooldown_s:
+            return 0
+        return max(self.every.last(seen, self._decide), 1)
+
+    def _decide(self, seen: Observation) -> int:
+        current = seen.active + seen.starting
+        return self.replicas.wanted(seen.time_s, current, self.desired(seen))
+
+    def desired(self, seen: Observation) -> int:
+        """Before stabilisation and policies."""
+        polled = self._polled or seen
+        current = seen.active + seen.starting
+        return max(self._by(value, threshold, current) for value, threshold in (
+            (polled.load_qps, self.load_qps), (float(polled.queued), self.queue)))
+
+    def _by(self, value: float, threshold: float, current: int) -> int:
+        ratio = value / (threshold * max(current, 1))
+        if current and abs(1.0 - ratio) <= self.tolerance + _ROUNDING:
+            return current
+        return _ceil(value / threshold)
+
+
+class RayServe:
+    """Ray Serve's default autoscaling policy.
+
+    Requests that wait or run, averaged over ``look_back_s``, divided by the target are desired;
+    the difference to the running workers is multiplied by a factor and the result rounded up. The
+    number changes once it has been to rise for more than ``upscale_delay_s`` without a break, or
+    to fall for more than ``downscale_delay_s``. The average is over what was seen at decisions;
+    Ray samples it at every worker.
+
+    Source: ray-project/ray, python/ray/serve/autoscaling_policy.py; defaults in
+    python/ray/serve/config.py (AutoscalingConfig) of Ray 2.32 and later.
+
+    Parameters
+    ----------
+    target_ongoing_requests : float
+        Of a worker, > 0.
+    upscale_delay_s, downscale_delay_s : float
+        >= 0.
+    upscaling_factor, downscaling_factor : float
+        > 0.
+    look_back_s : float
+        >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    def __init__(
+        self, target_ongoing_requests: float = 2.0, upscale_delay_s: float = 30.0,
+        downscale_delay_s: float = 600.0, upscaling_factor: float = 1.0,
+        downscaling_factor: float = 1.0, look_back_s: float = 30.0,
+    ) -> None:
+        self.target = _positive("target_ongoing_requests", target_ongoing_requests)
+        self.upscale_delay_s = _at_least("upscale_delay_s", upscale_delay_s, 0)
+        self.downscale_delay_s = _at_least("downscale_delay_s", downscale_delay_s, 0)
+        self.upscaling_factor = _positive("upscaling_factor", upscaling_factor)
+        self.downscaling_factor = _positive("downscaling_factor", downscaling_factor)
+        self.look_back_s = _at_least("look_back_s", look_back_s, 0)
+        self._ongoing: deque[tuple[float, int]] = deque()
+        self._since: tuple[int, float] = 0, 0.0
+
+    def wanted(self, seen: Observation) -> int:
+        """After the delays."""
+        target = seen.active + seen.starting
+        desired = self.desired(seen)
+        way = (desired > target) - (desired < target)
+        if way != self._since[0]:
+            self._since = way, seen.time_s
+        delay_s = self.upscale_delay_s if way > 0 else self.downscale_delay_s
+        if way and seen.time_s - self._since[1] >= delay_s - _ROUNDING:
+            self._since = 0, seen.time_s
+            return max(desired, 1)
+        return target
+
+    def desired(self, seen: Observation) -> int:
+        """Before the delays."""
+        self._ongoing.append((seen.time_s, seen.queued + seen.in_service))
+        _forget(self._ongoing, seen.time_s - self.look_back_s)
+        if seen.active == 0:
+            return seen.starting
+        desired = float(np.mean([number for _, number in self._ongoing])) / self.target
+        factor = self.upscaling_factor if desired > seen.active else self.downscaling_factor
+        scaled = _ceil(seen.active + factor * (desired - seen.active))
+        if _ceil(desired) < seen.active and scaled == seen.active:
+            scaled -= 1
+        return scaled
+
+
+class Wva:
+    """llm-d's Workload Variant Autoscaler: a queue of each worker alone, sized on means.
+
+    A worker is an M/M/1 queue whose rate rises with the requests in it, n / (base + each × n) up
+    to the largest batch, with room for ten times as many behind it. The highest arrival rate at
+    which the mean time in it meets the target gives the throughput of a worker; wanted is
+    ceil(load / throughput). With a largest batch of 1 it is a plain M/M/1 queue with room for 11.
+
+    Source: llm-d-incubation/workload-variant-autoscaler, pkg/core/allocation.go and
+    pkg/analyzer (state-dependent M/M/1; targets on means), MaxQueueToBatchRatio 10; the period of
+    its optimiser is 60 s. Its targets are for first and further tokens; here there is one, the
+    SLO, on the mean time of a request. It has no stabilisation: that is left to what scales by it.
+
+    Parameters
+    ----------
+    rate_per_worker_qps : float
+        What a worker serves with full batches, > 0.
+    slo_ms : float
+        > 0.
+    target : float
+        Target of the mean time, as a share of the SLO; > 0.
+    max_batch : int
+        >= 1.
+    base_share : float
+        Share of the time of a full batch that a batch takes whatever its size, in [0, 1).
+    period_s : float
+        >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    def __init__(
+        self, rate_per_worker_qps: float, slo_ms: float, target: float = 1.0, max_batch: int = 1,
+        base_share: float = 0.0, period_s: float = 60.0,
+    ) -> None:
+        rate = _positive("rate_per_worker_qps", rate_per_worker_qps)
+        max_batch = int(_at_least("max_batch", max_batch, 1))
+        if not 0 <= base_share < 1:
+            raise _out_of_range("base_share", base_share, "in [0, 1)")
+        batch = np.arange(1, max_batch + 1)
+        full_s = max_batch / rate
+        rates = batch / (full_s * (base_share + (1.0 - base_share) * batch / max_batch))
+        self.rates_qps = np.append(rates, np.full(_ROOM * max_batch, rates[-1]))
+        self.throughput_qps = self._largest(
+            _positive("slo_ms", slo_ms) / 1000.0 * _positive("target", target))
+        self.every = _Every(period_s, "period_s")
+
+    def wanted(self, seen: Observation) -> int:
+        """By its last decision."""
+        return self.every.last(seen, lambda now: max(
+            _ceil(now.load_qps / self.throughput_qps), 1))
+
+    def mean_s(self, load_qps: float) -> tuple[float, float]:
+        """Mean time in the system of requests that find room, and throughput, at a load > 0."""
+        weight = np.cumsum(np.log(load_qps / self.rates_qps))
+        states = np.exp(np.append(0.0, weight) - max(weight.max(), 0.0))
+        states /= states.sum()
+        throughput = load_qps * float(1.0 - states[-1])
+        return float(states @ np.arange(len(states))) / throughput, throughput
+
+    def _largest(self, target_s: float) -> float:
+        """Throughput at the highest load with a mean time within the target."""
+        low, high = 0.0, float(self.rates_qps.max())
+        if self.mean_s(high)[0] <= target_s:
+            return self.mean_s(high)[1]
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.mean_s(middle)[0] <= target_s else (low, middle)
+        if low == 0.0:  # not even alone: as good as it can
+            return float(self.rates_qps[0])
+        return self.mean_s(low)[1]
+
+
+class Dynamo:
+    """NVIDIA Dynamo's planner, scaling by throughput: ceil(forecast / rate).
+
+    Every ``adjustment_s`` the load of the time since is noted, and the next is forecast:
+    ``constant`` takes the last, ``moving`` the mean of the last ``window``. Its ARIMA, Prophet
+    and Kalman forecasts are not there, nor its correction by measured latencies
+    (``no_correction``).
+
+    Source: ai-dynamo/dynamo, components/planner/src/dynamo/planner/utils/planner_core.py and
+    load_predictor.py; defaults in defaults.py (adjustment_interval 180, min_endpoint 1,
+    load_prediction_window_size 50).
+
+    Parameters
+    ----------
+    rate_per_worker_qps : float
+        What a worker carries within its targets, > 0.
+    headroom : float
+        Share of the rate that is counted on, > 0; 1 in the source.
+    forecast : str
+        ``constant`` or ``moving``.
+    window : int
+        Intervals of the moving mean, >= 1.
+    adjustment_s : float
+        >= 0.
+    min_endpoint : int
+        >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A value that is not allowed.
+    """
+
+    def __init__(
+        self, rate_per_worker_qps: float, headroom: float = 1.0, forecast: str = "constant",
+        window: int = 50, adjustment_s: float = 180.0, min_endpoint: int = 1,
+    ) -> None:
+        self.rate_qps = _positive("rate_per_worker_qps", rate_per_worker_qps) * _positive(
+            "headroom", headroom)
+        if forecast not in ("constant", "moving"):
+            raise _out_of_range("forecast", forecast, "constant or moving")
+        self.min_endpoint = int(_at_least("min_endpoint", min_endpoint, 0))
+        self.every = _Every(adjustment_s, "adjustment_s", at_once=False)
+        size = int(_at_least("window", window, 1)) if forecast == "moving" else 1
+        self._loads: deque[float] = deque(maxlen=size)
+        self._since: list[float] = []
+
+    def wanted(self, seen: Observation) -> int:
+        """By its last adjustment."""
+        self._since.append(seen.load_qps)
+        return self.every.last(seen, self._decide)
+
+    def _decide(self, seen: Observation) -> int:
+        self._loads.append(float(np.mean(self._since)))
+        self._since.clear()
+        return max(_ceil(float(np.mean(self._loads)) / self.rate_qps), self.min_endpoint)
+
+
+class _Every:
+    """A rule's own period: what it wanted last, until that has passed."""
+
+    def __init__(self, period_s: float, name: str, *, at_once: bool = True) -> None:
+        self.period_s = _at_least(name, period_s, 0)
+        self._time_s = -math.inf if at_once else 0.0
+        self._wanted: int | None = None
+
+    def last(self, seen: Observation, decide: Callable[[Observation], int]) -> int:
+        """What is wanted; before the first decision the workers that there are."""
+        if seen.time_s - self._time_s >= self.period_s - _ROUNDING:
+            self._time_s, self._wanted = seen.time_s, decide(seen)
+        return seen.active + seen.starting if self._wanted is None else self._wanted
+
+
+_ROOM = 10  # room of a queue, in largest batches
+_HALVINGS = 60
+
+RULES: Mapping[str, type[Any]] = {
+    "static": Static, "hpa": Hpa, "keda": Keda, "ray-serve": RayServe, "wva": Wva,
+    "dynamo": Dynamo,
+}
+"""Rules by name."""
+
+_GRIDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "static": {"workers": tuple(range(1, 25))},
+    "hpa": {"target": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "scale_down_s": (0.0, 60.0, 300.0)},
+    "keda": {"target": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "queue_per_worker": (5.0, 50.0),
+             "scale_down_s": (60.0, 300.0)},
+    "ray-serve": {"target_ongoing_requests": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
+                  "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},
+    "wva": {"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
+            "period_s": (15.0, 60.0)},
+    "dynamo": {"headroom": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), "forecast": ("constant", "moving"),
+               "adjustment_s": (60.0, 180.0)},
+}
+
+
+def tunable(name: str) -> list[dict[str, Any]]:
+    """The parameters of a rule that are worth a try, 24 or fewer; what is not named is default.
+
+    Raises
+    ------
+    InputFileError
+        An unknown rule.
+    """
+    grid = _GRIDS[_known(name)]
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def made(
+    name: str, parameters: Mapping[str, Any], *, rate_per_worker_qps: float | None = None,
+    slo_ms: float | None = None,
+) -> ScalingRule:
+    """A rule for one run.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`RULES`.
+    parameters : mapping of str to value
+    rate_per_worker_qps, slo_ms : float, optional
+        Filled in where the rule takes them and they are not among the parameters.
+
+    Raises
+    ------
+    InputFileError
+        An unknown rule, or a parameter that it needs is missing.
+    InvalidValueError
+        A number out of range.
+    """
+    kind = RULES[_known(name)]
+    takes = inspect.signature(kind).parameters
+    known = {"rate_per_worker_qps": rate_per_worker_qps, "slo_ms": slo_ms}
+    every = {**{key: value for key, value in known.items() if key in takes and value is not None},
+             **parameters}
+    for key, one in takes.items():
+        if one.default is one.empty and key not in every:
+            raise InputFileError(describe("parameter is missing", where=f"rule {name}",
+                                          value=key, allowed=f"{name}:{key}=…"))
+    rule: ScalingRule = kind(**every)
+    return rule
+
+
+def rule_of(
+    text: str, *, error: type[RamsisError] = InputFileError
+) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a rule, from ``NAME:key=value,…``.
+
+    >>> rule_of("hpa:target=0.7,scale-down-s=60")
+    ('hpa', {'target': 0.7, 'scale_down_s': 60.0})
+
+    Raises
+    ------
+    RamsisError
+        Of the type ``error``: an unknown rule or parameter, or a value of the wrong kind.
+    """
+    name, _, rest = text.partition(":")
+    takes = {key: one.replace(default=None) if key in ("rate_per_worker_qps", "slo_ms") else one
+             for key, one in inspect.signature(RULES[_known(name, error)]).parameters.items()}
+    return name, read_parameters(name, rest, takes, error)
+
+
+def _known(name: str, error: type[RamsisError] = InputFileError) -> str:
+    if name not in RULES:
+        raise error(describe("unknown rule of scaling", where="rule", value=name,
+                             allowed=", ".join(RULES)))
+    return name
+
+
+def _ceil(value: float) -> int:
+    """Rounded up, but for what rounding has added."""
+    return math.ceil(value - _ROUNDING * max(abs(value), 1.0))
+
+
+def _forget(seen: deque[tuple[float, int]], until_s: float) -> None:
+    """Take out what is not younger."""
+    while seen and seen[0][0] <= until_s + _ROUNDING:
+        seen.popleft()
+
+
+def _positive(where: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise _out_of_range(where, value, "a finite number > 0")
+    return float(value)
+
+
+def _at_least(where: str, value: float, least: float) -> float:
+    if not (math.isfinite(value) and value >= least):
+        raise _out_of_range(where, value, f"a finite number >= {least:g}")
+    return float(value)
+
+
+def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
+    return InvalidValueError(describe("out of range", where=where, value=value, allowed=allowed))

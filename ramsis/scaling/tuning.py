@@ -1,0 +1,87 @@
+"""The parameters of a rule that cost least where a target is met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ramsis.bounds import Targets
+from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.rules import made, tunable
+
+__all__ = ["meets", "tune"]
+
+
+def meets(run: ScaledRun, target: Targets) -> bool:
+    """Whether a run delivers what is asked for."""
+    in_time = max(1.0 - run.violation_rate, 1e-300)
+    return (run.violation_rate <= target.max_violation
+            and run.effective_accuracy >= (target.min_effective_accuracy or 0.0)
+            and run.effective_accuracy / in_time >= (target.min_accuracy or 0.0))
+
+
+def tune(
+    name: str,
+    arrival_ms: ArrayLike,
+    tables: DecisionTables,
+    target: Targets,
+    *,
+    rate_per_worker_qps: float | None = None,
+    grid: Iterable[Mapping[str, Any]] | None = None,
+    **fleet: Any,
+) -> dict[str, Any]:
+    """The cheapest parameters of a rule that meet a target on a trace.
+
+    If none do, those with the fewest violations, and the best effective accuracy among them. A
+    static fleet is the smallest that meets the target, found by halving; if none does, it has
+    most workers.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`ramsis.scaling.RULES`.
+    arrival_ms : array of float, shape (n,)
+        The part of a trace that is fitted.
+    tables : DecisionTables
+    target : Targets
+    rate_per_worker_qps : float, optional
+        What a worker carries within the target, for rules that need it.
+    grid : iterable of mapping, optional
+        What to try; by default :func:`ramsis.scaling.tunable`.
+    **fleet
+        The other arguments of :func:`ramsis.scaling.play`.
+
+    Returns
+    -------
+    dict
+        Without the rate.
+
+    Raises
+    ------
+    InputFileError
+        An unknown rule, or one that needs the rate.
+    InvalidValueError
+        A number out of range.
+    """
+    def run(parameters: Mapping[str, Any]) -> ScaledRun:
+        rule = made(name, parameters, rate_per_worker_qps=rate_per_worker_qps,
+                    slo_ms=fleet["slo_ms"])
+        return play(arrival_ms, tables, rule, **fleet)
+
+    if name == "static" and grid is None:
+        low, high = fleet["least"], fleet["most"]
+        while low < high:
+            middle = (low + high) // 2
+            enough = meets(play(arrival_ms, tables, made(name, {"workers": middle}),
+                                **{**fleet, "start": middle}), target)
+            low, high = (low, middle) if enough else (middle + 1, high)
+        return {"workers": low}
+    tried = [(run(parameters), dict(parameters))
+             for parameters in (tunable(name) if grid is None else grid)]
+    good = [one for one in tried if meets(one[0], target)]
+    if good:
+        return min(good, key=lambda one: one[0].worker_s)[1]
+    return min(tried, key=lambda one: (one[0].violation_rate, -one[0].effective_accuracy,
+                                       one[0].worker_s))[1]
