@@ -106,17 +106,17 @@ class DecisionTables:
         Raises
         ------
         InvalidValueError
-            There are none, for another way of dispatch or several SLO classes, or of several
-            ways of dispatch.
+            There are none, or they are for another way of dispatch, several of them, or several
+            SLO classes.
         InputFileError
             A policy does not fit the fleet, or the others.
         """
-        by_workers = {int(workers): Policies(levels).policies for workers, levels in policies.items()}
-        every = [policy for levels in by_workers.values() for policy in levels]
-        if not every or min(by_workers) < 1 or not all(by_workers.values()):
+        if not policies or min(policies) < 1:
             raise InvalidValueError(describe(
-                "no policies", where="tables", value=", ".join(map(str, sorted(by_workers))),
-                allowed="one or more for each of some numbers of workers, 1 or more"))
+                "not numbers of workers with policies", where="tables",
+                value=", ".join(map(str, policies)), allowed="one or more, each 1 or more"))
+        by_workers = {workers: Policies(levels).policies for workers, levels in policies.items()}
+        every = [policy for levels in by_workers.values() for policy in levels]
         dispatches = sorted({policy.dispatch for policy in every})
         if len(dispatches) > 1 or dispatches[0] not in _DISPATCHES:
             raise InvalidValueError(describe(

@@ -316,8 +316,8 @@ class RayServe:
 
     def desired(self, seen: Observation) -> int:
         """Before the delays."""
-        self._ongoing.append((seen.time_s, seen.queued + seen.in_service))
         _forget(self._ongoing, seen.time_s - self.look_back_s)
+        self._ongoing.append((seen.time_s, seen.queued + seen.in_service))
         if seen.active == 0:
             return seen.starting
         desired = float(np.mean([number for _, number in self._ongoing])) / self.target

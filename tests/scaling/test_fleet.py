@@ -1,0 +1,201 @@
+"""A fleet that starts, drains and stops workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InvalidValueError
+from ramsis.policy import Policy
+from ramsis.scaling import DecisionTables, Observation, ScaledRun, play
+from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
+from ramsis.sim import Fleet, Policies
+from ramsis.sim.compiled import Given, replay
+from tests.central import samples as central
+from tests.scaling.twin import Central, OwnQueues
+from tests.sim.samples import tiny_policy, with_table
+from tests.sim.test_central_queue_policies import any_table
+from tests.synthesis.samples import varying_profile
+
+SETTING = {"slo_ms": 100.0, "startup_s": 0.7, "interval_s": 0.25, "least": 1, "most": 6,
+           "start": 2, "duration_s": 3.0}
+
+
+class Script:
+    """Wants what a list says, and keeps what it was shown."""
+
+    def __init__(self, wanted: list[int]) -> None:
+        self.left, self.seen = list(wanted), list[Observation]()
+
+    def wanted(self, seen: Observation) -> int:
+        self.seen.append(seen)
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+def arrivals(rng: np.random.Generator, count: int, duration_s: float) -> np.ndarray:
+    """Instants that meet each other, decisions and the ends of batches."""
+    return np.sort(rng.integers(0, int(2000 * duration_s), count) / 2.0)
+
+
+def policies(dispatch: str, rng: np.random.Generator) -> dict[int, list[Policy]]:
+    """With any tables, for some numbers of workers."""
+    sizes = sorted(rng.choice([1, 2, 3, 5], int(rng.integers(1, 4)), replace=False).tolist())
+    if dispatch == "central-queue":
+        return {n: [any_table(qps, n, rng) for qps in (150.0, 900.0)] for n in sizes}
+    drops = bool(rng.integers(2))
+    own = tiny_policy(400.0)
+    return {n: [with_table(dataclasses.replace(own, workers=n), qps, rng, variable=True,
+                           drops=drops) for qps in (150.0, 400.0, 900.0)] for n in sizes}
+
+
+def agree(run: ScaledRun, twin: Any, tables: DecisionTables) -> None:
+    """Request by request, and what it cost."""
+    words = {NEVER_ANSWERED: "never", DROPPED: "dropped", LOST: "lost"}
+    assert [words.get(m, tables.models[m]) for m in run.model.tolist()] == twin.fate
+    assert run.finish_ms.tolist() == twin.finish_ms
+    assert run.wanted.tolist() == twin.wanted
+    assert run.worker_s == pytest.approx(twin.worker_ms / 1000, abs=1e-6)
+
+
+@pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
+@pytest.mark.parametrize("seed", range(15))
+def test_a_slow_twin_gets_the_same(dispatch: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = policies(dispatch, rng)
+    times = arrivals(rng, int(rng.integers(20, 900)), 3.0)
+    setting = {**SETTING, "startup_s": float(rng.choice([0.0, 0.25, 0.4, 1.5])),
+               "seed": seed, "start": int(rng.integers(1, 7)),
+               "failures": rng.choice(np.arange(0.0, 4.0, 0.125), int(rng.integers(0, 4)))}
+    script = [int(rng.integers(0, 9)) for _ in range(12)]
+    tables, rule, other = DecisionTables.of(known), Script(script), Script(script)
+    run = play(times, tables, rule, **setting)
+    kind = Central if dispatch == "central-queue" else OwnQueues
+    twin = kind(times.tolist(), known, other, **setting).run()
+    agree(run, twin, tables)
+    for mine, its in zip(rule.seen, other.seen, strict=True):
+        assert dataclasses.replace(mine, utilisation=0) == dataclasses.replace(its, utilisation=0)
+        assert mine.utilisation == pytest.approx(its.utilisation, abs=1e-6)
+
+
+@pytest.mark.parametrize("service", ["p95", "distribution"])
+@pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
+def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, service: str) -> None:
+    rng = np.random.default_rng(5)
+    levels = ([central.policy(qps, workers=4) for qps in (300.0, 900.0)]
+              if dispatch == "central-queue" else
+              [tiny_policy(qps) for qps in (200.0, 500.0, 900.0)])
+    fleet = Fleet.of(varying_profile(), workers=4, slo_ms=100.0, service=service)
+    assert fleet.draws == (service == "distribution")
+    times = np.cumsum(rng.exponential(0.4, 20_000))
+    compiled = Policies(levels).prepare(fleet).compiled
+    assert compiled is not None
+    plain = replay(fleet, compiled, Given.drawn(times, 1e5, np.random.default_rng(3)), None)
+    run = play(times, DecisionTables.of({4: levels}, fleet), Script([4]), seed=3,
+               **{**SETTING, "start": 4, "duration_s": None})
+    assert run.finish_ms.tolist() == plain.answered_ms.tolist()
+    answered = run.model >= 0
+    assert run.model[answered].tolist() == plain.model_of[answered].tolist()
+    assert run.violation_rate == np.count_nonzero(~plain.in_time) / len(times)
+    assert run.effective_accuracy == pytest.approx(plain.reward.mean(), rel=1e-12)
+    assert run.worker_s == pytest.approx(4 * len(run.time_s) * 0.25)
+    assert 0 < run.violation_rate < 1
+
+
+def two_workers() -> DecisionTables:
+    """A central queue that never waits, for one worker and for two."""
+    return DecisionTables.of({n: [central.policy(100.0, workers=n)] for n in (1, 2)})
+
+
+def test_a_worker_costs_from_the_moment_when_it_is_wanted() -> None:
+    run = play([5.0], two_workers(), Script([2, 2, 1]),
+               **{**SETTING, "start": 1, "startup_s": 0.3, "duration_s": 1.5})
+    # From 0.25 s on two are paid, one of which starts until 0.55 s; at 0.75 s one leaves.
+    assert run.wanted.tolist() == [1, 2, 2, 1, 1, 1]
+    assert run.active.tolist() == [1, 1, 1, 1, 1, 1]
+    assert run.starting.tolist() == [0, 1, 1, 0, 0, 0]
+    assert run.worker_s == pytest.approx(1.5 + 0.5)
+
+
+def test_those_that_start_are_given_up_first() -> None:
+    run = play([5.0], two_workers(), Script([3, 2]),
+               **{**SETTING, "start": 1, "startup_s": 10.0, "duration_s": 1.0})
+    assert run.starting.tolist() == [0, 2, 1, 1]
+    assert run.worker_s == pytest.approx(1.0 + 0.25 * 2 + 0.5)
+
+
+def test_a_batch_that_runs_is_ended_and_paid() -> None:
+    """The next worker that ends a batch leaves; one with a queue of its own ends that first."""
+    setting = {**SETTING, "startup_s": 0.0, "start": 2, "duration_s": 1.0}
+    central_run = play([249.0] * 16, two_workers(), Script([1]), **setting)
+    own = DecisionTables.of({2: [tiny_policy(50.0, workers=2)]})
+    own_run = play([249.0] * 3, own, Script([1]), **setting)
+    for run, leaves_ms in ((central_run, central_run.finish_ms.min()),
+                           (own_run, own_run.finish_ms[1])):
+        assert 250.0 < leaves_ms < 500.0
+        assert run.worker_s == pytest.approx(1.0 + leaves_ms / 1000)
+
+
+def test_a_worker_that_fails_loses_its_batch_and_is_replaced() -> None:
+    run = play([100.0, 600.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}),
+               Script([1]), failures=[0.101], **{**SETTING, "start": 1, "startup_s": 0.2,
+                                                 "duration_s": 1.0})
+    assert (run.lost, run.dropped) == (1, 0)
+    assert run.active.tolist() == [1, 0, 1, 1]
+    assert run.starting.tolist() == [0, 1, 0, 0]
+    assert run.violations.tolist() == [1, 0, 0, 0]
+    assert np.isinf(run.finish_ms[0])
+    assert run.worker_s == pytest.approx(0.101 + 0.75)
+
+
+def test_without_an_active_worker_requests_wait_or_are_dropped() -> None:
+    setting = {**SETTING, "start": 1, "startup_s": 0.1, "duration_s": 1.0, "failures": [0.1]}
+    waits = play([240.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}),
+                 Script([1]), **setting)
+    assert waits.finish_ms[0] > 350.0 or waits.dropped == 1
+    dropped = play([240.0], DecisionTables.of({1: [tiny_policy(20.0, workers=1)]}),
+                   Script([1]), **setting)
+    assert dropped.dropped == 1
+
+
+def test_the_rule_is_told_the_forecast() -> None:
+    rule = Script([2])
+    play([5.0], two_workers(), rule, forecast=lambda time_s: 100.0 + time_s, **SETTING)
+    assert [seen.load_qps for seen in rule.seen] == [100.0 + 0.25 * i for i in range(1, 12)]
+
+
+def test_series_add_up() -> None:
+    rng = np.random.default_rng(8)
+    times = np.sort(rng.random(3000)) * 2900.0
+    run = play(times, two_workers(), Script([1, 2, 1, 2]), **SETTING)
+    assert run.load_qps.sum() * 0.25 == pytest.approx(3000)
+    assert run.violations.sum() / 3000 == pytest.approx(run.violation_rate)
+    in_time = run.load_qps * 0.25 - run.violations
+    assert np.nansum(run.accuracy * in_time) / 3000 == pytest.approx(run.effective_accuracy)
+    assert set(run.row()) == {"worker_s", "violation_rate", "effective_accuracy", "requests",
+                              "dropped", "lost"}
+    assert len(run.rows()) == 12
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"least": 0}, "least"), ({"start": 7}, "least, start, most"), ({"interval_s": 0.0}, "inter"),
+    ({"startup_s": -1.0}, "startup_s"), ({"slo_ms": float("nan")}, "slo_ms"),
+    ({"failures": [-1.0]}, "failures"), ({"duration_s": 0.001}, "duration"),
+    ({"arrival_ms": [5.0, 4.0]}, "arrival_ms"), ({"window_ms": 0.0}, "window_ms"),
+])
+def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
+    setting = {"arrival_ms": [5.0], **SETTING, **change}
+    with pytest.raises(InvalidValueError, match=message):
+        play(setting.pop("arrival_ms"), two_workers(), Script([1]), **setting)
+
+
+def test_tables_that_do_not_fit_are_refused() -> None:
+    for known, message in (({}, "not numbers"), ({0: [tiny_policy(50.0)]}, "not numbers"),
+                           ({1: []}, "at least one policy"),
+                           ({4: [tiny_policy(50.0, dispatch="shortest-queue")]}, "dispatch"),
+                           ({4: [tiny_policy(50.0)], 1: [central.policy(20.0, workers=1)]},
+                            "dispatch")):
+        with pytest.raises(InvalidValueError, match=message):
+            DecisionTables.of(known)

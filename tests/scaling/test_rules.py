@@ -1,0 +1,292 @@
+"""Rules of scaling do what their sources say, on the examples that these give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.bounds import Targets
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.scaling import RULES, DecisionTables, Observation, made, play, rule_of, tunable, tune
+from ramsis.scaling.rules import Dynamo, Hpa, Keda, RayServe, Static, Wva
+from tests.sim.samples import tiny_policy
+
+
+def seen(time_s: float = 0.0, load_qps: float = 0.0, active: int = 1, **more: Any) -> Observation:
+    """What a rule is shown, mostly nothing."""
+    return Observation(time_s, load_qps, active, **{
+        "starting": 0, "queued": 0, "in_service": 0, "utilisation": 0.0, **more})
+
+
+def told(rule: Any, loads_qps: list[float], start: int, interval_s: float = 15.0) -> list[int]:
+    """What a rule wants where every worker is active at once."""
+    numbers, active = [], start
+    for i, load_qps in enumerate(loads_qps):
+        active = rule.wanted(seen(interval_s * (i + 1), load_qps, active))
+        numbers.append(active)
+    return numbers
+
+
+class TestHpa:
+    """Kubernetes' documentation: desired = ceil(current × current value / desired value)."""
+
+    def test_a_value_of_200_at_a_target_of_100_doubles_the_workers(self) -> None:
+        assert Hpa(target=0.4).desired(seen(active=3, utilisation=0.8)) == 6
+
+    def test_a_value_of_50_halves_them(self) -> None:
+        assert Hpa(target=0.8).desired(seen(active=4, utilisation=0.4)) == 2
+
+    @pytest.mark.parametrize(("utilisation", "desired"), [
+        (0.55, 10), (0.45, 10), (0.5501, 12), (0.4499, 9)])
+    def test_nothing_changes_within_a_tenth(self, utilisation: float, desired: int) -> None:
+        assert Hpa(target=0.5).desired(seen(active=10, utilisation=utilisation)) == desired
+
+    def test_requests_per_second_and_worker(self) -> None:
+        rule = Hpa(target=0.8, rate_per_worker_qps=50.0)
+        assert rule.desired(seen(load_qps=481.0, active=4)) == 13  # of 40 each
+
+    def test_workers_that_start_count_as_idle_where_more_are_wanted(self) -> None:
+        rule = Hpa(target=0.5)
+        # 4 × 0.9 / 0.5 = 7.2 without them, and with 2 that start 6 × (4/6 × 1.8) = 7.2: the same.
+        assert rule.desired(seen(active=4, starting=2, utilisation=0.9)) == 8
+        # Of 8 in all 0.9 × 4 / 8 is 0.9 of the target: within the tolerance.
+        assert rule.desired(seen(active=4, starting=4, utilisation=0.9)) == 8
+        # With more of them the direction would turn: nothing changes.
+        assert rule.desired(seen(active=4, starting=9, utilisation=0.9)) == 13
+
+    def test_workers_that_start_do_not_count_where_fewer_are_wanted(self) -> None:
+        assert Hpa(target=0.5).desired(seen(active=4, starting=2, utilisation=0.2)) == 2
+
+    def test_the_highest_desired_number_of_five_minutes_is_kept(self) -> None:
+        rule = Hpa(target=1.0, rate_per_worker_qps=10.0)
+        numbers = told(rule, [100.0] + [20.0] * 25, start=10)
+        # 10 at 15 s counts until 300 s have passed.
+        assert numbers[:20] == [10] * 20
+        assert numbers[20:] == [2] * 6
+
+    def test_the_example_of_the_proposal_that_made_behaviour_configurable(self) -> None:
+        """kubernetes/enhancements, KEP-853: 600 s, once a minute."""
+        rule = Hpa(target=1.0, rate_per_worker_qps=1.0, sync_s=60.0, scale_down_s=600.0,
+                   tolerance=0.0)
+        numbers = told(rule, [10, 9, 8, 9, 9, 8, 9, 8, 9, 8, 7], start=10, interval_s=60.0)
+        assert numbers == [10] * 10 + [9]
+
+    def test_within_15_seconds_they_double_or_grow_by_four(self) -> None:
+        rule = Hpa(target=1.0, rate_per_worker_qps=1.0)
+        assert told(rule, [100.0] * 5, start=1) == [5, 10, 20, 40, 80]
+
+    def test_scale_up_policies_count_what_came_within_their_period(self) -> None:
+        rule = Hpa(target=1.0, rate_per_worker_qps=1.0, up_workers=4, up_percent=0.0,
+                   policy_s=60.0)
+        assert told(rule, [100.0] * 6, start=1) == [5, 5, 5, 5, 9, 9]
+
+    def test_scale_down_policies(self) -> None:
+        rule = Hpa(target=1.0, rate_per_worker_qps=1.0, scale_down_s=0.0, down_percent=10.0,
+                   policy_s=60.0)
+        assert told(rule, [1.0] * 6, start=80) == [72, 72, 72, 72, 64, 64]
+
+    def test_it_synchronises_every_15_seconds(self) -> None:
+        rule = Hpa(target=1.0, rate_per_worker_qps=1.0)
+        assert told(rule, [2.0, 3.0, 3.0, 3.0], start=1, interval_s=5.0) == [2, 2, 2, 3]
+
+
+class TestKeda:
+    """Average values of external metrics, the highest of the triggers."""
+
+    def test_each_trigger_desires_its_value_by_its_threshold(self) -> None:
+        rule = Keda(rate_per_worker_qps=50.0, target=0.8, queue_per_worker=5.0)
+        assert rule.desired(seen(load_qps=401.0, active=4, queued=0)) == 11
+        assert rule.desired(seen(load_qps=401.0, active=4, queued=61)) == 13
+
+    def test_values_are_as_old_as_the_polling(self) -> None:
+        rule = Keda(rate_per_worker_qps=1.0, target=1.0, polling_s=30.0)
+        assert told(rule, [2.0, 4.0, 4.0, 4.0], start=1) == [2, 2, 4, 4]
+        assert told(Keda(rate_per_worker_qps=1.0, target=1.0, polling_s=0.0),
+                    [2.0, 4.0], start=1) == [2, 4]
+
+    def test_the_last_worker_goes_after_the_cooldown(self) -> None:
+        rule = Keda(rate_per_worker_qps=1.0, scale_down_s=0.0)
+        assert told(rule, [1.0, 1.0] + [0.0] * 23, start=2) == [2] * 2 + [1] * 19 + [0] * 4
+
+
+class TestRayServe:
+    """The number of ongoing requests by the target."""
+
+    def test_the_defaults(self) -> None:
+        rule = RayServe()
+        assert (rule.target, rule.upscale_delay_s, rule.downscale_delay_s, rule.look_back_s) == (
+            2.0, 30.0, 600.0, 30.0)
+
+    def test_two_workers_with_four_requests_each_become_four(self) -> None:
+        assert RayServe().desired(seen(active=2, queued=5, in_service=3)) == 4
+
+    @pytest.mark.parametrize(("factors", "ongoing", "desired"), [
+        ({"upscaling_factor": 0.5}, 40, 15), ({"upscaling_factor": 2.0}, 40, 30),
+        ({"downscaling_factor": 0.5}, 10, 8), ({"downscaling_factor": 0.01}, 10, 9)])
+    def test_factors_multiply_the_difference(
+        self, factors: dict[str, float], ongoing: int, desired: int
+    ) -> None:
+        assert RayServe(**factors).desired(seen(active=10, in_service=ongoing)) == desired
+
+    def test_it_grows_after_30_seconds_without_a_break(self) -> None:
+        rule = RayServe(look_back_s=0.0)
+        ongoing = [8, 8, 2, 8, 8, 8, 8]
+        numbers = [rule.wanted(seen(15.0 * i, active=1, queued=n)) for i, n in enumerate(ongoing)]
+        assert numbers == [1, 1, 1, 1, 1, 4, 1]
+
+    def test_it_shrinks_after_600(self) -> None:
+        rule = RayServe(look_back_s=0.0)
+        numbers = [rule.wanted(seen(15.0 * i, active=4, queued=2)) for i in range(42)]
+        assert numbers == [4] * 40 + [1, 4]
+
+    def test_it_looks_back_30_seconds(self) -> None:
+        rule = RayServe()
+        for i, ongoing in enumerate((400, 10, 30)):
+            desired = rule.desired(seen(15.0 * i, active=5, queued=ongoing))
+        assert desired == 10
+
+
+class TestWva:
+    """A worker is a queue of its own, and its mean time meets the target."""
+
+    def test_with_much_room_it_is_the_mean_of_mm1(self) -> None:
+        """1 / (μ − λ), from which a room for 11 hardly differs at a low load."""
+        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0)
+        assert rule.throughput_qps == pytest.approx(100.0 - 1000.0 / 15.0, rel=1e-3)
+
+    def test_it_divides_and_rounds_up(self) -> None:
+        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0, period_s=0.0)
+        assert [rule.wanted(seen(load_qps=load)) for load in (0.0, 33.0, 34.0, 330.0)] == [
+            1, 1, 2, 10]
+
+    def test_batches_are_a_chain_of_births_and_deaths(self) -> None:
+        rule = Wva(rate_per_worker_qps=400.0, slo_ms=50.0, max_batch=2, base_share=0.5)
+        # A batch of 2 takes 5 ms, of which 2.5 are its base: one request takes 3.75 ms.
+        rates = [1 / 0.00375, *[400.0] * 21]
+        np.testing.assert_allclose(rule.rates_qps, rates)
+        weight = np.cumprod([1.0, *(300.0 / rate for rate in rates)])
+        weight /= weight.sum()
+        mean_s, throughput = rule.mean_s(300.0)
+        assert throughput == pytest.approx(300.0 * (1 - weight[-1]))
+        assert mean_s == pytest.approx(weight @ np.arange(23) / throughput)
+
+    def test_a_target_that_cannot_be_met_gives_as_many_as_for_one_at_a_time(self) -> None:
+        assert Wva(rate_per_worker_qps=10.0, slo_ms=5.0).throughput_qps == 10.0
+
+    def test_it_decides_once_a_minute(self) -> None:
+        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0)
+        assert told(rule, [30.0, 90.0, 90.0, 90.0, 90.0], start=1) == [1, 1, 1, 1, 3]
+
+
+class TestDynamo:
+    """ceil(forecast / rate)."""
+
+    def test_the_constant_forecast_is_the_load_of_the_last_three_minutes(self) -> None:
+        rule = Dynamo(rate_per_worker_qps=10.0)
+        numbers = told(rule, [40.0] * 6 + [61.0] * 6 + [10.0] * 12, start=3)
+        assert numbers == [3] * 11 + [6] * 12 + [1]  # 50.5 / 10, 10 / 10
+
+    def test_the_moving_forecast_is_the_mean_of_some(self) -> None:
+        rule = Dynamo(10.0, forecast="moving", window=2, adjustment_s=15.0)
+        assert told(rule, [40.0, 61.0, 10.0], start=1) == [4, 6, 4]
+
+    def test_one_worker_stays(self) -> None:
+        assert told(Dynamo(10.0, adjustment_s=0.0), [0.0], start=3) == [1]
+
+
+def test_a_static_fleet() -> None:
+    assert told(Static(7), [1.0, 1e9], start=2) == [7, 7]
+
+
+def test_rules_are_named_with_parameters() -> None:
+    assert rule_of("static:workers=20") == ("static", {"workers": 20})
+    assert rule_of("wva") == ("wva", {})
+    assert rule_of("dynamo:forecast=moving,rate-per-worker-qps=5.5") == (
+        "dynamo", {"forecast": "moving", "rate_per_worker_qps": 5.5})
+    for text, message in (("hpb", "unknown rule"), ("hpa:targets=1", "targets"),
+                          ("hpa:target=much", "target"), ("static", "missing")):
+        with pytest.raises(InputFileError, match=message):
+            rule_of(text)
+
+
+def test_the_rate_is_filled_in_where_a_rule_takes_it() -> None:
+    assert made("wva", {}, rate_per_worker_qps=90.0, slo_ms=20.0).throughput_qps < 90.0  # type: ignore[attr-defined]
+    assert made("hpa", {"rate_per_worker_qps": 4.0}, rate_per_worker_qps=9.0).rate_qps == 4.0  # type: ignore[attr-defined]
+    assert made("static", {"workers": 3}, rate_per_worker_qps=90.0).workers == 3  # type: ignore[attr-defined]
+    with pytest.raises(InputFileError, match="rate_per_worker_qps"):
+        made("dynamo", {})
+
+
+@pytest.mark.parametrize("name", [*RULES])
+def test_every_rule_has_parameters_to_try(name: str) -> None:
+    tried = tunable(name)
+    assert 1 < len(tried) <= 24
+    for parameters in tried:
+        rule = made(name, parameters, rate_per_worker_qps=50.0, slo_ms=100.0)
+        assert rule.wanted(seen(15.0, 100.0, 2, utilisation=0.5)) >= 1
+
+
+@pytest.mark.parametrize(("name", "parameters"), [
+    ("static", {"workers": 0}), ("hpa", {"target": 0.0}), ("hpa", {"tolerance": -0.1}),
+    ("hpa", {"scale_down_s": math.nan}), ("keda", {"queue_per_worker": -1.0}),
+    ("ray-serve", {"target_ongoing_requests": 0.0}), ("wva", {"base_share": 1.0}),
+    ("wva", {"max_batch": 0}), ("dynamo", {"forecast": "arima"}), ("dynamo", {"window": 0,
+                                                                        "forecast": "moving"}),
+    ("keda", {"rate_per_worker_qps": math.inf}),
+])
+def test_what_is_out_of_range_is_refused(name: str, parameters: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=next(iter(parameters))):
+        made(name, parameters, rate_per_worker_qps=50.0, slo_ms=100.0)
+
+
+FLEET = {"slo_ms": 100.0, "startup_s": 5.0, "interval_s": 5.0, "least": 1, "most": 6, "start": 2}
+
+
+@pytest.fixture(scope="module")
+def tables() -> DecisionTables:
+    return DecisionTables.of({n: [tiny_policy(load * n, workers=n) for load in (50.0, 200.0)]
+                              for n in (1, 2, 4)})
+
+
+@pytest.fixture(scope="module")
+def times() -> np.ndarray:
+    """A load that goes up and down."""
+    rng = np.random.default_rng(3)
+    load = np.repeat([120.0, 500.0, 200.0], 60)
+    return np.sort(np.concatenate([1000.0 * (second + rng.random(rng.poisson(qps)))
+                                   for second, qps in enumerate(load)]))
+
+
+def test_the_cheapest_that_meets_the_target(
+    tables: DecisionTables, times: np.ndarray
+) -> None:
+    target, runs = Targets(max_violation=0.02), {}
+    grid = [{"target": share, "scale_down_s": 10.0} for share in (0.3, 0.5, 0.7, 0.9, 3.0)]
+    for parameters in grid:
+        runs[parameters["target"]] = play(times, tables, made(
+            "hpa", parameters, rate_per_worker_qps=250.0), **FLEET)
+    good = {share: run.worker_s for share, run in runs.items()
+            if run.violation_rate <= 0.02}
+    assert 0 < len(good) < len(runs)
+    found = tune("hpa", times, tables, target, rate_per_worker_qps=250.0, grid=grid,
+                 **FLEET)
+    assert found["target"] == min(good, key=good.__getitem__)
+    # If none does, the one with the fewest violations.
+    none = tune("hpa", times, tables, Targets(max_violation=0.0, min_accuracy=1.0),
+                rate_per_worker_qps=250.0, grid=grid, **FLEET)
+    fewest = min(run.violation_rate for run in runs.values())
+    assert runs[none["target"]].violation_rate == fewest
+
+
+def test_the_smallest_static_fleet(tables: DecisionTables, times: np.ndarray) -> None:
+    def violations(workers: int) -> float:
+        return play(times, tables, Static(workers),
+                    **{**FLEET, "start": workers}).violation_rate
+
+    workers = tune("static", times, tables, Targets(max_violation=0.01),
+                   **FLEET)["workers"]
+    assert 1 < workers < 6
+    assert violations(workers) <= 0.01 < violations(workers - 1)
