@@ -54,6 +54,7 @@ NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
 """In the place of a request's model: it still waits at the end, was given up, or was in the batch
 or the queue of a worker that failed."""
 
+_ROUNDING = 1e-9  # of a number of intervals
 _DISPATCHES = ("central-queue", "round-robin")
 
 
@@ -243,11 +244,18 @@ class ScaledRun:
     finish_ms: FloatArray = field(repr=False)
     model: NDArray[np.int16] = field(repr=False)
 
+    @property
+    def reversals(self) -> int:
+        """How often the number of workers wanted turned from rising to falling, or back."""
+        ways = np.sign(np.diff(self.wanted))
+        ways = ways[ways != 0]
+        return int(np.count_nonzero(ways[1:] != ways[:-1]))
+
     def row(self) -> dict[str, float]:
         """The figures of the whole run, by name."""
         return {"worker_s": self.worker_s, "violation_rate": self.violation_rate,
                 "effective_accuracy": self.effective_accuracy, "requests": self.requests,
-                "dropped": self.dropped, "lost": self.lost}
+                "dropped": self.dropped, "lost": self.lost, "reversals": self.reversals}
 
     def rows(self) -> list[dict[str, float | None]]:
         """The series, an interval after the other."""
@@ -318,8 +326,9 @@ def play(
     given = Given.drawn(arrivals, duration_ms, rng, draws=tables.draws,
                         by_chance=tables.by_chance)
     station = _STATIONS[tables.dispatch](tables, given, slo_ms, window_ms, start)
-    edge_ms = np.append(np.arange(math.ceil(duration_ms / (1000.0 * interval_s)))
-                        * (1000.0 * interval_s), duration_ms)
+    interval_ms = 1000.0 * interval_s
+    begun = max(math.ceil(duration_ms / interval_ms - _ROUNDING), 1)
+    edge_ms = np.append(np.arange(begun) * interval_ms, duration_ms)
     workers = _Workers(station, 1000.0 * startup_s, least, most,
                        [1000.0 * time_s for time_s in sorted(failures)], rng.spawn(1)[0])
     wanted, active, starting = (np.empty(len(edge_ms) - 1, np.int64) for _ in range(3))

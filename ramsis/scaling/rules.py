@@ -6,6 +6,7 @@
     ray-serve:target_ongoing_requests=8
     wva
     dynamo:forecast=moving,window=8
+    own.py:Mine:alpha=2                        a class of the user's own
 
 A rule is asked at the end of every interval of the fleet, and has a period of its own: between
 two of its own decisions it wants what it wanted before. Where the source measures what a fleet's
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
 
@@ -83,15 +85,13 @@ class _Replicas:
         self._desired.append((time_s, desired))
         _forget(self._desired, time_s - max(self.scale_up_s, self.scale_down_s))
         _forget(self._changes, time_s - self.policy_s)
-        rises = sum(by for _, by in self._changes if by > 0)
-        falls = -sum(by for _, by in self._changes if by < 0)
+        before = current - sum(by for _, by in self._changes)  # when the policies' period began
         if stable > current:
-            before = current - rises
             most = max(before + self.up_workers,
                        math.ceil(before * (1.0 + self.up_percent / 100.0) - _ROUNDING))
             stable = min(stable, max(int(most), current))
         elif stable < current:
-            least = int((current + falls) * (1.0 - self.down_percent / 100.0))
+            least = int(before * (1.0 - self.down_percent / 100.0))
             stable = max(stable, min(least, current))
         if stable != current:
             self._changes.append((time_s, stable - current))
@@ -106,7 +106,7 @@ class Hpa:
     when it would fall they do not count. Then the highest desired number of the last
     ``scale_down_s`` is taken where the number falls, the lowest of the last ``scale_up_s`` where
     it rises. Within ``policy_s`` at most the larger of ``up_workers`` and ``up_percent`` come, and
-    at most ``down_percent`` go.
+    at most ``down_percent`` go, of those that there were when that time began.
 
     Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go and
     horizontal.go; defaults in pkg/apis/autoscaling/v2/defaults.go (policies, 80 % of CPU) and
@@ -115,11 +115,14 @@ class Hpa:
     Parameters
     ----------
     target : float
-        Utilisation of the workers; with ``rate_per_worker_qps`` the share of that rate that a
-        worker is to have. > 0.
+        Of the metric, > 0.
     rate_per_worker_qps : float, optional
-        Load of a worker at a target of 1, > 0: the metric is then requests per second and worker
-        (a Pods metric with an average value). None: the metric is utilisation.
+        What a worker carries within the target, > 0.
+    metric : str, optional
+        ``utilisation`` of the workers, or ``load``: requests per second and worker as a share of
+        the rate (a Pods metric with an average value). By default the load where the rate is
+        known. Policies that choose larger models when there is time use the workers at every
+        load, so that utilisation says little of them.
     tolerance : float
         >= 0.
     sync_s : float
@@ -137,13 +140,17 @@ class Hpa:
 
     def __init__(
         self, target: float = 0.8, rate_per_worker_qps: float | None = None,
-        tolerance: float = 0.1, sync_s: float = 15.0, scale_up_s: float = 0.0,
-        scale_down_s: float = 300.0, up_workers: int = 4, up_percent: float = 100.0,
-        down_percent: float = 100.0, policy_s: float = 15.0,
+        metric: str | None = None, tolerance: float = 0.1, sync_s: float = 15.0,
+        scale_up_s: float = 0.0, scale_down_s: float = 300.0, up_workers: int = 4,
+        up_percent: float = 100.0, down_percent: float = 100.0, policy_s: float = 15.0,
     ) -> None:
         self.target = _positive("target", target)
-        self.rate_qps = None if rate_per_worker_qps is None else _positive(
+        if metric not in (None, "load", "utilisation") or (
+                metric == "load" and rate_per_worker_qps is None):
+            raise _out_of_range("metric", metric, "utilisation, or load with rate_per_worker_qps")
+        rate_qps = None if rate_per_worker_qps is None else _positive(
             "rate_per_worker_qps", rate_per_worker_qps)
+        self.rate_qps = None if metric == "utilisation" else rate_qps
         self.tolerance = _at_least("tolerance", tolerance, 0)
         self.every = _Every(sync_s, "sync_s")
         self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
@@ -182,12 +189,12 @@ class Keda:
     values: each trigger desires ceil(value / threshold), unless value / (threshold × workers) is
     within the tolerance of 1, and the highest counts. Stabilisation and policies are Kubernetes'.
     KEDA itself only starts the first worker, and stops the last one ``cooldown_s`` after a trigger
-    was active. Values are as old as ``polling_s``, as where metrics are cached
-    (``useCachedMetrics``); 0 reads them at each synchronisation.
+    was active, which it looks at every ``polling_s``. Values are read at each synchronisation,
+    unless they are ``cached`` from the last look (``useCachedMetrics``).
 
     Source: kedacore/keda, pkg/scaling/executor/scale_scaledobjects.go; defaults of the
     ScaledObject in keda.sh/docs/2.22/reference/scaledobject-spec (pollingInterval 30,
-    cooldownPeriod 300, minReplicaCount 0); kubernetes/kubernetes,
+    cooldownPeriod 300, minReplicaCount 0, useCachedMetrics false); kubernetes/kubernetes,
     pkg/controller/podautoscaler/replica_calculator.go for values per worker. Thresholds are the
     user's in KEDA: here a queue of 5, the default of its scalers of queues, and 80 % of the rate.
 
@@ -201,6 +208,7 @@ class Keda:
         Threshold of the queue, > 0.
     polling_s, cooldown_s : float
         >= 0.
+    cached : bool
     tolerance, sync_s, scale_up_s, scale_down_s, up_workers, up_percent, down_percent, policy_s
         As of :class:`Hpa`.
 
@@ -212,17 +220,17 @@ class Keda:
 
     def __init__(
         self, rate_per_worker_qps: float, target: float = 0.8, queue_per_worker: float = 5.0,
-        polling_s: float = 30.0, cooldown_s: float = 300.0, tolerance: float = 0.1,
-        sync_s: float = 15.0, scale_up_s: float = 0.0, scale_down_s: float = 300.0,
-        up_workers: int = 4, up_percent: float = 100.0, down_percent: float = 100.0,
-        policy_s: float = 15.0,
+        polling_s: float = 30.0, cooldown_s: float = 300.0, cached: bool = False,
+        tolerance: float = 0.1, sync_s: float = 15.0, scale_up_s: float = 0.0,
+        scale_down_s: float = 300.0, up_workers: int = 4, up_percent: float = 100.0,
+        down_percent: float = 100.0, policy_s: float = 15.0,
     ) -> None:
         self.load_qps = _positive("rate_per_worker_qps", rate_per_worker_qps) * _positive(
             "target", target)
         self.queue = _positive("queue_per_worker", queue_per_worker)
         self.cooldown_s = _at_least("cooldown_s", cooldown_s, 0)
         self.tolerance = _at_least("tolerance", tolerance, 0)
-        self.polling_s = _at_least("polling_s", polling_s, 0)
+        self.polling_s, self.cached = _at_least("polling_s", polling_s, 0), cached
         self.every = _Every(sync_s, "sync_s")
         self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
                                   policy_s)
@@ -246,7 +254,7 @@ class Keda:
 
     def desired(self, seen: Observation) -> int:
         """Before stabilisation and policies."""
-        polled = self._polled or seen
+        polled = (self._polled if self.cached else None) or seen
         current = seen.active + seen.starting
         return max(self._by(value, threshold, current) for value, threshold in (
             (polled.load_qps, self.load_qps), (float(polled.queued), self.queue)))
@@ -486,17 +494,21 @@ RULES: Mapping[str, type[Any]] = {
 }
 """Rules by name."""
 
-_GRIDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "static": {"workers": tuple(range(1, 25))},
-    "hpa": {"target": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "scale_down_s": (0.0, 60.0, 300.0)},
-    "keda": {"target": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "queue_per_worker": (5.0, 50.0),
-             "scale_down_s": (60.0, 300.0)},
-    "ray-serve": {"target_ongoing_requests": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
-                  "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},
-    "wva": {"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
-            "period_s": (15.0, 60.0)},
-    "dynamo": {"headroom": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), "forecast": ("constant", "moving"),
-               "adjustment_s": (60.0, 180.0)},
+_Grid = Mapping[str, tuple[Any, ...]]
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_GRIDS: Mapping[str, tuple[_Grid, ...]] = {
+    "static": ({"workers": tuple(range(1, 25))},),
+    "hpa": ({"target": (*_SHARES, 1.1), "scale_down_s": (0.0, 60.0, 300.0)},
+            {"metric": ("utilisation",), "target": (0.5, 0.7, 0.9), "scale_down_s": (60.0,)}),
+    "keda": ({"target": _SHARES, "queue_per_worker": (50.0,), "scale_down_s": (0.0, 60.0, 300.0)},
+             {"target": _SHARES, "scale_down_s": (60.0,)}),
+    "ray-serve": ({"target_ongoing_requests": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+                   "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},),
+    "wva": ({"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
+             "period_s": (15.0, 60.0)},),
+    "dynamo": ({"headroom": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1), "adjustment_s": (15.0, 60.0, 180.0)},
+               {"headroom": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1), "forecast": ("moving",),
+                "window": (3,), "adjustment_s": (60.0,)}),
 }
 
 
@@ -508,8 +520,10 @@ def tunable(name: str) -> list[dict[str, Any]]:
     InputFileError
         An unknown rule.
     """
-    grid = _GRIDS[_known(name)]
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if name not in _GRIDS:
+        raise _unknown(name, InputFileError)
+    return [dict(zip(grid, values, strict=True))
+            for grid in _GRIDS[name] for values in product(*grid.values())]
 
 
 def made(
@@ -521,7 +535,7 @@ def made(
     Parameters
     ----------
     name : str
-        One of :data:`RULES`.
+        One of :data:`RULES`, or ``FILE.py:CLASS`` or ``MODULE:CLASS`` of the user's own.
     parameters : mapping of str to value
     rate_per_worker_qps, slo_ms : float, optional
         Filled in where the rule takes them and they are not among the parameters.
@@ -533,7 +547,7 @@ def made(
     InvalidValueError
         A number out of range.
     """
-    kind = RULES[_known(name)]
+    kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters
     known = {"rate_per_worker_qps": rate_per_worker_qps, "slo_ms": slo_ms}
     every = {**{key: value for key, value in known.items() if key in takes and value is not None},
@@ -542,14 +556,17 @@ def made(
         if one.default is one.empty and key not in every:
             raise InputFileError(describe("parameter is missing", where=f"rule {name}",
                                           value=key, allowed=f"{name}:{key}=…"))
-    rule: ScalingRule = kind(**every)
+    with blamed(f"rule {name} failed"):
+        rule: ScalingRule = kind(**every)
     return rule
 
 
 def rule_of(
     text: str, *, error: type[RamsisError] = InputFileError
 ) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a rule, from ``NAME:key=value,…``.
+    """Name and parameters of a rule, from ``NAME:key=value,…``; for :func:`made`.
+
+    A class of the user's own is named as ``FILE.py:CLASS:key=value,…``.
 
     >>> rule_of("hpa:target=0.7,scale-down-s=60")
     ('hpa', {'target': 0.7, 'scale_down_s': 60.0})
@@ -560,16 +577,30 @@ def rule_of(
         Of the type ``error``: an unknown rule or parameter, or a value of the wrong kind.
     """
     name, _, rest = text.partition(":")
+    if name not in RULES and rest:
+        attribute, _, rest = rest.partition(":")
+        name = f"{name}:{attribute}"
     takes = {key: one.replace(default=None) if key in ("rate_per_worker_qps", "slo_ms") else one
-             for key, one in inspect.signature(RULES[_known(name, error)]).parameters.items()}
+             for key, one in inspect.signature(_kind(name, error)).parameters.items()}
     return name, read_parameters(name, rest, takes, error)
 
 
-def _known(name: str, error: type[RamsisError] = InputFileError) -> str:
-    if name not in RULES:
-        raise error(describe("unknown rule of scaling", where="rule", value=name,
-                             allowed=", ".join(RULES)))
-    return name
+def _kind(name: str, error: type[RamsisError]) -> type[Any]:
+    """What makes a rule."""
+    if name in RULES:
+        return RULES[name]
+    if ":" not in name:
+        raise _unknown(name, error)
+    kind: type[Any] = own(name, "rule", error=error)
+    if not isinstance(kind, type) or not hasattr(kind, "wanted"):
+        raise error(describe("not a rule of scaling", where="rule", value=name,
+                             allowed="a class with a method wanted"))
+    return kind
+
+
+def _unknown(name: str, error: type[RamsisError]) -> RamsisError:
+    return error(describe("unknown rule of scaling", where="rule", value=name,
+                          allowed=", ".join(RULES) + ", or FILE.py:CLASS or MODULE:CLASS"))
 
 
 def _ceil(value: float) -> int:

@@ -16,10 +16,8 @@ __all__ = ["meets", "tune"]
 
 def meets(run: ScaledRun, target: Targets) -> bool:
     """Whether a run delivers what is asked for."""
-    in_time = max(1.0 - run.violation_rate, 1e-300)
-    return (run.violation_rate <= target.max_violation
-            and run.effective_accuracy >= (target.min_effective_accuracy or 0.0)
-            and run.effective_accuracy / in_time >= (target.min_accuracy or 0.0))
+    in_time = 1.0 - run.violation_rate
+    return target.met(run.effective_accuracy / in_time if in_time else 0.0, run.violation_rate)
 
 
 def tune(

@@ -12,6 +12,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.scaling import DecisionTables, Observation, ScaledRun, play
 from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
+from ramsis.scaling.rules import Hpa
 from ramsis.sim import Fleet, Policies
 from ramsis.sim.compiled import Given, replay
 from tests.central import samples as central
@@ -175,8 +176,37 @@ def test_series_add_up() -> None:
     in_time = run.load_qps * 0.25 - run.violations
     assert np.nansum(run.accuracy * in_time) / 3000 == pytest.approx(run.effective_accuracy)
     assert set(run.row()) == {"worker_s", "violation_rate", "effective_accuracy", "requests",
-                              "dropped", "lost"}
+                              "dropped", "lost", "reversals"}
     assert len(run.rows()) == 12
+
+
+@pytest.mark.parametrize(("duration_s", "interval_s", "begins_s"), [
+    (2.1, 0.7, [0.0, 0.7, 1.4]), (2.0, 0.7, [0.0, 0.7, 1.4]), (0.5, 0.7, [0.0]),
+    (None, 0.7, [0.0, 0.7]),
+])
+def test_intervals_fill_the_duration(
+    duration_s: float | None, interval_s: float, begins_s: list[float]
+) -> None:
+    run = play([5.0, 480.0] if duration_s else [5.0, 1400.0], two_workers(), Script([2]),
+               **{**SETTING, "duration_s": duration_s, "interval_s": interval_s})
+    assert run.time_s == pytest.approx(begins_s)
+    assert run.worker_s == pytest.approx(2 * (duration_s or 1.4))
+    assert np.isfinite(run.load_qps).all()
+
+
+def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
+    """A load that alternates between what one worker carries and what two do."""
+    rng = np.random.default_rng(8)
+    load = np.tile([150.0, 40.0], 15)
+    times = np.concatenate([250.0 * (at + np.sort(rng.random(rng.poisson(qps / 4))))
+                            for at, qps in enumerate(load)])
+    setting = {**SETTING, "startup_s": 0.0, "duration_s": 7.5}
+    runs = [play(times, two_workers(), Hpa(
+        target=1.0, rate_per_worker_qps=100.0, sync_s=0.25, scale_down_s=down_s), **setting)
+        for down_s in (0.0, 0.6)]
+    assert runs[0].reversals > 20
+    assert runs[1].reversals <= 2
+    assert runs[1].worker_s > runs[0].worker_s
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from ramsis.bounds import Targets
 from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.plugins import trusting
 from ramsis.scaling import RULES, DecisionTables, Observation, made, play, rule_of, tunable, tune
 from ramsis.scaling.rules import Dynamo, Hpa, Keda, RayServe, Static, Wva
 from tests.sim.samples import tiny_policy
@@ -47,6 +49,10 @@ class TestHpa:
     def test_requests_per_second_and_worker(self) -> None:
         rule = Hpa(target=0.8, rate_per_worker_qps=50.0)
         assert rule.desired(seen(load_qps=481.0, active=4)) == 13  # of 40 each
+
+    def test_utilisation_may_be_asked_for_where_the_rate_is_known(self) -> None:
+        rule = Hpa(target=0.4, rate_per_worker_qps=50.0, metric="utilisation")
+        assert rule.desired(seen(load_qps=1e6, active=3, utilisation=0.8)) == 6
 
     def test_workers_that_start_count_as_idle_where_more_are_wanted(self) -> None:
         rule = Hpa(target=0.5)
@@ -101,11 +107,10 @@ class TestKeda:
         assert rule.desired(seen(load_qps=401.0, active=4, queued=0)) == 11
         assert rule.desired(seen(load_qps=401.0, active=4, queued=61)) == 13
 
-    def test_values_are_as_old_as_the_polling(self) -> None:
-        rule = Keda(rate_per_worker_qps=1.0, target=1.0, polling_s=30.0)
+    def test_cached_values_are_as_old_as_the_polling(self) -> None:
+        rule = Keda(rate_per_worker_qps=1.0, target=1.0, cached=True)
         assert told(rule, [2.0, 4.0, 4.0, 4.0], start=1) == [2, 2, 4, 4]
-        assert told(Keda(rate_per_worker_qps=1.0, target=1.0, polling_s=0.0),
-                    [2.0, 4.0], start=1) == [2, 4]
+        assert told(Keda(rate_per_worker_qps=1.0, target=1.0), [2.0, 4.0], start=1) == [2, 4]
 
     def test_the_last_worker_goes_after_the_cooldown(self) -> None:
         rule = Keda(rate_per_worker_qps=1.0, scale_down_s=0.0)
@@ -212,6 +217,28 @@ def test_rules_are_named_with_parameters() -> None:
             rule_of(text)
 
 
+def test_a_rule_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
+    text = f"{tmp_path / 'mine.py'}:Mine"
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n"
+        "    def __init__(self, plus: int = 1) -> None:\n"
+        "        self.plus = 10 // plus\n"
+        "    def wanted(self, seen):\n"
+        "        return seen.active + self.plus\n"
+        "class Other:\n"
+        "    pass\n")
+    with pytest.raises(InputFileError, match="not imported on a file's word"):
+        rule_of(text)
+    with trusting([text, text.replace("Mine", "Other")]):
+        name, parameters = rule_of(f"{text}:plus=5")
+        assert (name, parameters) == (text, {"plus": 5})
+        assert made(name, parameters).wanted(seen(active=3)) == 5
+        with pytest.raises(InputFileError, match=r"mine\.py, line 3"):
+            made(name, {"plus": 0})
+        with pytest.raises(InputFileError, match="method wanted"):
+            rule_of(text.replace("Mine", "Other"))
+
+
 def test_the_rate_is_filled_in_where_a_rule_takes_it() -> None:
     assert made("wva", {}, rate_per_worker_qps=90.0, slo_ms=20.0).throughput_qps < 90.0  # type: ignore[attr-defined]
     assert made("hpa", {"rate_per_worker_qps": 4.0}, rate_per_worker_qps=9.0).rate_qps == 4.0  # type: ignore[attr-defined]
@@ -231,7 +258,8 @@ def test_every_rule_has_parameters_to_try(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "parameters"), [
     ("static", {"workers": 0}), ("hpa", {"target": 0.0}), ("hpa", {"tolerance": -0.1}),
-    ("hpa", {"scale_down_s": math.nan}), ("keda", {"queue_per_worker": -1.0}),
+    ("hpa", {"scale_down_s": math.nan}), ("hpa", {"metric": "cpu"}),
+    ("keda", {"queue_per_worker": -1.0}),
     ("ray-serve", {"target_ongoing_requests": 0.0}), ("wva", {"base_share": 1.0}),
     ("wva", {"max_batch": 0}), ("dynamo", {"forecast": "arima"}), ("dynamo", {"window": 0,
                                                                         "forecast": "moving"}),
