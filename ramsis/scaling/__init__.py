@@ -10,7 +10,7 @@ from ramsis.lazy_names import names_from
 _PUBLIC = {
     **dict.fromkeys(("Observation", "ScalingRule"), "ramsis.scaling.rule"),
     **dict.fromkeys(("RULES", "made", "rule_of", "tunable"), "ramsis.scaling.rules"),
-    **dict.fromkeys(("DecisionTables", "ScaledRun", "play"), "ramsis.scaling.fleet"),
+    **dict.fromkeys(("DecisionTables", "FleetTerms", "ScaledRun", "play"), "ramsis.scaling.fleet"),
     **dict.fromkeys(("meets", "tune"), "ramsis.scaling.tuning"),
 }
 

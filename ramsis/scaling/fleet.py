@@ -44,7 +44,8 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
 
-__all__ = ["DROPPED", "LOST", "NEVER_ANSWERED", "DecisionTables", "ScaledRun", "play"]
+__all__ = ["DROPPED", "LOST", "NEVER_ANSWERED", "DecisionTables", "FleetTerms", "ScaledRun",
+           "play"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -266,32 +267,12 @@ class ScaledRun:
                 for values in zip(*series.values(), strict=True)]
 
 
-def play(
-    arrival_ms: ArrayLike,
-    tables: DecisionTables,
-    rule: ScalingRule,
-    *,
-    slo_ms: float,
-    startup_s: float,
-    interval_s: float,
-    least: int,
-    most: int,
-    start: int,
-    duration_s: float | None = None,
-    seed: int = 0,
-    window_ms: float = WINDOW_MS,
-    forecast: Callable[[float], float] | None = None,
-    failures: Sequence[float] = (),
-) -> ScaledRun:
-    """Simulate a fleet under a scaling rule.
+@dataclass(frozen=True)
+class FleetTerms:
+    """How a fleet is scaled and simulated.
 
-    Parameters
+    Attributes
     ----------
-    arrival_ms : array of float, shape (n,)
-        When requests arrive, not falling, in [0, duration].
-    tables : DecisionTables
-    rule : ScalingRule
-        Made for this run.
     slo_ms : float
         Deadline of each request after its arrival, > 0.
     startup_s : float
@@ -318,55 +299,113 @@ def play(
     InvalidValueError
         A number out of range.
     """
-    arrivals = np.ascontiguousarray(arrival_ms, dtype=float)
-    duration_ms = _duration_ms(arrivals, duration_s, interval_s)
-    _check(arrivals, duration_ms, slo_ms=slo_ms, startup_s=startup_s, window_ms=window_ms,
-           least=least, most=most, start=start, failures=failures)
-    rng = np.random.default_rng(seed)
+
+    slo_ms: float
+    startup_s: float
+    interval_s: float
+    least: int
+    most: int
+    start: int
+    duration_s: float | None = None
+    seed: int = 0
+    window_ms: float = WINDOW_MS
+    forecast: Callable[[float], float] | None = None
+    failures: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        for where in ("slo_ms", "interval_s", "window_ms", "duration_s"):
+            value = getattr(self, where)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise _out_of_range(where, value, "a finite number > 0")
+        for where, values in (("startup_s", [self.startup_s]), ("failures", self.failures)):
+            if any(not (math.isfinite(value) and value >= 0) for value in values):
+                raise _out_of_range(where, ", ".join(map(str, values)), "finite, >= 0")
+        if not 1 <= self.least <= self.start <= self.most:
+            raise _out_of_range("least, start, most", f"{self.least}, {self.start}, {self.most}",
+                                "1 <= least <= start <= most")
+
+    def edges_ms(self, arrival_ms: FloatArray) -> FloatArray:
+        """When intervals begin, and the duration ends, shape (T+1,)."""
+        interval_ms = 1000.0 * self.interval_s
+        last_ms = float(arrival_ms[-1]) if len(arrival_ms) else 0.0
+        end_ms = last_ms if self.duration_s is None else 1000.0 * self.duration_s
+        begun = max(math.ceil(end_ms / interval_ms - _ROUNDING), 1)
+        if self.duration_s is None:
+            end_ms = max(begun * interval_ms, last_ms)
+        return np.append(np.arange(begun) * interval_ms, end_ms)
+
+
+def play(
+    arrival_ms: ArrayLike, tables: DecisionTables, rule: ScalingRule, **terms: Any
+) -> ScaledRun:
+    """Simulate a fleet under a scaling rule.
+
+    Parameters
+    ----------
+    arrival_ms : array of float, shape (n,)
+        When requests arrive, not falling, in [0, duration].
+    tables : DecisionTables
+    rule : ScalingRule
+        Made for this run.
+    **terms
+        The attributes of :class:`FleetTerms`: ``slo_ms``, ``startup_s``, ``interval_s``,
+        ``least``, ``most`` and ``start``, and those with defaults.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+    fleet, arrivals = FleetTerms(**terms), np.ascontiguousarray(arrival_ms, dtype=float)
+    if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
+        raise _out_of_range("arrival_ms", "times", "finite numbers that do not fall")
+    edge_ms = fleet.edges_ms(arrivals)
+    duration_ms = float(edge_ms[-1])
+    if len(arrivals) and not 0 <= arrivals[0] <= arrivals[-1] <= duration_ms:
+        raise _out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
+                            f"0 to {duration_ms:g}, the duration")
+    rng = np.random.default_rng(fleet.seed)
     given = Given.drawn(arrivals, duration_ms, rng, draws=tables.draws,
                         by_chance=tables.by_chance)
-    station = _STATIONS[tables.dispatch](tables, given, slo_ms, window_ms, start)
-    interval_ms = 1000.0 * interval_s
-    begun = max(math.ceil(duration_ms / interval_ms - _ROUNDING), 1)
-    edge_ms = np.append(np.arange(begun) * interval_ms, duration_ms)
-    workers = _Workers(station, 1000.0 * startup_s, least, most,
-                       [1000.0 * time_s for time_s in sorted(failures)], rng.spawn(1)[0])
-    wanted, active, starting = (np.empty(len(edge_ms) - 1, np.int64) for _ in range(3))
-    wanted[0], active[0], starting[0] = start, start, 0
+    station = _STATIONS[tables.dispatch](_Tables(tables, given, fleet), fleet.start)
+    workers = _Workers(station, fleet, rng.spawn(1)[0])
+    decisions = np.zeros((len(edge_ms) - 1, 3), np.int64)  # wanted, active, starting
+    decisions[0] = fleet.start, fleet.start, 0
     before = arrived = 0
-    for at in range(1, len(edge_ms) - 1):
-        now_ms, span_s = float(edge_ms[at]), interval_s
-        busy = workers.run_until(now_ms)
+    for at in range(1, len(decisions)):
+        now_ms = float(edge_ms[at])
+        utilisation = workers.run_until(now_ms)
         before, arrived = arrived, int(np.searchsorted(arrivals, now_ms))
-        load_qps = (arrived - before) / span_s if forecast is None else forecast(now_ms / 1000.0)
-        queued, in_service = station.held(now_ms)
-        wanted[at] = workers.want(now_ms, rule.wanted(Observation(
-            now_ms / 1000.0, load_qps, station.active, len(workers.starting), queued, in_service,
-            busy)))
-        active[at], starting[at] = station.active, len(workers.starting)
+        load_qps = ((arrived - before) / fleet.interval_s if fleet.forecast is None
+                    else fleet.forecast(now_ms / 1000.0))
+        wanted = workers.want(now_ms, rule.wanted(Observation(
+            now_ms / 1000.0, load_qps, station.active, len(workers.starting),
+            *station.held(now_ms), utilisation)))
+        decisions[at] = wanted, station.active, len(workers.starting)
     workers.run_until(duration_ms)
-    worker_ms = workers.worker_ms
+    worker_s = workers.worker_ms / 1000.0
     workers.run_until(math.inf)
-    return _run(station.out, arrivals, tables.accuracy, slo_ms, edge_ms, worker_ms,
-                wanted, active, starting)
+    counted = kernels.figures(
+        arrivals, station.out, np.ascontiguousarray(tables.accuracy, dtype=float),
+        float(fleet.slo_ms), 2.0 * SLACK_TOLERANCE_MS, edge_ms)
+    return _run(station.out, counted, edge_ms, worker_s, decisions)
 
 
 def _run(
-    out: kernels.Served, arrivals: FloatArray, accuracy: FloatArray, slo_ms: float,
-    edge_ms: FloatArray, worker_ms: float, wanted: IntArray, active: IntArray, starting: IntArray,
+    out: kernels.Served, counted: tuple[IntArray, IntArray, FloatArray], edge_ms: FloatArray,
+    worker_s: float, decisions: IntArray,
 ) -> ScaledRun:
     """The figures of what became of each request."""
-    arrived, in_time, reward = kernels.figures(
-        arrivals, out, np.ascontiguousarray(accuracy, dtype=float), slo_ms,
-        2.0 * SLACK_TOLERANCE_MS, edge_ms)
-    requests = max(len(arrivals), 1)
+    arrived, in_time, reward = counted
+    requests = len(out.model)
     with np.errstate(invalid="ignore"):
         mean = np.where(in_time > 0, reward / in_time, np.nan)
+    wanted, active, starting = np.ascontiguousarray(decisions.T)
     return ScaledRun(
-        worker_s=worker_ms / 1000.0,
-        violation_rate=float((arrived - in_time).sum()) / requests,
-        effective_accuracy=float(reward.sum()) / requests,
-        requests=len(arrivals),
+        worker_s=worker_s,
+        violation_rate=float((arrived - in_time).sum()) / max(requests, 1),
+        effective_accuracy=float(reward.sum()) / max(requests, 1),
+        requests=requests,
         dropped=int(np.count_nonzero(out.model == DROPPED)),
         lost=int(np.count_nonzero(out.model == LOST)),
         time_s=edge_ms[:-1] / 1000.0,
@@ -418,11 +457,11 @@ class _Workers:
     """How many workers there are, what they cost, and when that changes."""
 
     def __init__(
-        self, station: _Station, startup_ms: float, least: int, most: int,
-        failures_ms: list[float], rng: np.random.Generator,
+        self, station: _Station, fleet: FleetTerms, rng: np.random.Generator
     ) -> None:
-        self.station, self.startup_ms, self.least, self.most = station, startup_ms, least, most
-        self.failures_ms, self.rng = failures_ms, rng
+        self.station, self.least, self.most = station, fleet.least, fleet.most
+        self.startup_ms, self.rng = 1000.0 * fleet.startup_s, rng
+        self.failures_ms = [1000.0 * time_s for time_s in sorted(fleet.failures)]
         self.starting: list[float] = []  # when they will be active, rising
         self.now_ms = self._active_ms = self._starting_ms = 0.0
         self._busy_ms = self._serving_ms = 0.0
@@ -484,13 +523,12 @@ class _Workers:
 class _Tables:
     """Tables and terms by the number of active workers, ready for a loop."""
 
-    def __init__(
-        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float
-    ) -> None:
+    def __init__(self, tables: DecisionTables, given: Given, fleet: FleetTerms) -> None:
         self.tables, self.known = tables, dict[int, tuple[Any, Terms]]()
+        self.arrival_ms, window_ms = given.arrival_ms, float(fleet.window_ms)
         terms = Terms(
-            slo_ms=float(slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
-            window_ms=float(window_ms), shortest_ms=SHORTEST_SPAN * window_ms,
+            slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
+            window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=np.empty((0, 0, 0)), quantile_levels=tables.levels,
             near_level=near_levels(tables.levels), uniform=given.uniform, coin=given.coin,
             spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0)
@@ -511,11 +549,9 @@ def _served(requests: int) -> kernels.Served:
 class _Central:
     """Workers that share a queue."""
 
-    def __init__(
-        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float, active: int
-    ) -> None:
-        self.tables, self.arrival_ms = _Tables(tables, given, slo_ms, window_ms), given.arrival_ms
-        self.active, self.out = active, _served(len(given.arrival_ms))
+    def __init__(self, tables: _Tables, active: int) -> None:
+        self.tables, self.arrival_ms = tables, tables.arrival_ms
+        self.active, self.out = active, _served(len(self.arrival_ms))
         self.changed_ms = math.nan
         counts, times = np.zeros(kernels.COUNTS, np.int64), np.zeros(kernels.TIMES)
         times[:2] = np.inf  # nothing to ask again
@@ -600,11 +636,9 @@ class _Central:
 class _OwnQueues:
     """Workers with queues of their own, each in a slot, which get requests in turn."""
 
-    def __init__(
-        self, tables: DecisionTables, given: Given, slo_ms: float, window_ms: float, active: int
-    ) -> None:
-        self.tables, self.arrival_ms = _Tables(tables, given, slo_ms, window_ms), given.arrival_ms
-        self.out = _served(len(given.arrival_ms))
+    def __init__(self, tables: _Tables, active: int) -> None:
+        self.tables, self.arrival_ms = tables, tables.arrival_ms
+        self.out = _served(len(self.arrival_ms))
         self.slots = np.arange(active)
         self.leaving = dict[int, float]()  # since when, by slot
         self._left_ms = 0.0
@@ -695,39 +729,6 @@ class _OwnQueues:
 
 _STATIONS: Mapping[str, type[_Central] | type[_OwnQueues]] = {
     "central-queue": _Central, "round-robin": _OwnQueues}
-
-
-def _duration_ms(arrivals: FloatArray, duration_s: float | None, interval_s: float) -> float:
-    if not (math.isfinite(interval_s) and interval_s > 0):
-        raise _out_of_range("interval_s", interval_s, "a finite number > 0")
-    if duration_s is not None:
-        if not (math.isfinite(duration_s) and duration_s > 0):
-            raise _out_of_range("duration_s", duration_s, "a finite number > 0")
-        return 1000.0 * duration_s
-    last_s = float(arrivals[-1]) / 1000.0 if len(arrivals) else 0.0
-    return 1000.0 * interval_s * max(math.ceil(last_s / interval_s), 1)
-
-
-def _check(
-    arrivals: FloatArray, duration_ms: float, *, slo_ms: float, startup_s: float,
-    window_ms: float, least: int, most: int, start: int, failures: Sequence[float],
-) -> None:
-    """Refuse what is out of range."""
-    if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
-        raise _out_of_range("arrival_ms", "times", "finite numbers that do not fall")
-    if len(arrivals) and not 0 <= arrivals[0] <= arrivals[-1] <= duration_ms:
-        raise _out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
-                            f"0 to {duration_ms:g}, the duration")
-    for where, value in (("slo_ms", slo_ms), ("window_ms", window_ms)):
-        if not (math.isfinite(value) and value > 0):
-            raise _out_of_range(where, value, "a finite number > 0")
-    if not (math.isfinite(startup_s) and startup_s >= 0):
-        raise _out_of_range("startup_s", startup_s, "a finite number >= 0")
-    if not 1 <= least <= start <= most:
-        raise _out_of_range("least, start, most", f"{least}, {start}, {most}",
-                            "1 <= least <= start <= most")
-    if any(not (math.isfinite(time_s) and time_s >= 0) for time_s in failures):
-        raise _out_of_range("failures", ", ".join(map(str, failures)), "finite numbers >= 0")
 
 
 def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:

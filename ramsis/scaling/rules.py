@@ -22,6 +22,7 @@ import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -98,6 +99,7 @@ class _Replicas:
         return stable
 
 
+@dataclass(eq=False)
 class Hpa:
     """Kubernetes' HorizontalPodAutoscaler.
 
@@ -138,39 +140,47 @@ class Hpa:
         A number out of range.
     """
 
-    def __init__(
-        self, target: float = 0.8, rate_per_worker_qps: float | None = None,
-        metric: str | None = None, tolerance: float = 0.1, sync_s: float = 15.0,
-        scale_up_s: float = 0.0, scale_down_s: float = 300.0, up_workers: int = 4,
-        up_percent: float = 100.0, down_percent: float = 100.0, policy_s: float = 15.0,
-    ) -> None:
-        self.target = _positive("target", target)
-        if metric not in (None, "load", "utilisation") or (
-                metric == "load" and rate_per_worker_qps is None):
-            raise _out_of_range("metric", metric, "utilisation, or load with rate_per_worker_qps")
-        rate_qps = None if rate_per_worker_qps is None else _positive(
-            "rate_per_worker_qps", rate_per_worker_qps)
-        self.rate_qps = None if metric == "utilisation" else rate_qps
-        self.tolerance = _at_least("tolerance", tolerance, 0)
-        self.every = _Every(sync_s, "sync_s")
-        self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
-                                  policy_s)
+    target: float = 0.8
+    rate_per_worker_qps: float | None = None
+    metric: str | None = None
+    tolerance: float = 0.1
+    sync_s: float = 15.0
+    scale_up_s: float = 0.0
+    scale_down_s: float = 300.0
+    up_workers: int = 4
+    up_percent: float = 100.0
+    down_percent: float = 100.0
+    policy_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        _positive("target", self.target)
+        _at_least("tolerance", self.tolerance, 0)
+        if self.rate_per_worker_qps is not None:
+            _positive("rate_per_worker_qps", self.rate_per_worker_qps)
+        if self.metric not in (None, "load", "utilisation") or (
+                self.metric == "load" and self.rate_per_worker_qps is None):
+            raise _out_of_range("metric", self.metric,
+                                "utilisation, or load with rate_per_worker_qps")
+        self._every = _Every(self.sync_s, "sync_s")
+        self._replicas = _Replicas(self.scale_up_s, self.scale_down_s, self.up_workers,
+                                   self.up_percent, self.down_percent, self.policy_s)
 
     def wanted(self, seen: Observation) -> int:
         """By its last synchronisation."""
-        return self.every.last(seen, self._decide)
+        return self._every.last(seen, self._decide)
 
     def _decide(self, seen: Observation) -> int:
         current = seen.active + seen.starting
-        return self.replicas.wanted(seen.time_s, current, self.desired(seen))
+        return self._replicas.wanted(seen.time_s, current, self.desired(seen))
 
     def desired(self, seen: Observation) -> int:
         """Before stabilisation and policies."""
         ready, current = seen.active, seen.active + seen.starting
         if ready == 0:
             return current
-        value = seen.utilisation if self.rate_qps is None else (
-            seen.load_qps / (ready * self.rate_qps))
+        rate_qps = self.rate_per_worker_qps
+        value = (seen.utilisation if rate_qps is None or self.metric == "utilisation"
+                 else seen.load_qps / (ready * rate_qps))
         ratio = value / self.target
         if seen.starting == 0 or ratio <= 1.0:
             if abs(1.0 - ratio) <= self.tolerance + _ROUNDING:
@@ -182,6 +192,7 @@ class Hpa:
         return _ceil(diluted * current)
 
 
+@dataclass(eq=False)
 class Keda:
     """KEDA with two triggers: requests that wait, and requests per second.
 
@@ -218,22 +229,29 @@ class Keda:
         A number out of range.
     """
 
-    def __init__(
-        self, rate_per_worker_qps: float, target: float = 0.8, queue_per_worker: float = 5.0,
-        polling_s: float = 30.0, cooldown_s: float = 300.0, cached: bool = False,
-        tolerance: float = 0.1, sync_s: float = 15.0, scale_up_s: float = 0.0,
-        scale_down_s: float = 300.0, up_workers: int = 4, up_percent: float = 100.0,
-        down_percent: float = 100.0, policy_s: float = 15.0,
-    ) -> None:
-        self.load_qps = _positive("rate_per_worker_qps", rate_per_worker_qps) * _positive(
-            "target", target)
-        self.queue = _positive("queue_per_worker", queue_per_worker)
-        self.cooldown_s = _at_least("cooldown_s", cooldown_s, 0)
-        self.tolerance = _at_least("tolerance", tolerance, 0)
-        self.polling_s, self.cached = _at_least("polling_s", polling_s, 0), cached
-        self.every = _Every(sync_s, "sync_s")
-        self.replicas = _Replicas(scale_up_s, scale_down_s, up_workers, up_percent, down_percent,
-                                  policy_s)
+    rate_per_worker_qps: float
+    target: float = 0.8
+    queue_per_worker: float = 5.0
+    polling_s: float = 30.0
+    cooldown_s: float = 300.0
+    cached: bool = False
+    tolerance: float = 0.1
+    sync_s: float = 15.0
+    scale_up_s: float = 0.0
+    scale_down_s: float = 300.0
+    up_workers: int = 4
+    up_percent: float = 100.0
+    down_percent: float = 100.0
+    policy_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate_per_worker_qps", "target", "queue_per_worker"):
+            _positive(name, getattr(self, name))
+        for name in ("polling_s", "cooldown_s", "tolerance"):
+            _at_least(name, getattr(self, name), 0)
+        self._every = _Every(self.sync_s, "sync_s")
+        self._replicas = _Replicas(self.scale_up_s, self.scale_down_s, self.up_workers,
+                                   self.up_percent, self.down_percent, self.policy_s)
         self._polled: Observation | None = None
         self._active_s = 0.0
 
@@ -246,18 +264,19 @@ class Keda:
                 self._active_s = seen.time_s
         if seen.time_s - self._active_s > self.cooldown_s:
             return 0
-        return max(self.every.last(seen, self._decide), 1)
+        return max(self._every.last(seen, self._decide), 1)
 
     def _decide(self, seen: Observation) -> int:
         current = seen.active + seen.starting
-        return self.replicas.wanted(seen.time_s, current, self.desired(seen))
+        return self._replicas.wanted(seen.time_s, current, self.desired(seen))
 
     def desired(self, seen: Observation) -> int:
         """Before stabilisation and policies."""
         polled = (self._polled if self.cached else None) or seen
         current = seen.active + seen.starting
         return max(self._by(value, threshold, current) for value, threshold in (
-            (polled.load_qps, self.load_qps), (float(polled.queued), self.queue)))
+            (polled.load_qps, self.target * self.rate_per_worker_qps),
+            (float(polled.queued), self.queue_per_worker)))
 
     def _by(self, value: float, threshold: float, current: int) -> int:
         ratio = value / (threshold * max(current, 1))

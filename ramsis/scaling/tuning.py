@@ -49,7 +49,7 @@ def tune(
     grid : iterable of mapping, optional
         What to try; by default :func:`ramsis.scaling.tunable`.
     **fleet
-        The other arguments of :func:`ramsis.scaling.play`.
+        The attributes of :class:`ramsis.scaling.FleetTerms`.
 
     Returns
     -------

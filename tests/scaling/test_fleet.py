@@ -213,7 +213,9 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
     ({"least": 0}, "least"), ({"start": 7}, "least, start, most"), ({"interval_s": 0.0}, "inter"),
     ({"startup_s": -1.0}, "startup_s"), ({"slo_ms": float("nan")}, "slo_ms"),
     ({"failures": [-1.0]}, "failures"), ({"duration_s": 0.001}, "duration"),
-    ({"arrival_ms": [5.0, 4.0]}, "arrival_ms"), ({"window_ms": 0.0}, "window_ms"),
+    ({"arrival_ms": [5.0, 4.0]}, "arrival_ms"),
+    ({"arrival_ms": [float("nan")], "duration_s": None}, "arrival_ms"),
+    ({"arrival_ms": [-1.0]}, "arrival_ms"), ({"window_ms": 0.0}, "window_ms"),
 ])
 def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
     setting = {"arrival_ms": [5.0], **SETTING, **change}

@@ -241,7 +241,8 @@ def test_a_rule_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
 
 def test_the_rate_is_filled_in_where_a_rule_takes_it() -> None:
     assert made("wva", {}, rate_per_worker_qps=90.0, slo_ms=20.0).throughput_qps < 90.0  # type: ignore[attr-defined]
-    assert made("hpa", {"rate_per_worker_qps": 4.0}, rate_per_worker_qps=9.0).rate_qps == 4.0  # type: ignore[attr-defined]
+    own = made("hpa", {"rate_per_worker_qps": 4.0}, rate_per_worker_qps=9.0)
+    assert own.rate_per_worker_qps == 4.0  # type: ignore[attr-defined]
     assert made("static", {"workers": 3}, rate_per_worker_qps=90.0).workers == 3  # type: ignore[attr-defined]
     with pytest.raises(InputFileError, match="rate_per_worker_qps"):
         made("dynamo", {})
