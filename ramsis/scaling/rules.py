@@ -514,10 +514,10 @@ RULES: Mapping[str, type[Any]] = {
 """Rules by name."""
 
 _Grid = Mapping[str, tuple[Any, ...]]
-_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SHARES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.2)
 _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
     "static": ({"workers": tuple(range(1, 25))},),
-    "hpa": ({"target": (*_SHARES, 1.1), "scale_down_s": (0.0, 60.0, 300.0)},
+    "hpa": ({"target": (*_SHARES, 1.5), "scale_down_s": (0.0, 60.0, 300.0)},
             {"metric": ("utilisation",), "target": (0.5, 0.7, 0.9), "scale_down_s": (60.0,)}),
     "keda": ({"target": _SHARES, "queue_per_worker": (50.0,), "scale_down_s": (0.0, 60.0, 300.0)},
              {"target": _SHARES, "scale_down_s": (60.0,)}),
@@ -525,9 +525,9 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
                    "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},),
     "wva": ({"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
              "period_s": (15.0, 60.0)},),
-    "dynamo": ({"headroom": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1), "adjustment_s": (15.0, 60.0, 180.0)},
-               {"headroom": (0.6, 0.7, 0.8, 0.9, 1.0, 1.1), "forecast": ("moving",),
-                "window": (3,), "adjustment_s": (60.0,)}),
+    "dynamo": ({"headroom": _SHARES, "adjustment_s": (15.0, 60.0, 180.0)},
+               {"headroom": _SHARES, "forecast": ("moving",), "window": (3,),
+                "adjustment_s": (60.0,)}),
 }
 
 
