@@ -14,6 +14,7 @@ monitor anticipates. Around it:
   get no new requests, serve what waits, and cost until their last batch ends. A worker that
   leaves is not called back.
 - Where the number of active workers changes, their central queue's table is asked again.
+- In round robin the turn stands at a worker. Where it leaves, it stands at the next one.
 - A worker that fails is one of the active ones, each as likely. The requests of its batch are
   lost, and those that wait in a queue of its own.
 - Without an active worker the requests wait in the central queue. Round robin drops them.
@@ -493,7 +494,7 @@ class _Workers:
         serving_ms = self._active_ms + self.station.leaving_ms(until_ms)
         share = (busy_ms - self._busy_ms) / max(serving_ms - self._serving_ms, 1e-9)
         self._busy_ms, self._serving_ms = busy_ms, serving_ms
-        return min(max(share, 0.0), 1.0)
+        return float(min(max(share, 0.0), 1.0))
 
     def want(self, now_ms: float, wanted: int) -> int:
         """Let workers start or leave so that there are so many; the number that is kept to."""

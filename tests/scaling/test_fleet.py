@@ -62,7 +62,7 @@ def agree(run: ScaledRun, twin: Any, tables: DecisionTables) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", [*range(15), 114])  # in the last all workers fail
 def test_a_slow_twin_gets_the_same(dispatch: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     known = policies(dispatch, rng)

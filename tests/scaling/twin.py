@@ -267,7 +267,10 @@ class OwnQueues(Twin):
         return (end, lambda: self.end(first)) if end <= arrival else (arrival, self.arrive)
 
     def changed(self) -> None:
-        pass
+        """The turn stands at a worker: where it leaves at the next, without any at the first."""
+        among = self.staying()
+        self.turn = next((one.slot for one in among if one.slot >= self.turn),
+                         among[0].slot if among else 0)
 
     def arrive(self) -> None:
         self.monitor.record(self.now_ms)
@@ -281,8 +284,7 @@ class OwnQueues(Twin):
         one.queue.append(request)
         if not one.batch:
             self.act(one)
-        # The turn stands at a worker: who comes later does not get in between.
-        self.turn = next((one.slot for one in among if one.slot >= self.turn), among[0].slot)
+        self.changed()  # who comes later does not get in between
 
     def end(self, one: Worker) -> None:
         self.answered(one.batch, one.model)
