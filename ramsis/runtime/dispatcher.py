@@ -136,7 +136,7 @@ class Dispatcher(Generic[R]):
         self._due_last_ms = -inf  # no request that waits is due later
         for level in policies.levels:
             self._division(level)
-        self._stations: list[StationQueues[R]] = []
+        self._stations: list[StationQueues[Ticket[R]]] = []
         self._open([])
 
     @property
@@ -356,7 +356,7 @@ class Dispatcher(Generic[R]):
         self._now_ms = max(now_ms, self._now_ms)
         return self._now_ms
 
-    def _queues(self) -> list[QueueState[R]]:
+    def _queues(self) -> list[QueueState[Ticket[R]]]:
         return [queue for station in self._stations for queue in station.queues]
 
     def _waiting(self) -> list[Ticket[R]]:
@@ -400,17 +400,17 @@ class Dispatcher(Generic[R]):
         idle = sorted((w for w in range(self.workers) if self._up[w] and not self._busy[w]),
                       key=self._idle_since.__getitem__)
         self._stations = [
-            StationQueues(dispatch, workers, [w for w in idle if w in set(workers)],
-                          self._serving, self._up, self.settings.overhead_ms)
+            StationQueues(dispatch, workers, idle, self._serving, self._up,
+                          self.settings.overhead_ms, attrgetter("late_until_ms"))
             for dispatch, workers, _ in self._division(self.level)]
         for ticket in tickets:
-            self._station_of(ticket).join(ticket)
+            _joined(self._station_of(ticket), ticket)
         if orders is not None:
             for station in self._stations:
                 for queue in station.queues:
                     self._act(station, queue, now_ms, orders)
 
-    def _station_of(self, ticket: Ticket[R]) -> StationQueues[R]:
+    def _station_of(self, ticket: Ticket[R]) -> StationQueues[Ticket[R]]:
         if len(self._stations) == 1:
             return self._stations[0]
         chosen = self.level.route(self.slo_class(ticket.slo_ms), ticket.uniform)
@@ -419,14 +419,14 @@ class Dispatcher(Generic[R]):
 
     def _join(self, now_ms: float, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
         """Route requests to queues, and then ask about each queue that some have joined."""
-        joined = dict.fromkeys((station, station.join(ticket)) for ticket in tickets
+        joined = dict.fromkeys((station, _joined(station, ticket)) for ticket in tickets
                                for station in (self._station_of(ticket),))
         for station, queue in joined:
             self._act(station, queue, now_ms, orders)
 
     def _act(
-        self, station: StationQueues[R], queue: QueueState[R], now_ms: float, orders: Orders[R],
-        at_most_ms: float = inf,
+        self, station: StationQueues[Ticket[R]], queue: QueueState[Ticket[R]], now_ms: float,
+        orders: Orders[R], at_most_ms: float = inf,
     ) -> None:
         """Ask about a queue, and note which workers start."""
         selector = self.level.stations[self._stations.index(station)].policy
@@ -443,3 +443,8 @@ class Dispatcher(Generic[R]):
                 station.ended(worker, self._serving[worker])
         self._serving[worker], self._busy[worker] = 0, False
         self._idle_since[worker] = self._ends = self._ends + 1
+
+
+def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[Ticket[R]]:
+    """The queue that a ticket joins."""
+    return station.join(ticket.deadline_ms, ticket.number, ticket)

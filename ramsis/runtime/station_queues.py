@@ -2,23 +2,26 @@
 
 The rules are those of ``docs/lookup.md``: requests stand by deadline; the table is asked after
 each event, and again after each batch or drop; a worker with a queue of its own asks only while it
-is idle. Standard library only.
+is idle. What the table says is told to a :class:`Player`: the dispatcher, whose requests are
+tickets, or a simulation, whose requests are numbers. Standard library only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
 
-__all__ = ["Orders", "QueueState", "Start", "StationQueues", "Ticket"]
+__all__ = ["Orders", "Player", "QueueState", "Start", "StationQueues", "Ticket"]
 
 R = TypeVar("R")
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Ticket(Generic[R]):
@@ -89,15 +92,56 @@ class Orders(NamedTuple, Generic[R]):
     starts: list[Start[R]]
     drops: list[Ticket[R]]
 
+    def start(
+        self, worker: int, answer: Decision, tickets: Sequence[Ticket[R]], slack_ms: float,
+        idle: int, queued: int,
+    ) -> None:
+        """Note a batch."""
+        self.starts.append(Start(worker, tuple(tickets), answer.model, answer.run_as, slack_ms,
+                                 idle, queued))
 
-class QueueState(Generic[R]):
+    def drop(self, ticket: Ticket[R]) -> None:
+        """Note a request that is given up."""
+        self.drops.append(ticket)
+
+
+class Player(Protocol[T_contra]):
+    """Who does what the table says; it must not change the queues meanwhile."""
+
+    def start(
+        self, worker: int, answer: Decision, requests: Sequence[T_contra], slack_ms: float,
+        idle: int, queued: int, /,
+    ) -> None:
+        """Start a batch.
+
+        Parameters
+        ----------
+        worker
+            That has been idle longest.
+        answer
+            Model and batch.
+        requests
+            Earliest deadlines first.
+        slack_ms, idle, queued
+            As the table was asked.
+        """
+        ...
+
+    def drop(self, request: T_contra, /) -> None:
+        """Give a request up."""
+        ...
+
+
+class QueueState(Generic[T]):
     """One queue, and the workers that take from it.
 
     Attributes
     ----------
-    waiting, late
-        Heaps of (deadline, number, ticket), and of those past their deadline that still want an
-        answer, by the time until which they do.
+    waiting
+        A heap of (deadline, number, request).
+    late
+        A heap of those past their deadline that still want an answer: the time until which they
+        do, number, request, deadline.
     idle
         Workers, the one that has been idle longest first.
     up
@@ -108,16 +152,15 @@ class QueueState(Generic[R]):
 
     __slots__ = ("idle", "late", "number", "up", "waiting", "wake_ms", "wake_slack")
 
-    def __init__(self, number: int, idle: Iterable[int], up: int) -> None:
-        self.number = number
-        self.waiting: list[tuple[float, int, Ticket[R]]] = []
-        self.late: list[tuple[float, int, Ticket[R]]] = []
-        self.idle = deque(idle)
-        self.up = up
+    def __init__(self, number: int, up: int) -> None:
+        self.number, self.up = number, up
+        self.waiting: list[tuple[float, int, T]] = []
+        self.late: list[tuple[float, int, T, float]] = []
+        self.idle = deque[int]()
         self.wake_ms, self.wake_slack = inf, inf
 
 
-class StationQueues(Generic[R]):
+class StationQueues(Generic[T]):
     """The queues of a station.
 
     Parameters
@@ -127,47 +170,62 @@ class StationQueues(Generic[R]):
     workers
         Their numbers.
     idle
-        Those that are idle, the one that has been so longest first.
+        Workers of the server that are idle, the one that has been so longest first.
     serving
         Requests that each worker of the server serves now, by its number.
     up
         Whether each worker of the server is up, by its number.
     overhead_ms
         Taken from every slack.
+    late_until_ms
+        Until when an answer to a request that is given up is still of use, ``-inf`` if it is not;
+        by default it is for none.
     """
 
     def __init__(
         self, dispatch: str, workers: Sequence[int], idle: Sequence[int], serving: Sequence[int],
         up: Sequence[bool], overhead_ms: float,
+        late_until_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
         self.own, self.workers, self.overhead_ms = rule.own_queues, tuple(workers), overhead_ms
         groups = [[worker] for worker in workers] if self.own else [list(workers)]
-        self.queues: list[QueueState[R]] = [
-            QueueState(k, [w for w in idle if w in group], sum(up[w] for w in group))
-            for k, group in enumerate(groups)]
+        self.queues: list[QueueState[T]] = [QueueState(k, sum(up[w] for w in group))
+                                            for k, group in enumerate(groups)]
         self.queue_of = {w: self.queues[k] for k, group in enumerate(groups) for w in group}
+        for worker in idle:
+            if worker in self.queue_of:
+                self.queue_of[worker].idle.append(worker)
         self.in_system = [sum(serving[w] for w in group) for group in groups]
         self.route = rule.routing(len(groups))
+        self._late_until_ms = late_until_ms
 
-    def join(self, ticket: Ticket[R]) -> QueueState[R]:
+    def join(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
         """Put a request in the queue that the dispatch rule names.
 
         While no worker of that queue is up, the rule is asked again as if it were the longest,
         until it names one that has a worker; where none has, it is the first that was named.
+
+        Parameters
+        ----------
+        deadline_ms
+        number
+            Of equal deadlines the lower number is first.
+        request
         """
         chosen = self.route(self.in_system)
-        if not self.queues[chosen].up and any(queue.up for queue in self.queues):
-            lengths = [n if queue.up else inf
-                       for n, queue in zip(self.in_system, self.queues, strict=True)]
-            while not self.queues[chosen].up:
-                chosen = self.route(lengths)
-        self.in_system[chosen] += 1
         queue = self.queues[chosen]
-        heappush(queue.waiting, (ticket.deadline_ms, ticket.number, ticket))
+        if not queue.up and any(one.up for one in self.queues):
+            lengths = [n if one.up else inf
+                       for n, one in zip(self.in_system, self.queues, strict=True)]
+            while not queue.up:
+                chosen = self.route(lengths)
+                queue = self.queues[chosen]
+        self.in_system[chosen] += 1
+        heappush(queue.waiting, (deadline_ms, number, request))
         return queue
 
-    def left_alone(self, queue: QueueState[R]) -> list[Ticket[R]]:
+    def left_alone(self, queue: QueueState[T]) -> list[T]:
         """Take out what waits in a queue without a worker, where other queues have one."""
         if queue.up or not any(one.up for one in self.queues):
             return []
@@ -176,28 +234,25 @@ class StationQueues(Generic[R]):
         self.in_system[queue.number] -= len(found)
         return found
 
-    def leave(self, numbers: Container[int]) -> dict[QueueState[R], list[Ticket[R]]]:
+    def leave(self, numbers: Container[int]) -> dict[QueueState[T], list[T]]:
         """Take out the requests of these numbers that wait, by the queue that they waited in."""
-        found: dict[QueueState[R], list[Ticket[R]]] = {}
+        found: dict[QueueState[T], list[T]] = {}
         for queue in self.queues:
-            for heap in (queue.waiting, queue.late):
-                gone = [entry[2] for entry in heap if entry[1] in numbers]
-                if gone:
-                    heap[:] = [entry for entry in heap if entry[1] not in numbers]
-                    heapify(heap)
-                    found.setdefault(queue, []).extend(gone)
-                    if heap is queue.waiting:
-                        self.in_system[queue.number] -= len(gone)
+            gone = _taken(queue.waiting, numbers)
+            self.in_system[queue.number] -= len(gone)
+            gone += _taken(queue.late, numbers)
+            if gone:
+                found[queue] = gone
         return found
 
-    def ended(self, worker: int, requests: int) -> QueueState[R]:
+    def ended(self, worker: int, requests: int) -> QueueState[T]:
         """A worker no longer serves so many requests."""
         queue = self.queue_of[worker]
         self.in_system[queue.number] -= requests
         return queue
 
     def act(
-        self, queue: QueueState[R], selector: Selector, now_ms: float, orders: Orders[R],
+        self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T],
         at_most_ms: float = inf,
     ) -> None:
         """Do what the table says until it says to wait.
@@ -210,15 +265,20 @@ class StationQueues(Generic[R]):
         queue.wake_ms = inf
         waiting, idle = queue.waiting, queue.idle
         while waiting and (idle or not self.own):
-            deadline_ms, _, ticket = waiting[0]
-            slack_ms = min(deadline_ms - now_ms - self.overhead_ms, at_most_ms)
+            deadline_ms = waiting[0][0]
+            slack_ms = deadline_ms - now_ms - self.overhead_ms
+            if at_most_ms < slack_ms:
+                slack_ms = at_most_ms
             at_most_ms = inf
-            answer = selector(len(waiting), slack_ms, len(idle))
+            queued, free = len(waiting), len(idle)
+            answer = selector(queued, slack_ms, free)
             if isinstance(answer, Decision):
-                self._start(queue, answer, slack_ms, orders)
+                batch = answer.batch
+                requests = ([heappop(waiting)[2]] if batch == 1  # without a loop: speed counts
+                            else [heappop(waiting)[2] for _ in range(batch)])
+                player.start(idle.popleft(), answer, requests, slack_ms, free, queued)
             elif isinstance(answer, Drop):
-                heappop(waiting)
-                self._give_up(queue, ticket, now_ms, orders)
+                self._give_up(queue, now_ms, player)
             else:
                 wake = wake_slack(answer)
                 if wake is not None:
@@ -226,51 +286,52 @@ class StationQueues(Generic[R]):
                     queue.wake_slack = wake
                 break
         if not queue.up:
-            self._expire(queue, now_ms, orders)
+            self._expire(queue, now_ms, player)
         if queue.late:
-            self._answer_late(queue, selector, now_ms, orders)
+            self._answer_late(queue, selector, now_ms, player)
 
-    def _start(
-        self, queue: QueueState[R], answer: Decision, slack_ms: float, orders: Orders[R]
-    ) -> None:
-        waiting, idle = queue.waiting, queue.idle
-        queued, free = len(waiting), len(idle)
-        tickets = tuple([heappop(waiting)[2] for _ in range(answer.batch)])
-        orders.starts.append(Start(idle.popleft(), tickets, answer.model, answer.run_as, slack_ms,
-                                   free, queued))
-
-    def _give_up(
-        self, queue: QueueState[R], ticket: Ticket[R], now_ms: float, orders: Orders[R]
-    ) -> None:
+    def _give_up(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
+        """Take out the head, which may still want a late answer."""
+        deadline_ms, number, request = heappop(queue.waiting)
         self.in_system[queue.number] -= 1
-        if ticket.late_until_ms > now_ms:
-            heappush(queue.late, (ticket.late_until_ms, ticket.number, ticket))
+        until_ms = -inf if self._late_until_ms is None else self._late_until_ms(request)
+        if until_ms > now_ms:
+            heappush(queue.late, (until_ms, number, request, deadline_ms))
         else:
-            orders.drops.append(ticket)
+            player.drop(request)
 
-    def _expire(self, queue: QueueState[R], now_ms: float, orders: Orders[R]) -> None:
+    def _expire(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
         """While no worker is up, what is due is given up."""
         waiting = queue.waiting
         while waiting and waiting[0][0] <= now_ms:
-            self._give_up(queue, heappop(waiting)[2], now_ms, orders)
+            self._give_up(queue, now_ms, player)
         if waiting:
             queue.wake_ms, queue.wake_slack = waiting[0][0], inf
 
     def _answer_late(
-        self, queue: QueueState[R], selector: Selector, now_ms: float, orders: Orders[R]
+        self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
     ) -> None:
         """Answer late what still wants an answer, with capacity that nobody else needs."""
         late, idle = queue.late, queue.idle
         while late and late[0][0] <= now_ms:
-            orders.drops.append(heappop(late)[2])
+            player.drop(heappop(late)[2])
         while late:
-            answer = selector.late_answer(len(idle), len(queue.waiting))
+            free = len(idle)
+            answer = selector.late_answer(free, len(queue.waiting))
             if answer is None:
                 break
-            ticket = heappop(late)[2]
+            _, _, request, deadline_ms = heappop(late)
             self.in_system[queue.number] += 1
-            orders.starts.append(Start(idle.popleft(), (ticket,), answer.model, answer.run_as,
-                                       ticket.deadline_ms - now_ms - self.overhead_ms,
-                                       len(idle) + 1, 0))
+            player.start(idle.popleft(), answer, [request],
+                         deadline_ms - now_ms - self.overhead_ms, free, 0)
         if late and late[0][0] < queue.wake_ms:
             queue.wake_ms, queue.wake_slack = late[0][0], inf
+
+
+def _taken(heap: list[Any], numbers: Container[int]) -> list[Any]:
+    """Take the requests of these numbers out of a heap."""
+    gone = [entry[2] for entry in heap if entry[1] in numbers]
+    if gone:
+        heap[:] = [entry for entry in heap if entry[1] not in numbers]
+        heapify(heap)
+    return gone

@@ -347,7 +347,7 @@ def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
         joined = []
         for number in range(6):
             station.in_system[2] += 2 * (number == 4)  # not so long that it is passed over
-            joined.append(station.join(Ticket("", number, 0.0, 100.0, 100.0)).number)
+            joined.append(station.join(100.0, number, "").number)
         assert joined == [1, 2, 1, 2, 1, 2]
 
 

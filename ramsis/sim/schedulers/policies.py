@@ -1,21 +1,16 @@
 """Policies: each queue of a station is served as its decision table says.
 
-Requests reach the queues by the dispatch rule of the policies, in the runtime's own code: in turn
-to the workers' queues, to the shortest of these, or into one central queue. After each arrival and
-each end of a batch, and when the slack of the head has fallen as far as the last answer said, the
-table of the lowest load level that meets the anticipated load is asked (``docs/lookup.md``): it
-starts a batch on the worker that has been idle longest, drops the head, or waits. A worker with a
-queue of its own asks only while it is idle. Queues stand by deadline, which with one SLO is the
-order of arrival. Nothing but tables decides: what a policy promises is never looked at.
+The queues are the runtime's own (:mod:`ramsis.runtime.station_queues`), with the engine's clock.
+After each arrival and each end of a batch, and when the slack of the head has fallen as far as the
+last answer said, the table of the lowest load level that meets the anticipated load is asked
+(``docs/lookup.md``). Nothing but tables decides: what a policy promises is never looked at.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property, partial
-from heapq import heappop, heappush
 from math import inf
 from pathlib import Path
 from typing import cast
@@ -26,9 +21,9 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
-from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, set_of_selectors
+from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Selector, set_of_selectors
 from ramsis.runtime.policy_set import ALL_WORKERS
-from ramsis.runtime.selector import wake_slack
+from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
@@ -251,46 +246,29 @@ def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
     return PolicySet(map(level_of_policy, found), workers, classes)
 
 
-class _Queue:
-    """One queue: its requests by deadline, and the idle ones of the workers that serve it."""
-
-    __slots__ = ("asked", "idle", "waiting")
-
-    def __init__(self, workers: Sequence[int]) -> None:
-        self.waiting: list[tuple[float, int]] = []  # a heap
-        self.idle = deque(workers)
-        self.asked = 0
-
-
 class _Run(Scheduler[WorkerGroup]):
-    """Lookups through the runtime, at the moment of each decision."""
+    """The runtime's queues, with the engine's clock; requests are numbers."""
 
     def __init__(
         self, engine: WorkerGroup, tables: Callable[[], Sequence[DecisionTable]],
         index: dict[str, int], dispatch: str,
     ) -> None:
         super().__init__(engine)
-        rule, workers = DISPATCHES[dispatch], engine.fleet.workers
-        self.own_queues, self.index = rule.own_queues, index
-        self.head = self.drawn = 0
-        chance = self.chance_of_head if rule.own_queues else self.next_chance
+        workers, self.serving = range(engine.fleet.workers), engine.in_service()
+        self.queues = StationQueues[int](dispatch, workers, engine.idle_workers(), self.serving,
+                                         [True] * len(workers), 0.0)
+        self.asked, self.drawn = self.queues.queues[0], 0
+        chance = self.chance_of_head if self.queues.own else self.next_chance
+        self.index = index
         self.policies = set_of_selectors([Selector(table, chance) for table in tables()])
         self.monitored = engine.monitored
-        known_qps = 0.0 if self.monitored else engine.load_qps()
-        self.selector = self.policies.at(known_qps).selector
-        idle = engine.idle_workers()
-        free = set(idle)
-        self.serving = engine.in_service()
-        self.queues = ([_Queue([w] if w in free else []) for w in range(workers)]
-                       if rule.own_queues else [_Queue(idle)])
-        self.queue_of = self.queues if rule.own_queues else self.queues * workers
-        self.route = rule.routing(len(self.queues))
-        self.in_system = self.serving.copy() if rule.own_queues else [sum(self.serving)]
+        self.selector = self.policies.at(0.0 if self.monitored else engine.load_qps()).selector
+        self.timer_of: dict[QueueState[int], object] = {}
 
     def chance_of_head(self) -> float:
         """The uniform number of the query that is decided about."""
         coins = self.engine.coins
-        return coins[self.head % len(coins)]
+        return coins[self.asked.waiting[0][1] % len(coins)]
 
     def next_chance(self) -> float:
         """The next uniform number."""
@@ -299,67 +277,45 @@ class _Run(Scheduler[WorkerGroup]):
         return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
-        queue = self.join(query)
-        if queue.idle or not self.own_queues:
+        queue = self.queues.join(self.engine.deadline_ms(query), query, query)
+        if queue.idle or not self.queues.own:
             self.act(queue)
 
     def on_arrivals(self, queries: Sequence[int]) -> None:
         for query in queries:
-            self.join(query)
-        for queue in self.queues:
+            self.queues.join(self.engine.deadline_ms(query), query, query)
+        for queue in self.queues.queues:
             self.act(queue)
 
-    def join(self, query: int) -> _Queue:
-        in_system = self.in_system
-        chosen = self.route(in_system)
-        in_system[chosen] += 1
-        queue = self.queues[chosen]
-        heappush(queue.waiting, (self.engine.deadline_ms(query), query))
-        return queue
-
     def on_end(self, worker: int, batch: int) -> None:
-        queue = self.queue_of[worker]
-        self.in_system[worker if self.own_queues else 0] -= self.serving[worker]
+        queue = self.queues.ended(worker, self.serving[worker])
         queue.idle.append(worker)
         if queue.waiting:
             self.act(queue)
 
     def on_timer(self, token: object) -> None:
-        queue, asked, slack_ms = cast(tuple[_Queue, int, float], token)
-        if asked == queue.asked:  # nothing has happened since
-            self.act(queue, slack_ms)
+        (queue,) = cast("tuple[QueueState[int]]", token)
+        if token is self.timer_of[queue] and queue.wake_ms < inf:  # nothing has happened since
+            self.act(queue, queue.wake_slack)
 
-    def act(self, queue: _Queue, at_most_ms: float = inf) -> None:
-        """Do what the table says until it says to wait; a timer's slack may be rounded up."""
-        engine, waiting, idle = self.engine, queue.waiting, queue.idle
-        queue.asked += 1
-        if not waiting or (self.own_queues and not idle):
-            return
-        selector = self.selector
-        if self.monitored:
-            selector = self.policies.at(engine.load_qps()).selector
-        while waiting:
-            deadline_ms, self.head = waiting[0]
-            slack_ms = deadline_ms - engine.now_ms
-            if at_most_ms < slack_ms:
-                slack_ms = at_most_ms
-            at_most_ms = inf
-            answer = selector(len(waiting), slack_ms, len(idle))
-            if isinstance(answer, Decision):
-                model, batch = answer
-                worker = idle.popleft()
-                self.serving[worker] = batch
-                queries = ([heappop(waiting)[1]] if batch == 1
-                           else [heappop(waiting)[1] for _ in range(batch)])
-                engine.run(worker, self.index[model], queries, run_as=answer.run_as)
-                if self.own_queues:
-                    return
-            elif isinstance(answer, Drop):
-                engine.drop(heappop(waiting)[1])
-                self.in_system[0 if not self.own_queues else idle[0]] -= 1
-            else:
-                wake = wake_slack(answer)
-                if wake is not None:
-                    engine.wake_at(max(deadline_ms - wake, engine.now_ms),
-                                   (queue, queue.asked, wake))
-                return
+    def act(self, queue: QueueState[int], at_most_ms: float = inf) -> None:
+        """Ask about a queue; a timer's slack may be rounded up."""
+        engine, self.asked = self.engine, queue
+        selector = (self.policies.at(engine.load_qps()).selector if self.monitored
+                    else self.selector)
+        self.queues.act(queue, selector, engine.now_ms, self, at_most_ms)
+        if queue.wake_ms < inf:
+            self.timer_of[queue] = token = (queue,)
+            engine.wake_at(queue.wake_ms, token)
+
+    def start(
+        self, worker: int, answer: Decision, queries: Sequence[int], slack_ms: float, idle: int,
+        queued: int,
+    ) -> None:
+        """Run a batch."""
+        self.serving[worker] = len(queries)
+        self.engine.run(worker, self.index[answer.model], queries, run_as=answer.run_as)
+
+    def drop(self, query: int) -> None:
+        """Give a query up."""
+        self.engine.drop(query)
