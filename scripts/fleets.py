@@ -1,4 +1,4 @@
-"""Central-queue policies beside other schemes: loads, workers and SLOs; promises; robustness.
+"""Central-queue policies beside other schedulers: loads, workers and SLOs; promises; robustness.
 
 python scripts/fleets.py [--profiles NAME …] [--quick] [--docs docs/measurements]
 """

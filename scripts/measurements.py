@@ -25,7 +25,7 @@ PROMISED = ("central-queue", "round-robin")
 
 
 def measured(profile: str, slo_ms: float, workers: int, loads: str) -> list[dict[str, Any]]:
-    """The rows of all schemes at some loads."""
+    """The rows of all schedulers at some loads."""
     command = ["simulate", "--profiles", profile, "--slo-ms", str(slo_ms), "--workers",
                str(workers), "--load", loads, "--seeds", "3", "--duration-s", "20", "--json",
                *(word for one in SCHEMES for word in ("--scheduler", one))]

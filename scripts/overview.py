@@ -1,6 +1,6 @@
 """The figure of README and of the documentation's first page: accuracy against load.
 
-Policies, two published schemes and the bound that no scheduler passes, on the shipped profile
+Policies, two published schedulers and the bound that no scheduler passes, on the shipped profile
 `digits-cpu`. Run from the repository's root: `python scripts/overview.py`.
 """
 
@@ -38,8 +38,8 @@ def main() -> None:
     found = rows()
     bound = {row["load_qps"]: row["upper_bound"] for row in found}
     lines = [Line("no scheduler passes", list(bound), list(bound.values()), reference=True)]
-    for scheme, words in SCHEMES.items():
-        own = [row for row in found if row["scheduler"] == scheme]
+    for scheduler, words in SCHEMES.items():
+        own = [row for row in found if row["scheduler"] == scheduler]
         lines.append(Line(words, [row["load_qps"] for row in own],
                           [row["effective_accuracy"] for row in own]))
     plot_panels([Row("effective accuracy", [Panel(

@@ -59,7 +59,7 @@ class Nothing:
 
 
 def specification(cells: int) -> str:
-    """Small cells: loads by steps, two numbers of workers, two schemes."""
+    """Small cells: loads by steps, two numbers of workers, two schedulers."""
     loads = ", ".join(str(100 + i) for i in range(max(1, cells // 4)))
     return (f'profiles = "digits-cpu"\nslo_ms = 25\nworkers = [1, 2]\nload_qps = [{loads}]\n'
             'scheduler = ["greedy", "jellyfish-plus"]\nduration_s = 0.2\n')

@@ -34,8 +34,8 @@ def _schemes() -> Iterable[tuple[str, str]]:
     from ramsis.policy import DISPATCHES
     from ramsis.sim import FLEET_SCHEDULERS
 
-    yield "", ("What --scheme takes: policies made for the load, by their dispatch ("
-               + ", ".join(DISPATCHES) + "), or a scheme with its parameters as "
+    yield "", ("What --scheduler takes: policies made for the load, by their dispatch ("
+               + ", ".join(DISPATCHES) + "), or a scheduler with its parameters as "
                "NAME:parameter=value,...")
     for name, kind in FLEET_SCHEDULERS.items():
         given = ",".join(one.name if one.default is MISSING else f"{one.name}={one.default}"
@@ -77,7 +77,7 @@ def _files() -> Iterable[tuple[str, str]]:
 TOPICS: Mapping[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
     "profiles": ("formats of measurements that can be imported", _profiles),
     "traces": ("formats of traces", _traces),
-    "schemes": ("serving schemes that can be simulated", _schemes),
+    "schemes": ("schedulers that can be simulated", _schemes),
     "processes": ("arrival processes", _processes),
     "files": ("files that ramsis writes and reads", _files),
     "exit-codes": ("what a command leaves with", _exit_codes),

@@ -1,4 +1,4 @@
-"""The fewest workers of schemes, over the load."""
+"""The fewest workers of schedulers, over the load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plot_capacity"]
 
 
 def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Workers over loads, and how many more than the bound, a line for each scheme.
+    """Workers over loads, and how many more than the bound, a line for each scheduler.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         needed.append(Line(scheduler, loads, [row["workers"] for row in own]))
         more.append(Line(scheduler, loads,
                          [100.0 * row["workers"] / row["workers_bound"] - 100.0 for row in own]))
-    needed.append(Line("bound of any scheme", sorted(bound), [bound[x] for x in sorted(bound)],
+    needed.append(Line("bound of any scheduler", sorted(bound), [bound[x] for x in sorted(bound)],
                        reference=True))
     plot_panels([
         Row("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),

@@ -39,7 +39,7 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     ordered = sorted(policies, key=lambda p: p.load_qps)
     loads = [p.load_qps for p in ordered]
     expected = [p.expectations for p in ordered]
-    accuracy = [Line("upper bound of any scheme", loads, [e.upper_bound for e in expected],
+    accuracy = [Line("upper bound of any scheduler", loads, [e.upper_bound for e in expected],
                      reference=True),
                 Line("policy, expected", loads, [e.effective_accuracy for e in expected])]
     late = [Line("policy, expected", loads, [100.0 * e.violation_rate for e in expected])]

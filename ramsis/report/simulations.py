@@ -1,4 +1,4 @@
-"""What simulated schemes did, against the load or over time."""
+"""What simulated schedulers did, against the load or over time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row["upper_bound"] is not None}
     if bounds:
-        accuracy.append(Line("upper bound of any scheme", sorted(bounds),
+        accuracy.append(Line("upper bound of any scheduler", sorted(bounds),
                              [bounds[load] for load in sorted(bounds)], reference=True))
     for label in dict.fromkeys(row["label"] for row in rows):
         own = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
@@ -49,7 +49,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
 
 
 def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:
-    """Load, accuracy of the queries in time, and violations of each scheme, over time.
+    """Load, accuracy of the queries in time, and violations of each scheduler, over time.
 
     Raises
     ------

@@ -160,7 +160,7 @@ class Compiled:
         for what, (lowest, highest), most in zip(("model", "batch"), self.tables.reach(),
                                                  (models - 1, max_batch), strict=True):
             if highest > most or lowest < 0:
-                raise SchedulerError(describe(f"no such {what}", where="tables of the scheme",
+                raise SchedulerError(describe(f"no such {what}", where="tables of the scheduler",
                                            value=highest, allowed=f"at most {most}"))
 
     @property

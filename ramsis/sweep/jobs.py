@@ -201,17 +201,17 @@ class CellJob:
             "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds,
-            "scheme": self._scheme.document(self._loads, slo_ms=cell.slo_ms,
+            "scheme": self._compared.document(self._loads, slo_ms=cell.slo_ms,
                                             workers=cell.workers, service=cell.service),
         }
 
     @cached_property
     def needs(self) -> tuple[PolicyJob | ResponseJob, ...]:
         """Jobs whose files it reads."""
-        policies = tuple(PolicyJob(self.folder, self.cluster, load, self._scheme.settings(
+        policies = tuple(PolicyJob(self.folder, self.cluster, load, self._compared.settings(
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service))
             for load in self._loads)
-        spec = self._scheme.spec
+        spec = self._compared.spec
         # of several types each would have a profile of its own
         if isinstance(spec, ModelSwitching) and not spec.store and self.cluster.cluster.simple:
             return (ResponseJob(self.folder, self.cluster, self.cell, spec),)
@@ -254,15 +254,15 @@ class CellJob:
         write_atomic(self.path, canonical_json(document))
 
     @cached_property
-    def _scheme(self) -> ComparedScheduler:
+    def _compared(self) -> ComparedScheduler:
         return fleet_scheduler(self.cell.scheduler)
 
     @cached_property
     def _loads(self) -> tuple[float, ...]:
         if self.trace is not None:
-            return self._scheme.loads(self.trace)
+            return self._compared.loads(self.trace)
         told = 1.0 if self.cell.monitor else self.cell.told
-        return self._scheme.loads_for(
+        return self._compared.loads_for(
             ConstantLoad(told * cast(float, self.cell.load_qps), 1.0))
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
@@ -272,7 +272,7 @@ class CellJob:
                             self.cell.scheduler)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(FleetScheduler,
-                                                                        self._scheme.spec)
+                                                                        self._compared.spec)
 
     def _simulate(self, spec: FleetScheduler) -> SimulationResult:
         cell = self.cell

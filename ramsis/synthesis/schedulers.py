@@ -51,7 +51,7 @@ _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a 
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]",
             "overhead_ms": "a finite number >= 0", "headroom": "a number in [0, 1)"}
-_NOT_OF_SCHEMES = ("slo_ms", "workers", "slo_classes", "dispatch")
+_NOT_OF_SCHEDULERS = ("slo_ms", "workers", "slo_classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -309,7 +309,7 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     given: dict[str, Any] = {}
     paper = False
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
-                               if item.name not in _NOT_OF_SCHEMES))
+                               if item.name not in _NOT_OF_SCHEDULERS))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     names = "|".join((*known, "max_batch"))
     for part in filter(None, re.split(rf",(?=(?:{names})=|{_PAPER}(?:,|$))", rest)):

@@ -115,10 +115,10 @@ def _run(
 
     That is the difference to what the same requests have without bursts.
     """
-    scheme = Policies((policy,))
+    scheduler = Policies((policy,))
     fleet = Fleet.of(profile_of(setting.profile), workers=setting.workers, slo_ms=setting.slo_ms,
-                     service=policy.service, max_batch=largest_batch([scheme]))
-    plan = scheme.prepare(fleet)
+                     service=policy.service, max_batch=largest_batch([scheduler]))
+    plan = scheduler.prepare(fleet)
     calm = run_plan(fleet, plan, ConstantLoad(load.load_qps, load.duration_ms), seed=seed)
     rough = run_plan(fleet, plan, load, seed=seed, engine=engine)
     own = ~np.isin(rough.arrival_ms, load.at_ms)

@@ -34,17 +34,17 @@ def _settings(seed: int) -> list[Setting]:
 
 
 def _row(setting: Setting, effort: Effort) -> Row:
-    """Gains of the three schemes on the same arrivals."""
+    """Gains of the three schedulers on the same arrivals."""
     start_s = time.process_time()
     central = setting.policy()
     synthesis_s = time.process_time() - start_s
     own = setting.other("round-robin").policy()
-    schemes = {"central": Policies((central,)), "per_worker": Policies((own,)),
+    schedulers = {"central": Policies((central,)), "per_worker": Policies((own,)),
                "greedy": Greedy(late="drop")}
     return {"synthesis_s": round(synthesis_s, 2), **{
-        name: measured(scheme, setting, effort.queries(_QUERIES), service=central.service,
+        name: measured(scheduler, setting, effort.queries(_QUERIES), service=central.service,
                        price=central.violation_price, engine=effort.engine)._asdict()
-        for name, scheme in schemes.items()}}
+        for name, scheduler in schedulers.items()}}
 
 
 def _verdict(rows: Sequence[Row]) -> Verdict:

@@ -1,4 +1,4 @@
-"""A setting: its policy, and what a scheme does there in simulation.
+"""A setting: its policy, and what a scheduler does there in simulation.
 
 What is simulated are the service times of the profile, not those of the policy's file, each query
 judged by its own deadline. Runs are independent; workers, idle at first, have :data:`SETTLES` SLOs
@@ -152,15 +152,16 @@ class Measured(NamedTuple):
 
 
 def measured(
-    scheme: FleetScheduler, setting: Setting, queries: int, *, service: str, slower: float = 1.0,
-    spells: SlowSpells | None = None, price: float = 1.0, engine: EngineName = "auto",
+    scheduler: FleetScheduler, setting: Setting, queries: int, *, service: str,
+    slower: float = 1.0, spells: SlowSpells | None = None, price: float = 1.0,
+    engine: EngineName = "auto",
 ) -> Measured:
-    """What a scheme does at a setting's load.
+    """What a scheduler does at a setting's load.
 
     Parameters
     ----------
-    scheme : FleetScheduler
-        ``Policies((policy,))``, or another scheme.
+    scheduler : FleetScheduler
+        ``Policies((policy,))``, or another scheduler.
     queries : int
         In all runs together, at least; no run is shorter than 12 SLOs.
     service : str
@@ -173,10 +174,10 @@ def measured(
         Of a violation, in the gain.
     """
     fleet = Fleet.of(profile_of(setting.profile), workers=setting.workers, slo_ms=setting.slo_ms,
-                     service=service, max_batch=largest_batch([scheme]))
+                     service=service, max_batch=largest_batch([scheduler]))
     fleet = replace(fleet, service_times=fleet.service_times.scaled(slower),
                     own_ms=slower * fleet.own_ms)
-    plan = scheme.prepare(fleet)
+    plan = scheduler.prepare(fleet)
     since_ms = SETTLES * setting.slo_ms
     until_ms = since_ms + max(1000.0 * queries / RUNS / setting.load_qps, 12.0 * setting.slo_ms)
     workload = ConstantLoad(setting.load_qps, until_ms + setting.slo_ms)

@@ -35,7 +35,7 @@ def panels(
     rows: Sequence[Cell], column: Key, line: Key, x: str, y: Callable[[Cell], float | None],
     bound: bool = False, half_width: str | None = None,
 ) -> list[Panel]:
-    """A panel for each column, with a line for each line of it, those of schemes in one order."""
+    """A panel for each column, with a line for each of its own, schedulers in one order."""
     names = sorted(dict.fromkeys(map(line, rows)), key=rank)
     result = []
     for title in sorted(dict.fromkeys(map(column, rows)), key=rank):

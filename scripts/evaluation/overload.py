@@ -1,4 +1,4 @@
-"""Where policies and simple schemes differ most: in overload, and with few workers.
+"""Where policies and simple schedulers differ most: in overload, and with few workers.
 
 - *overload*: the traces ``day`` and ``spikes``, scaled so that their peaks are one and 1.2 times
   what 60 workers can answer in time, at p95 and the smallest SLO. Central-queue policies drop what

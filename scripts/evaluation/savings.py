@@ -89,7 +89,7 @@ def savings(
 ) -> list[dict[str, Any]]:
     """A row for each SLO, kind of policies, baseline and number of workers on the trace.
 
-    Schemes that are not one of the ``policies`` by name are baselines.
+    Schedulers that are not one of the ``policies`` by name are baselines.
     """
     result = []
     policies = _own(rows, policies)

@@ -17,15 +17,15 @@ __all__ = ["GREEDY", "POLICIES", "WORKER", "baselines", "batchings", "constant_l
 
 CENTRAL, WORKER = "central-queue", "round-robin"
 POLICIES = (CENTRAL, WORKER)
-"""Schemes of ours, which the others are compared with."""
+"""Schedulers of ours, which the others are compared with."""
 GREEDY = "greedy:late=drop"
-"""Greedy by the deadline, which drops as policies do: the strongest of the simple schemes."""
+"""Greedy by the deadline, which drops as policies do: the strongest of the simple schedulers."""
 LEVELS = 8
 """Load levels of central-queue policies on a trace."""
 LABELS = {CENTRAL: "central-queue policies", WORKER: "per-worker policies",
           "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching",
           GREEDY: "greedy"}
-"""Names of schemes in figures and tables."""
+"""Names of schedulers in figures and tables."""
 
 Document = dict[str, Any]
 
@@ -57,12 +57,13 @@ def varied(case: Case, name: str, values: Sequence[str]) -> list[str]:
             for one in policies_of(case.given_schemes or (WORKER,)) for value in values]
 
 
-def policies_of(schemes: Sequence[str]) -> list[str]:
+def policies_of(schedulers: Sequence[str]) -> list[str]:
     """Those that are policies of ours."""
-    own = [one for one in schemes if _is_policy(one)]
+    own = [one for one in schedulers if _is_policy(one)]
     if not own:
         raise InvalidValueError(describe("none of them has policies", where="--schemes",
-                                         value=" ".join(schemes), allowed=", ".join(DISPATCHES)))
+                                         value=" ".join(schedulers),
+                                         allowed=", ".join(DISPATCHES)))
     return own
 
 

@@ -1,1 +1,1 @@
-"""Live runs on this machine: models, policies of other schemes, servers, and comparisons."""
+"""Live runs on this machine: models, policies of other schedulers, servers, and comparisons."""

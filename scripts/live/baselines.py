@@ -1,4 +1,4 @@
-"""Other schemes as policies, so that a server that follows policies can run them.
+"""Other schedulers as policies, so that a server that follows policies can run them.
 
 At a stated load Jellyfish+ and ModelSwitching run one model in batches up to a limit, as soon as a
 worker is idle: a table of a central queue that does not look at the slack.
@@ -20,7 +20,7 @@ __all__ = ["as_policy"]
 
 
 def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
-    """What a scheme does at the load of another policy, in that one's place.
+    """What a scheduler does at the load of another policy, in that one's place.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
     assert isinstance(tables, Tables)
     level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
     rows, last = int(tables.rows[level]), int(tables.last[level])
-    # A scheme may run batches that are always late, of which a policy has no times.
+    # A scheduler may run batches that are always late, of which a policy has no times.
     models = _models(fleet.service_times.select(np.argsort(fleet.service_times.mean_ms[:, 0])))
     names = [model.name for model in models]
     actions = [[names.index(fleet.models[int(tables.model[level, row, 0])]),

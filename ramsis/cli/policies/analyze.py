@@ -55,7 +55,7 @@ def analyze(
     Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
     requests are served in; queue and slack are those found at a decision; response times are
     those from arrival to answer. The certified gap is the share that the promise is short of
-    what no scheme can beat, at the policy's own price of violations. The certificate gives how
+    what no scheduler can beat, at the policy's own price of violations. The certificate gives how
     far the gain can be from the optimum of its model.
 
     With --loadgen the policy of the lowest load that meets that of the run is held against it:

@@ -47,8 +47,8 @@ def verify(
     in full and solved by value iteration and power iteration, which shares no shortcut with
     `ramsis generate`; this takes seconds a file, minutes for large tables. The tables of a central
     queue and of shortest-queue dispatch are replayed on simulated arrivals. The certified_gap is
-    printed: the share by which the best possible scheme could at most be better, at the policy's
-    own price of violations. The exit code is 6 when a claim fails.
+    printed: the share by which the best possible scheduler could at most be better, at the
+    policy's own price of violations. The exit code is 6 when a claim fails.
 
     \b
     Examples:

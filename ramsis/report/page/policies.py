@@ -150,7 +150,7 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
         curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
             *line("promised", "expected_effective_accuracy"),
             *line("simulated when it was made", "simulated", draw="points"),
-            *line("upper bound of any scheme", "upper_bound", ref=True, draw="line")]),
+            *line("upper bound of any scheduler", "upper_bound", ref=True, draw="line")]),
         curves("Violations promised", _LOAD, violations(),
                line("promised", "expected_violation_rate"))]
 

@@ -39,9 +39,9 @@ _SIMULATED = (
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What schemes did on a workload, against what was promised and the bound."""
+    """What schedulers did on a workload, against what was promised and the bound."""
     shown = with_values(_SIMULATED, rows)
-    parts: list[Part] = [Table("Schemes, means over the seeds", shown, rows)]
+    parts: list[Part] = [Table("Schedulers, means over the seeds", shown, rows)]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
         parts += _over_loads(rows)
@@ -89,9 +89,9 @@ def number_or_zero(value: float | None) -> float:
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
-    """Of each scheme and load what can be compared with another simulation.
+    """Of each scheduler and load what can be compared with another simulation.
 
-    A simulation of one scheme is compared with one of another scheme.
+    A simulation of one scheduler is compared with one of another scheduler.
     """
     several = len({row["label"] for row in rows}) > 1
     found: dict[str, tuple[float | None, str]] = {}
@@ -120,7 +120,7 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
 
 
 def _over_time(rows: Rows) -> list[Figure]:
-    """Load, accuracy and violations of each scheme over time, where the rows have them."""
+    """Load, accuracy and violations of each scheduler over time, where the rows have them."""
     load: list[Series] = []
     accuracy, late = [], []
     for look, row in enumerate(rows):
@@ -159,7 +159,7 @@ def _over_loads(rows: Rows) -> list[Figure]:
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row.get("upper_bound") is not None}
     if bounds:
-        effective.append(Series("upper bound of any scheme", sorted(bounds),
+        effective.append(Series("upper bound of any scheduler", sorted(bounds),
                                 [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
     slos = {row["load_qps"]: row["slo_ms"] for row in rows}
     slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
@@ -171,14 +171,14 @@ def _over_loads(rows: Rows) -> list[Figure]:
 
 
 def _side_by_side(rows: Rows) -> list[Figure]:
-    """Promise, simulation and bound of each scheme, at the only load."""
+    """Promise, simulation and bound of each scheduler, at the only load."""
     effective: list[tuple[str, list[Entry]]] = []
     late: list[tuple[str, list[Entry]]] = []
     for row in rows:
         effective.append((row["label"], [
             ("promised", row.get("expected_effective_accuracy"), None),
             ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
-            ("upper bound of any scheme", row.get("upper_bound"), None)]))
+            ("upper bound of any scheduler", row.get("upper_bound"), None)]))
         late.append((row["label"], [
             ("promised", row.get("expected_violation_rate"), None),
             ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))]))
@@ -234,7 +234,7 @@ def capacity_section(
         axis = Axis(words, whole=not typed, zero=True)
         parts.append(rows_figure("Needed, and the bound", axis, [
             (row["scheduler"], [("needed", row[key], None),
-                             ("bound of any scheme", row[bound], None)]) for row in rows],
+                             ("bound of any scheduler", row[bound], None)]) for row in rows],
             dots=True))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
@@ -275,7 +275,7 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Fi
         more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
                                          for row in own]))
     bounds = {row["load_qps"]: row[bound] for row in rows}
-    needed.append(Series("bound of any scheme", sorted(bounds),
+    needed.append(Series("bound of any scheduler", sorted(bounds),
                          [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
     return [curves("Needed, and the bound", _LOAD,
                    Axis(words, whole=words == "workers", zero=True), needed),
@@ -311,7 +311,7 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
         ("promise of the placement", row.get("placement_effective_accuracy"), None),
         ("promise of the policies", row.get("expected_effective_accuracy"), None),
         ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
-        ("upper bound of any scheme", row.get("upper_bound"), None)]) for row in rows]
+        ("upper bound of any scheduler", row.get("upper_bound"), None)]) for row in rows]
     late: list[tuple[str, list[Entry]]] = [(row["family"], [
         ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))])
         for row in rows]
@@ -325,7 +325,7 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
 
 
 def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of each scheme, by rising load."""
+    """The rows of each scheduler, by rising load."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: number(row["load_qps"])):
         found.setdefault(row[key], []).append(row)
