@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.analysis.sampled import (
     Evidence,
@@ -19,13 +18,12 @@ from ramsis.analysis.sampled import (
     evidence_of_groups,
 )
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.arrays import FloatArray
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
 
 __all__ = ["CentralAnalysis"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

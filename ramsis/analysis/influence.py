@@ -29,9 +29,9 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.analysis.sampled import HARDLY, Effect, Evidence, evidence_of_effects
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.modes import is_modulated
@@ -40,9 +40,6 @@ from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 
 __all__ = ["evidence_of"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def evidence_of(

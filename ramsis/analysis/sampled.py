@@ -56,9 +56,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
+from ramsis.arrays import FloatArray
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 from ramsis.profiles.tails import Deviations, Tail, Tails
@@ -75,9 +75,6 @@ __all__ = [
     "overrun_ms",
     "rate_interval",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""

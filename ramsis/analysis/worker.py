@@ -26,7 +26,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.analysis.influence import evidence_of
 from ramsis.analysis.sampled import (
@@ -35,6 +34,7 @@ from ramsis.analysis.sampled import (
     at_confidence,
     evidence_of_groups,
 )
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.problem import Objective, WorkerProblem
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["OVERLOAD_VIOLATION_RATE", "WorkerAnalysis", "analyse_worker"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 OVERLOAD_VIOLATION_RATE = 0.1
 """A policy whose violation rate passes this is called overloaded."""

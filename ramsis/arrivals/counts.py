@@ -12,14 +12,12 @@ has in an interval and its mean there:
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["count_probabilities", "count_tail", "counts_cdf", "counts_support", "passage_tails"]
-
-FloatArray = NDArray[np.float64]
 
 _QUADRATURE_POINTS = 5
 _MOST_COUNTS = 1_000_000

@@ -28,10 +28,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import kstest
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
@@ -41,9 +41,6 @@ from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 LEAST_ARRIVALS = 100
 """Fewest timestamps that a process is fitted to."""

@@ -30,14 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc, gammaln, i0e, i1e
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, check_sample
 
 __all__ = ["MarkovModulated"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000

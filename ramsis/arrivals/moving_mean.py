@@ -16,13 +16,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.checks import check_arguments
 
 __all__ = ["LEVEL_STEP", "MovingMean", "moving_mean"]
-
-FloatArray = NDArray[np.float64]
 
 LEVEL_STEP = 0.08
 """Relative distance of load levels, for 1 % of accuracy."""

@@ -28,13 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, poisson_instants
 
 __all__ = ["NegativeBinomial"]
-
-FloatArray = NDArray[np.float64]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _SERIES = 0.1  # relative deviation below which D is summed as a series

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import ShippedProcess
 from ramsis.arrivals.sampling import renewal_times
 
 __all__ = ["Poisson"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = [
@@ -34,8 +35,6 @@ __all__ = [
     "is_orderly",
     "poisson_rate",
 ]
-
-FloatArray = NDArray[np.float64]
 
 _BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.memory import check_memory
 
 __all__ = ["MAX_ARRIVALS", "check_amount", "check_sample", "poisson_instants", "renewal_times"]
-
-FloatArray = NDArray[np.float64]
 
 MAX_ARRIVALS = 500_000_000
 """Most arrivals that one run is asked for."""

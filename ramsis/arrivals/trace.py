@@ -10,16 +10,15 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ramsis.arrays import BoolArray, FloatArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_positive, describe
 
 __all__ = ["RateTrace", "Recorded"]
-
-FloatArray = NDArray[np.float64]
 
 _QPS = 1000.0  # one arrival per ms: the rate in stretched time
 
@@ -218,7 +217,7 @@ def _inverse(values: FloatArray, cumulative: FloatArray, edges: FloatArray) -> F
     return np.maximum.accumulate(result)
 
 
-def _refuse_first(bad: NDArray[np.bool_], values: FloatArray, what: str, allowed: str) -> None:
+def _refuse_first(bad: BoolArray, values: FloatArray, what: str, allowed: str) -> None:
     """Refuse the first bad value of an array, by its line (from 1)."""
     if bad.any():
         first = int(np.argmax(bad))

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.batches import Batches, batches_of
 from ramsis.audit.causes import CAUSES, causes_of
 from ramsis.audit.hindsight import Day, Hindsight
@@ -37,9 +37,6 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
 __all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_CLASSES = 4  # of deadlines that are told apart
 _NORMAL_95 = 1.959963984540054

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.request_log import RequestLog
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["Batches", "batches_of"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are sent after a run
 

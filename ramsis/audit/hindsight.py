@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet
@@ -26,8 +26,6 @@ from ramsis.sim import Recorded, SimulationResult, SimulationSettings, simulate
 from ramsis.synthesis.schedulers import ComparedScheduler
 
 __all__ = ["Day", "Hindsight"]
-
-FloatArray = NDArray[np.float64]
 
 _HEADROOM = (1.0, 1.1, 1.25)  # levels, as multiples of the mean load
 _VARIES = 1.25  # peak over the highest of these above which the load monitor is tried, too

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.audit.access_log import (
     EPOCHS,
     access_frame,
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "FIELDS", "OUTCOMES", "LogFormat", "Request", "RequestLog",
            "RequestLogWriter", "read_request_log", "write_request_log"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 TextArray = NDArray[np.object_]
 
 COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model", "batch",
@@ -134,16 +133,16 @@ class RequestLog:
         return len(self.arrival_s)
 
     @property
-    def in_time(self) -> NDArray[np.bool_]:
+    def in_time(self) -> BoolArray:
         """Whether each request was answered by its deadline, shape (n,)."""
         return np.asarray(self.outcome == "served")
 
     @property
-    def answered(self) -> NDArray[np.bool_]:
+    def answered(self) -> BoolArray:
         """Whether each was answered, in time or late, shape (n,)."""
         return np.asarray(self.in_time | (self.outcome == "late"))
 
-    def only(self, chosen: NDArray[np.bool_] | IntArray) -> RequestLog:
+    def only(self, chosen: BoolArray | IntArray) -> RequestLog:
         """Some of the requests."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
@@ -533,7 +532,7 @@ class _Table:
         return values
 
     def refuse(
-        self, bad: NDArray[np.bool_], name: str, what: str, allowed: str | None = None
+        self, bad: BoolArray, name: str, what: str, allowed: str | None = None
     ) -> None:
         """Refuse the first bad line."""
         if not bad.any():

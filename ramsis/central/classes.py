@@ -39,12 +39,11 @@ from numpy.typing import NDArray
 from scipy.special import gammainc
 from scipy.stats import gamma
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.problem import CentralProblem
 from ramsis.cluster.slo_class import SloClass
 
 __all__ = ["ClassesProblem"]
-
-FloatArray = NDArray[np.float64]
 
 _NODES = 200  # values of τ that stand for its probability
 _PARTS = 4  # of a slack bin, for the mean slack in it
@@ -177,7 +176,7 @@ class ClassesProblem(CentralProblem):
             span[n] = np.where(found, nodes @ (probability @ place) / safe, nodes.mean())
         return slack, span
 
-    def _behind(self, head_ms: FloatArray, behind: NDArray[np.int64]) -> FloatArray:
+    def _behind(self, head_ms: FloatArray, behind: IntArray) -> FloatArray:
         """Slack of the queries that are so far behind the head, shape (N, J, behind).
 
         Parameters

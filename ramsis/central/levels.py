@@ -6,15 +6,12 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 
 __all__ = ["STEPS", "idle_levels", "latency_grid", "queue_levels", "refined_grid",
            "worthwhile_batches"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 STEPS = 60
 """Slack bins where service times are drawn."""

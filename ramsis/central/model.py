@@ -7,14 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central import _kernels
 from ramsis.central.problem import PARTS, CentralProblem
 from ramsis.compiling import uniform
 
 __all__ = ["Model", "central_model"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Model(NamedTuple):

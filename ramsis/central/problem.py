@@ -53,6 +53,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 from scipy.stats import gamma, nbinom, poisson
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import needed_bins
 from ramsis.central.levels import (
     STEPS,
@@ -69,9 +70,6 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["FEW_WORKERS", "MAX_WORKERS", "CentralProblem"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_WORKERS = 10_000
 """Most workers that a table is made for."""

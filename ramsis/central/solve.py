@@ -37,6 +37,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.actions import improve, table_of
 from ramsis.central.chain import EXACT, Chain, SteadyState, Values
 from ramsis.central.model import Model, central_model
@@ -46,7 +47,6 @@ from ramsis.errors import NotConvergedError, describe
 __all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
            "solve_central"]
 
-FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int16]
 
 WAIT, DROP = -1, -2
@@ -189,7 +189,7 @@ def _from_few_levels(model: Model) -> _Policy | None:
     return replace(coarse, to=coarse.to[nearest], action=coarse.action[nearest])
 
 
-def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
+def _coarse_levels(idle: IntArray) -> IntArray:
     """Indices of idle levels for a first, cheap solution: each half as high again as the last."""
     chosen = [0]
     while chosen[-1] < len(idle) - 1:

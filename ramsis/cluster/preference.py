@@ -16,13 +16,11 @@ up, and only where answers become earlier, or work less, in return.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["PREFERENCES", "WEIGHT", "check_preference", "preference_cost"]
-
-FloatArray = NDArray[np.float64]
 
 PREFERENCES = ("early", "less-work")
 """Names of the preferences."""

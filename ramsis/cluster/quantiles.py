@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ramsis.arrays import FloatArray, IntArray
 
 __all__ = ["cdf", "near_levels", "quantile"]
-
-FloatArray = NDArray[np.float64]
 
 _CELLS = 256
 
@@ -76,7 +75,7 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
     return cast(FloatArray, np.where(below == 0, 0.0, np.where(below == size, 1.0, inner)))
 
 
-def near_levels(levels: FloatArray) -> NDArray[np.int64]:
+def near_levels(levels: FloatArray) -> IntArray:
     """Where to look for levels from, for compiled loops.
 
     For each 256th of [0, 1) the last level at or below where it begins, but for the last of all; 0

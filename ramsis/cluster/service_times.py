@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import cdf, quantile
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
@@ -38,9 +38,6 @@ from ramsis.profiles.tails import Deviations, Tails, tails_of
 
 __all__ = ["DISTRIBUTION", "FIXED", "ServiceTimes", "carries_quantiles", "default_service",
            "seen_table", "service_quantiles"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""

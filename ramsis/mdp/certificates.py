@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.components import best_ends, end_components, pairs_toward
 from ramsis.mdp.evaluation import Evaluation
 from ramsis.mdp.result import Certificate, Criterion, Solution, Status
@@ -42,12 +42,10 @@ _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 
 _FREE = 4.0  # times that, for the largest terms: the slack of a pair without costs until it moves
 
-_Floats = NDArray[np.float64]
-
 
 def discounted_certificate(
     mdp: SparseMDP,
-    value: _Floats,
+    value: FloatArray,
     discount: float,
     *,
     status: Status,
@@ -79,7 +77,7 @@ def discounted_certificate(
 
 
 def _gain_bounds(
-    mdp: SparseMDP, value: _Floats, rows: NDArray[np.int64]
+    mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[float, float]:
     """Lower bound on the gain of the policy ``rows`` and upper bound on the optimal gain."""
     below, above = _pair_bounds(mdp, value - 0.5 * (value.min() + value.max()))
@@ -87,15 +85,15 @@ def _gain_bounds(
 
 
 def _state_bounds(
-    mdp: SparseMDP, value: _Floats, rows: NDArray[np.int64]
-) -> tuple[_Floats, _Floats]:
+    mdp: SparseMDP, value: FloatArray, rows: IntArray
+) -> tuple[FloatArray, FloatArray]:
     """As :func:`_gain_bounds`, from each state, by the components that it reaches."""
     policy = SparseMDP(np.arange(mdp.n_states), mdp.action[rows], mdp.transition[rows],
                        mdp.reward[rows], mdp.costs[rows])
     return -_reached(policy, value, lower=True), _reached(mdp, value)
 
 
-def _reached(mdp: SparseMDP, value: _Floats, *, lower: bool = False) -> _Floats:
+def _reached(mdp: SparseMDP, value: FloatArray, *, lower: bool = False) -> FloatArray:
     """(S,) the best upper bound that is reached; with ``lower`` of the negative gain."""
     found = end_components(mdp)
     centre = np.zeros(found.count + 1)  # of each component's values, where rounding is least
@@ -115,7 +113,7 @@ def _reached(mdp: SparseMDP, value: _Floats, *, lower: bool = False) -> _Floats:
     return np.where(hit, np.inf, ends.value + ends.rounding)
 
 
-def _pair_bounds(mdp: SparseMDP, relative: _Floats) -> tuple[_Floats, _Floats]:
+def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(L,) what each pair says of the gain, from below if it is taken and from above."""
     slack = mdp.reward + mdp.transition @ relative - relative[mdp.state]
     noise, paid = _ROUNDINGS * _size(mdp, relative), mdp.costs > 0.0
@@ -127,7 +125,7 @@ def _pair_bounds(mdp: SparseMDP, relative: _Floats) -> tuple[_Floats, _Floats]:
     return below, above
 
 
-def _size(mdp: SparseMDP, relative: _Floats) -> _Floats:
+def _size(mdp: SparseMDP, relative: FloatArray) -> FloatArray:
     """(L,) size of the terms that a pair's slack is the sum of."""
     size = np.abs(relative)
     return np.asarray(np.abs(mdp.reward) + mdp.transition @ size + size[mdp.state])
@@ -135,14 +133,14 @@ def _size(mdp: SparseMDP, relative: _Floats) -> _Floats:
 
 def average_solution(
     mdp: SparseMDP,
-    rows: NDArray[np.int64],
+    rows: IntArray,
     evaluation: Evaluation,
     *,
     otherwise: Status,
     tolerance: float,
     iterations: int,
     settings: Mapping[str, object],
-    duals: tuple[_Floats, ...] = (),
+    duals: tuple[FloatArray, ...] = (),
 ) -> Solution:
     """The solution that an evaluated policy (``rows``) is, with its certificate.
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.chain import absorption
 from ramsis.mdp.result import Solution
@@ -41,10 +41,6 @@ _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _BETTER = 4.0  # times that: what a pair must be better by
 _MOST_ROUNDS = 1000
 
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
-_Marks = NDArray[np.bool_]
-
 
 @dataclass(frozen=True, eq=False)
 class EndComponents:
@@ -60,8 +56,8 @@ class EndComponents:
     """
 
     count: int
-    label: _Ints
-    inside: _Marks
+    label: IntArray
+    inside: BoolArray
 
 
 def end_components(mdp: SparseMDP) -> EndComponents:
@@ -96,7 +92,7 @@ def end_components(mdp: SparseMDP) -> EndComponents:
     return EndComponents(int(number.max()) + 1, label, inside)
 
 
-def pairs_toward(mdp: SparseMDP, goals: _Marks, allowed: _Marks) -> _Ints:
+def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArray:
     """(S,) a pair of each state that leads a step nearer to the goals by the allowed pairs.
 
     -1 in the goals, and where no way leads there.
@@ -135,13 +131,13 @@ class Ends:
         The pair to take where a component is left and in states of no component; -1 elsewhere.
     """
 
-    value: _Floats
-    rounding: _Floats
-    stays: _Marks
-    rows: _Ints
+    value: FloatArray
+    rounding: FloatArray
+    stays: BoolArray
+    rows: IntArray
 
 
-def best_ends(mdp: SparseMDP, found: EndComponents, worth: _Floats) -> Ends:
+def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
     """Maximise the expected worth of where the process stays, by policy iteration.
 
     A ``worth`` of ``-inf`` says that a component has to be left.
@@ -189,7 +185,7 @@ def best_ends(mdp: SparseMDP, found: EndComponents, worth: _Floats) -> Ends:
     return Ends(common + value[node], rounding[node], taken[: found.count] < 0, state_rows)
 
 
-def _onward(mdp: SparseMDP, node: _Ints, pair: _Ints, size: int) -> sparse.csr_array:
+def _onward(mdp: SparseMDP, node: IntArray, pair: IntArray, size: int) -> sparse.csr_array:
     """(pairs, nodes) where each pair leads when it leaves its node; nowhere for -1, to stay."""
     member = sparse.csr_array((np.ones(node.size), (np.arange(node.size), node)),
                               shape=(node.size, size))
@@ -202,7 +198,7 @@ def _onward(mdp: SparseMDP, node: _Ints, pair: _Ints, size: int) -> sparse.csr_a
     return sparse.csr_array(sparse.diags_array(1.0 / np.where(total > 0.0, total, 1.0)) @ to)
 
 
-def _refuse_traps(mdp: SparseMDP, node: _Ints, owner: _Ints, size: int) -> None:
+def _refuse_traps(mdp: SparseMDP, node: IntArray, owner: IntArray, size: int) -> None:
     lacking = np.bincount(owner, minlength=size) == 0
     if lacking.any():
         state = int(np.argmax(lacking[node]))
@@ -214,7 +210,7 @@ def _refuse_traps(mdp: SparseMDP, node: _Ints, owner: _Ints, size: int) -> None:
 
 def solve_components(
     mdp: SparseMDP, found: EndComponents, solve: Callable[[SparseMDP], Solution]
-) -> tuple[_Ints, list[Solution]]:
+) -> tuple[IntArray, list[Solution]]:
     """A policy that is best from every state, by a solver for problems with one gain.
 
     Parameters

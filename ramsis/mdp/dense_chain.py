@@ -30,16 +30,15 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from threadpoolctl import ThreadpoolController
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import NotConvergedError, describe
 
 __all__ = ["RESTART", "ChainSolution", "DenseChain", "rounding_error", "solve_chain",
            "with_restarts"]
 
-FloatArray = NDArray[np.float64]
 _Found = TypeVar("_Found")
 
 RESTART = 1e-7

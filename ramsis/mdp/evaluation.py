@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, NotConvergedError, describe
 from ramsis.mdp.chain import (
@@ -41,8 +42,6 @@ _SAME_GAIN = 1e-9  # gains this close, relative to their size, count as one
 _SAME_ZERO = 1e-14  # and gains that are this small, relative to rewards
 _RESIDUAL = 1e-8  # largest residual of an evaluation, relative to its values
 
-_Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -60,9 +59,9 @@ class Evaluation:
     notes : tuple of str
     """
 
-    value: _Floats
+    value: FloatArray
     gain: float | None
-    state_gain: _Floats | None
+    state_gain: FloatArray | None
     notes: tuple[str, ...] = ()
 
 
@@ -96,7 +95,7 @@ def evaluate_policy(
 
 
 def evaluate_pairs(
-    mdp: SparseMDP, rows: NDArray[np.int64], discount: float | None
+    mdp: SparseMDP, rows: IntArray, discount: float | None
 ) -> Evaluation:
     """The value of the policy that takes pair ``rows[s]`` in state ``s``; see above."""
     chain, reward, cost = mdp.transition[rows], mdp.reward[rows], mdp.costs[rows]
@@ -114,7 +113,7 @@ def evaluate_pairs(
     return Evaluation(value, _common_gain(gain, rounding), gain, notes)
 
 
-def _common_gain(state_gain: _Floats, rounding: float) -> float | None:
+def _common_gain(state_gain: FloatArray, rounding: float) -> float | None:
     """The gain if it is the same from every state, up to rounding; otherwise ``None``."""
     lowest, highest = float(state_gain.min()), float(state_gain.max())
     if highest - lowest > _SAME_GAIN * max(abs(lowest), abs(highest)) + rounding:
@@ -123,8 +122,8 @@ def _common_gain(state_gain: _Floats, rounding: float) -> float | None:
 
 
 def _average(
-    mdp: SparseMDP, chain: sparse.csr_array, reward: _Floats, cost: _Floats
-) -> tuple[_Floats, _Floats]:
+    mdp: SparseMDP, chain: sparse.csr_array, reward: FloatArray, cost: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Gain and relative values from each state."""
     count, label = closed_classes(chain)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
@@ -158,8 +157,8 @@ def _average(
 
 
 def _closed(
-    chain: sparse.csr_array, reward: _Floats, cost: _Floats, label: NDArray[np.int64]
-) -> tuple[_Floats, _Floats]:
+    chain: sparse.csr_array, reward: FloatArray, cost: FloatArray, label: IntArray
+) -> tuple[FloatArray, FloatArray]:
     """Gain and relative values of states that all lie in closed classes."""
     matrix, references = recurrent_system(chain, cost, label)
     system = Factorisation(matrix)
@@ -175,8 +174,8 @@ def _closed(
 
 
 def _average_without_weak_links(
-    mdp: SparseMDP, chain: sparse.csr_array, reward: _Floats, cost: _Floats
-) -> tuple[_Floats, _Floats]:
+    mdp: SparseMDP, chain: sparse.csr_array, reward: FloatArray, cost: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """As :func:`_average` on the chain without its very small transitions."""
     strong = chain.copy()
     strong.data[strong.data < _WEAK_LINK] = 0.0
@@ -192,7 +191,7 @@ def _average_without_weak_links(
 
 
 def _refuse_free_classes(
-    mdp: SparseMDP, count: int, label: NDArray[np.int64], cost: _Floats
+    mdp: SparseMDP, count: int, label: IntArray, cost: FloatArray
 ) -> None:
     """A closed class without any cost has no reward per unit of cost."""
     recurrent = label >= 0

@@ -32,10 +32,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InfeasibleError, NotConvergedError, describe
 from ramsis.mdp.certificates import average_solution, discounted_certificate
@@ -50,9 +50,6 @@ __all__ = ["linear_program"]
 _FEASIBILITY = (1e-10, 1e-7)  # tolerances that are tried in turn
 _VISITED = 1e-9
 _MEETING = 1e-6  # bounds that meet this closely, relative to the values, count as optimal
-
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 
 
 def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution:
@@ -142,8 +139,8 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
 
 
 def _leading(
-    mdp: SparseMDP, rows: _Ints, reached: NDArray[np.bool_], worth: _Floats
-) -> _Ints:
+    mdp: SparseMDP, rows: IntArray, reached: BoolArray, worth: FloatArray
+) -> IntArray:
     """The rows, but for states that never reach these by them: the best row that leads there.
 
     The relative values of states that are not visited are only bounded, so that staying away

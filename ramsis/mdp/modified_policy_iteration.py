@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.mdp._kernels import (
     advantage_sweep,
@@ -52,8 +53,6 @@ _BATCH = 4  # sweeps after which that is judged
 _KRYLOV = 500  # iterations of BiCGSTAB at most
 _PATIENCE = 5  # rounds without a smaller span, once it is within rounding of the values
 _ROUNDING = 1e-10
-
-_Floats = NDArray[np.float64]
 
 
 def modified_policy_iteration(
@@ -109,8 +108,8 @@ def modified_policy_iteration(
 class _Found:
     """Values less a constant, the greedy pair of each state, and the constant."""
 
-    value: _Floats
-    rows: NDArray[np.int64]
+    value: FloatArray
+    rows: IntArray
     middle: float
     status: Status
     rounds: int
@@ -143,8 +142,8 @@ def _iterate(mdp: SparseMDP, discount: float, target: float, max_iterations: int
 
 
 def _evaluate(
-    transition: tuple[NDArray[np.uint64], NDArray[np.uint32], _Floats],
-    rows: NDArray[np.uint64], discount: float, value: _Floats, advantage: _Floats,
+    transition: tuple[NDArray[np.uint64], NDArray[np.uint32], FloatArray],
+    rows: NDArray[np.uint64], discount: float, value: FloatArray, advantage: FloatArray,
 ) -> None:
     """Add to ``value`` what the policy of ``rows`` makes of it; ``advantage`` is overwritten."""
     own = policy_rows(rows, *transition)

@@ -23,8 +23,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.chain import closed_classes
@@ -39,9 +40,6 @@ __all__ = ["policy_iteration"]
 _ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms that are added
 _DOUBTFUL = 1e-13  # relative to the largest terms; less may be the evaluation's rounding
 _PATIENCE = 30  # rounds of doubtful improvements
-
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 
 
 def policy_iteration(
@@ -119,7 +117,7 @@ def policy_iteration(
     return Solution(mdp.action[rows], evaluation.value, None, certificate, settings)
 
 
-def _first_policy(mdp: SparseMDP, discount: float | None) -> _Ints:
+def _first_policy(mdp: SparseMDP, discount: float | None) -> IntArray:
     """The pair of each state with the best immediate reward (per unit of cost).
 
     Where that goes on for ever at no cost, every state takes a pair that costs something, or one
@@ -140,8 +138,8 @@ def _first_policy(mdp: SparseMDP, discount: float | None) -> _Ints:
 
 
 def _improve(
-    mdp: SparseMDP, rows: _Ints, evaluation: Evaluation, discount: float | None
-) -> tuple[_Ints, bool]:
+    mdp: SparseMDP, rows: IntArray, evaluation: Evaluation, discount: float | None
+) -> tuple[IntArray, bool]:
     """The improved policy, and whether it may owe itself to rounding.
 
     It equals ``rows`` when nothing is better by more than rounding.
@@ -173,8 +171,8 @@ def _improve(
 
 
 def _switch(
-    mdp: SparseMDP, rows: _Ints, quality: _Floats, size: _Floats
-) -> tuple[_Ints, bool]:
+    mdp: SparseMDP, rows: IntArray, quality: FloatArray, size: FloatArray
+) -> tuple[IntArray, bool]:
     """The best pair of each state, the incumbent where it is as good up to rounding.
 
     ``size`` is that of the terms which a pair's quality is the sum of.

@@ -21,18 +21,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.chain import Factorisation
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["Reduced", "eliminate_free_states", "to_unit_costs"]
-
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,20 +47,20 @@ class Reduced:
     """
 
     mdp: SparseMDP
-    kept: _Ints
-    free: _Ints
-    pairs: _Ints
-    _reward: _Floats
+    kept: IntArray
+    free: IntArray
+    pairs: IntArray
+    _reward: FloatArray
     _onward: sparse.csr_array
 
-    def expand_value(self, value: _Floats) -> _Floats:
+    def expand_value(self, value: FloatArray) -> FloatArray:
         """(S,) relative values of the original from (S',) of the reduced problem."""
         full = np.empty(self.kept.size + self.free.size)
         full[self.kept] = value
         full[self.free] = self._reward + self._onward @ value
         return full
 
-    def expand_pairs(self, rows: _Ints, original: SparseMDP) -> _Ints:
+    def expand_pairs(self, rows: IntArray, original: SparseMDP) -> IntArray:
         """(S,) pairs of the original from (S',) pairs of the reduced problem."""
         full = original.first[:-1].copy()
         full[self.kept] = self.pairs[rows]
@@ -129,7 +126,7 @@ def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, floa
     )
 
 
-def _refuse_trapped(mdp: SparseMDP, is_free: NDArray[np.bool_], free: _Ints) -> None:
+def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
     """Every state that costs nothing must reach one that costs something."""
     if free.size == mdp.n_states:
         raise InvalidValueError(
@@ -155,8 +152,8 @@ def _refuse_trapped(mdp: SparseMDP, is_free: NDArray[np.bool_], free: _Ints) -> 
 
 
 def _pass_through(
-    through: sparse.csr_array, reward: _Floats, free: _Ints, kept: _Ints
-) -> tuple[_Floats, sparse.csr_array]:
+    through: sparse.csr_array, reward: FloatArray, free: IntArray, kept: IntArray
+) -> tuple[FloatArray, sparse.csr_array]:
     """What the free states earn until they are left, and where they are left to."""
     inside, leaving = through[:, free], through[:, kept]
     if not inside.nnz:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.chain import (
@@ -38,8 +39,6 @@ __all__ = ["StationaryResult", "power_iteration", "stationary_distribution"]
 _DIRECT_SIZE = 256  # recurrent states up to which elimination is used
 _RESIDUAL = 1e-10
 _LARGE = 1e150  # of a weight before all are scaled down
-
-_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class StationaryResult:
     method : "elimination", "lu" or "power"
     """
 
-    distribution: _Floats
+    distribution: FloatArray
     residual: float
     iterations: int
     converged: bool
@@ -157,7 +156,7 @@ def _chain(transition: Any) -> sparse.csr_array:
     return SparseMDP(np.arange(size), nothing.astype(np.int64), transition, nothing).transition
 
 
-def _start(start: ArrayLike, size: int) -> _Floats:
+def _start(start: ArrayLike, size: int) -> FloatArray:
     given = np.asarray(start, dtype=np.float64)
     if given.shape != (size,) or not (given >= 0.0).all() or abs(given.sum() - 1.0) > 1e-9:
         raise InvalidValueError(
@@ -168,8 +167,8 @@ def _start(start: ArrayLike, size: int) -> _Floats:
 
 
 def _class_weights(
-    chain: sparse.csr_array, count: int, label: NDArray[np.int64], start: ArrayLike | None
-) -> _Floats:
+    chain: sparse.csr_array, count: int, label: IntArray, start: ArrayLike | None
+) -> FloatArray:
     """(classes,) probability of ending up in each closed class."""
     if count == 1:
         return np.ones(1)
@@ -193,8 +192,8 @@ def _class_weights(
 
 
 def _within_classes(
-    chain: sparse.csr_array, label: NDArray[np.int64]
-) -> tuple[_Floats, str]:
+    chain: sparse.csr_array, label: IntArray
+) -> tuple[FloatArray, str]:
     """The stationary distribution of each closed class, each adding up to 1."""
     if label.size <= _DIRECT_SIZE:
         inner = np.empty(label.size)
@@ -212,7 +211,7 @@ def _within_classes(
     return inner / np.bincount(label, inner)[label], "lu"
 
 
-def _elimination(chain: _Floats) -> _Floats:
+def _elimination(chain: FloatArray) -> FloatArray:
     """Grassmann, Taksar and Heyman's elimination on a dense irreducible chain."""
     work = chain.copy()
     for last in range(work.shape[0] - 1, 0, -1):
@@ -226,7 +225,7 @@ def _elimination(chain: _Floats) -> _Floats:
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 
-def _residual(chain: sparse.csr_array, distribution: _Floats) -> float:
+def _residual(chain: sparse.csr_array, distribution: FloatArray) -> float:
     return float(np.abs(distribution @ chain - distribution).sum())
 
 check_arguments(globals(), __all__)

@@ -38,8 +38,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import advantage_sweep
@@ -59,9 +59,6 @@ _PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of 
 _ROUNDING = 1e-10
 _LOOK_AT = 128  # sweeps after which the pace is first measured
 _TOO_LONG = 10.0  # times as many sweeps again as were made
-
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -183,8 +180,8 @@ def value_iteration(
 class _Found:
     """The value function whose advantage was measured last, with its bounds."""
 
-    value: _Floats
-    rows: _Ints
+    value: FloatArray
+    rows: IntArray
     lower: float
     upper: float
     status: Status | None
@@ -193,7 +190,7 @@ class _Found:
 
 def _iterate(
     mdp: SparseMDP,
-    cost: _Floats | None,
+    cost: FloatArray | None,
     factor: float,
     target: float,
     max_iterations: int,

@@ -8,15 +8,13 @@ its streams. What loading costs, and when to load anew, is not a matter of the p
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, check_positive, describe
 from ramsis.scenario import Requests, Scenario, draw_requests
 
 __all__ = ["placement_problem"]
-
-FloatArray = NDArray[np.float64]
 
 _LEAST_MB = 1e-6  # a problem has no models without memory
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
 from ramsis.policy.records import PolicyModel, names
@@ -18,8 +18,6 @@ from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
 __all__ = ["arrivals_in", "classes_in", "levels_in", "models_in", "tails_in"]
-
-FloatArray = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
 from ramsis.figures import figure_of
@@ -44,9 +45,6 @@ SERVICES = ("p95", "p99", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 OBJECTIVES = ("per-query", "per-decision")
 """Whether a batch of 8 counts eight times in what is optimised, or once."""
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

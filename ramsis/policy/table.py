@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.arrays import IntArray
 from ramsis.runtime.table import DROP_CODE
 
 __all__ = ["codes_among", "compressed", "encoded", "expanded"]
-
-IntArray = NDArray[np.int64]
 
 
 def encoded(

@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from ramsis.arrays import FloatArray
 
 __all__ = ["averaged", "hat_weights", "midpoint_levels", "sketch_levels", "sketch_quantile",
            "sketch_samples", "with_tail"]
-
-FloatArray = NDArray[np.float64]
 
 _TAIL = 0.1  # the probability above which levels are equally far apart
 _STEPS = 4  # levels while the probability above halves

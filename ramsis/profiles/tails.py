@@ -27,11 +27,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["Deviations", "Tail", "Tails", "tails_of"]
-
-FloatArray = NDArray[np.float64]
 
 _UNLIKE = 1e-3
 _WIDEST = 0.1  # of the samples: where a tail starts, if batches are alike there
@@ -89,7 +88,7 @@ class _Sorted(NamedTuple):
 
     values: FloatArray
     counts: FloatArray
-    batch: NDArray[np.int64]
+    batch: IntArray
     samples: int
 
     @classmethod
@@ -101,7 +100,7 @@ class _Sorted(NamedTuple):
         return cls(values[order], counts[order], batch[order],
                    sum(one.samples for one in batches))
 
-    def only(self, batches: Sequence[Deviations], kept: NDArray[np.bool_]) -> _Sorted:
+    def only(self, batches: Sequence[Deviations], kept: BoolArray) -> _Sorted:
         """Some of the batches, which need not be sorted again."""
         of_kept = kept[self.batch]
         return _Sorted(self.values[of_kept], self.counts[of_kept], self.batch[of_kept],
@@ -211,7 +210,7 @@ def tails_of(batches: Mapping[str, Sequence[Deviations]]) -> Tails | None:
 
 
 def _with_top(
-    batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, NDArray[np.bool_]],
+    batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, BoolArray],
     top: float, alike: float,
 ) -> Tails | None:
     """The tails above the share ``top`` of the samples; None where fewer samples are alike.

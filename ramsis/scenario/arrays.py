@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.scenario.records import (
     ScenarioModel,
     ScenarioWorkerType,
@@ -22,9 +22,6 @@ from ramsis.scenario.records import (
 )
 
 __all__ = ["ScenarioArrays"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +69,7 @@ class ScenarioArrays:
     models: tuple[str, ...]
     streams: tuple[str, ...]
     worker_type: IntArray
-    active: NDArray[np.bool_]
+    active: BoolArray
     type_memory_mb: FloatArray
     type_max_models: FloatArray
     kind: IntArray

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.registry import arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
@@ -40,9 +40,6 @@ from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Fields
 
 __all__ = ["ClosedLoopOf", "Drawn", "FunctionTrace", "LoadOf", "MinuteBins", "RecordedFile",
            "TimesOf", "WorkloadOf", "workload_from_fields"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MINUTE_MS = 60_000.0
 _WITHIN = ("uniform", "poisson")

@@ -11,12 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import index, njit
 
 __all__ = ["Counted", "Decisions", "Window", "count"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _BINS = 4096
 _FEW = 64  # values that are sorted

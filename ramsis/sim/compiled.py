@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
@@ -21,7 +21,6 @@ from ramsis.sim.tables import Compiled
 
 __all__ = ["Given", "replay"]
 
-FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Given:
@@ -67,7 +66,7 @@ class Given:
         return cls(arrival_ms, duration_ms, rng.random(n if draws else 0),
                    coins(rng, n) if by_chance else np.empty(0), slo_ms)
 
-    def part(self, queries: NDArray[np.int64], *, coins_in_turn: bool) -> Given:
+    def part(self, queries: IntArray, *, coins_in_turn: bool) -> Given:
         """Some of the queries. Coins that are used in turn do not belong to queries."""
         return Given(
             self.arrival_ms[queries], self.duration_ms,

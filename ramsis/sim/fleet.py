@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
@@ -24,9 +24,6 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
 __all__ = ["MAX_BATCH", "SERVICES", "Fleet", "FleetSite", "Fleets", "drawn_slos"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 """What service times can be."""
@@ -283,7 +280,7 @@ class FleetSite:
         return np.concatenate([fleet.table.accuracy for fleet in self.fleets])
 
     @cached_property
-    def active(self) -> NDArray[np.bool_]:
+    def active(self) -> BoolArray:
         """All workers are."""
         return np.ones(len(self.worker_type), dtype=bool)
 

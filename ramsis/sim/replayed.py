@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.compiled import Given, replay
 from ramsis.sim.fleet import Fleets, FleetSite
@@ -16,13 +16,11 @@ from ramsis.sim.run import NEVER_ANSWERED, Run
 
 __all__ = ["replay_level", "routes"]
 
-FloatArray = NDArray[np.float64]
-
 
 def routes(
     level: Level[StationPlan], fleets: Fleets, query_slo_ms: FloatArray | None,
     uniform: FloatArray,
-) -> NDArray[np.int64]:
+) -> IntArray:
     """The station of each query; shape (n,).
 
     All at once what :meth:`ramsis.runtime.policy_set.Level.route` says of each.
@@ -45,7 +43,7 @@ def routes(
 
 
 def replay_level(
-    level: Level[StationPlan], fleets: Fleets, given: Given, route: NDArray[np.int64],
+    level: Level[StationPlan], fleets: Fleets, given: Given, route: IntArray,
     load_qps: float,
 ) -> Run:
     """The same run as the plain engine's, each station by its kernel.
@@ -73,7 +71,7 @@ def replay_level(
 
 def _joined(
     fleets: Fleets, given: Given,
-    runs: Sequence[tuple[StationPlan, NDArray[np.int64], Run]],
+    runs: Sequence[tuple[StationPlan, IntArray, Run]],
 ) -> Run:
     """One record of the runs of all stations, each with the numbers of its queries."""
     batch_of = np.full(len(given.arrival_ms), NEVER_ANSWERED, dtype=np.int32)

@@ -18,13 +18,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["NO_SPELLS", "DrawnSpells", "SlowSpells"]
-
-FloatArray = NDArray[np.float64]
 
 _RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "share": ("a fraction in (0, 1)", lambda x: 0 < x < 1),
@@ -49,7 +47,7 @@ class DrawnSpells:
     """
 
     edge_ms: FloatArray
-    first: NDArray[np.int64]
+    first: IntArray
     factor: float
 
     def of_workers(self, workers: range) -> DrawnSpells:

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import IntArray
 from ramsis.compiling import uniform
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import _window
 from ramsis.sim.run import Run
 
 __all__ = ["in_steady_state", "rates"]
-
-IntArray = NDArray[np.int64]
 
 _LEVELS = (0.5, 0.95, 0.99)
 

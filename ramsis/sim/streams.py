@@ -14,8 +14,8 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.routed import Routed, StationStart
@@ -24,9 +24,6 @@ from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["NOT_SENT", "Figures", "Requests", "Stream", "StreamStation", "Target", "figures",
            "requests_of", "run_streams"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 NOT_SENT = -1
 """The station of a request that is routed to none."""
@@ -95,7 +92,7 @@ class Requests:
     station: IntArray
     use: IntArray
 
-    def only(self, chosen: NDArray[np.bool_]) -> Requests:
+    def only(self, chosen: BoolArray) -> Requests:
         """Some of the requests."""
         return Requests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
                         self.station[chosen], self.use[chosen])
@@ -187,7 +184,7 @@ class Figures:
     response_p99_ms: float | None
 
 
-def figures(run: Run, chosen: NDArray[np.bool_], not_sent: int = 0) -> Figures:
+def figures(run: Run, chosen: BoolArray, not_sent: int = 0) -> Figures:
     """What became of some requests of a run, and of others that were not sent to it."""
     in_time = int(run.in_time[chosen].sum())
     answered = chosen & run.answered

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.run import Run
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["TimeSeries", "over_time"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +48,8 @@ class TimeSeries:
 
     start_ms: FloatArray
     bin_ms: float
-    queries: NDArray[np.int64]
-    in_time: NDArray[np.int64]
+    queries: IntArray
+    in_time: IntArray
     load_qps: FloatArray
     accuracy: FloatArray
     violation_rate: FloatArray
@@ -126,7 +124,7 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
     )
 
 
-def _quantiles_by_bin(run: Run, which: NDArray[np.int64], bins: int) -> FloatArray:
+def _quantiles_by_bin(run: Run, which: IntArray, bins: int) -> FloatArray:
     """50th, 95th and 99th percentiles of the response times, shape (3, T)."""
     result = np.full((3, bins), np.nan)
     response = run.answered_ms - run.arrival_ms

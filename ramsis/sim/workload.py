@@ -19,16 +19,14 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["ClosedLoop", "ConstantLoad", "Workload"]
-
-FloatArray = NDArray[np.float64]
 
 
 @runtime_checkable

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
 from ramsis.errors import InvalidValueError, check_number_of, describe
@@ -46,8 +46,6 @@ from ramsis.synthesis.simulated import prepared_policy
 from ramsis.worker.problem.actions import LateRule
 
 __all__ = ["LOSS", "recovery", "with_recovery"]
-
-FloatArray = NDArray[np.float64]
 
 LOSS = 0.01
 """Effective accuracy that may still be lost when a policy has recovered."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
@@ -15,8 +15,6 @@ from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["as_stated", "bounded_by", "latency_table", "service_times", "sizes_stated",
            "without_overhead"]
-
-FloatArray = NDArray[np.float64]
 
 _DIGITS = 4  # of quantiles in ms
 _NANO = 6
@@ -68,7 +66,7 @@ def without_overhead(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
     return np.asarray(np.round(times_ms - overhead_ms, _NANO)) if overhead_ms else times_ms
 
 
-def sizes_stated(run_as: NDArray[np.int64]) -> tuple[int, ...] | None:
+def sizes_stated(run_as: IntArray) -> tuple[int, ...] | None:
     """Batch sizes to run as a file states them; None where every batch is run as it is."""
     padded = (run_as > 1 + np.arange(len(run_as))).any()
     return tuple(run_as.tolist()) if padded else None

@@ -22,9 +22,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError, describe
@@ -42,8 +42,6 @@ from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
 
 __all__ = ["SETTLES", "Simulated", "measured", "one_worker", "prepared_policy", "simulated"]
-
-FloatArray = NDArray[np.float64]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0

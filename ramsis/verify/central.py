@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ramsis.central.solve import CentralSolution
 
 __all__ = ["central_claims"]
-
-FloatArray = NDArray[np.float64]
 
 _BY_CHANCE = 2.0  # half widths: arrivals that are drawn may be fewer than on average
 _ROUNDING = 1e-6

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ramsis.analysis.sampled import Evidence, at_confidence
+from ramsis.arrays import FloatArray
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval, Simulated
 
 __all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
-
-FloatArray = NDArray[np.float64]
 
 _OF_SAMPLES = 1e-3
 _SAME_RUNS = 1e-9

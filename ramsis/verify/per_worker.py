@@ -39,11 +39,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import MarkovModulated
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.result import Certificate
@@ -76,9 +76,6 @@ _BEYOND_THE_TABLE = 0.05
 _POWER_STEPS = 2_000
 _FINER = 200
 _BELOW_ANALYSIS = 1e-3  # effective accuracy that a simulation may have less
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def worker_claims(
@@ -270,7 +267,7 @@ def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
 
-def _table(problem: WorkerProblem, policy: Policy) -> NDArray[np.int64]:
+def _table(problem: WorkerProblem, policy: Policy) -> IntArray:
     """The file's table in the problem's terms."""
     model, batch = policy.model_and_batch()
     return problem.policy_of(model[0], batch[0])

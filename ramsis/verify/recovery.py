@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.sim import run_plan
@@ -27,8 +27,6 @@ from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.checks import Check, close
 
 __all__ = ["recovery_checks"]
-
-FloatArray = NDArray[np.float64]
 
 _LOSS = 0.01
 _SEED = 1 << 29
@@ -107,7 +105,7 @@ class _Lost:
     """Accuracy that requests lose by a burst, and how long after which burst they arrive."""
 
     since_ms: FloatArray
-    burst: NDArray[np.int64]
+    burst: IntArray
     lost: FloatArray
     error: float
 

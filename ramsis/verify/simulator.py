@@ -14,14 +14,12 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit, uniform
 
 __all__ = ["Chance", "Played", "Table", "ask", "figures", "play", "table_of"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Document = Mapping[str, Any]
 """A policy file as JSON has it."""
 
@@ -228,7 +226,7 @@ def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
 
 
 def _of_decisions(
-    document: Document, played: Played, began: NDArray[np.bool_]
+    document: Document, played: Played, began: BoolArray
 ) -> dict[str, float]:
     """Means over the decisions, and over the requests served."""
     found: dict[str, float] = {}

@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.central.actions import _kernels
 from ramsis.central.chain import Values
 from ramsis.central.model import Model
 
 __all__ = ["improve", "table_of"]
 
-FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int16]
 
 

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.linalg import LinearOperator, SuperLU, gmres, splu
 
+from ramsis.arrays import FloatArray
 from ramsis.central.chain import _by_levels, _kernels
 from ramsis.central.chain._levels import Levels, eliminated
 from ramsis.central.model import Model
 
 __all__ = ["EXACT", "Chain", "SteadyState", "Values"]
 
-FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int16]
 
 _RESIDUAL = 1e-6

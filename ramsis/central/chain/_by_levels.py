@@ -8,16 +8,13 @@ way through all idle, ρ being what lower levels leave of the unit of time, and 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.central.chain._levels import Levels
 from ramsis.compiling import njit
 
 __all__ = ["values", "visits"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

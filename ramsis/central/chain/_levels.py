@@ -20,15 +20,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.compiling import njit
 
 __all__ = ["Levels", "eliminated"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Levels(NamedTuple):

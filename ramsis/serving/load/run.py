@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
@@ -36,8 +36,6 @@ from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 
 __all__ = ["LoadResult", "Planned", "generate_load", "planned", "summary"]
-
-FloatArray = NDArray[np.float64]
 
 _LEAD_S = 0.2  # from the preparations to the first request
 _BYTES_EACH = 400.0  # of a request that is planned

@@ -6,8 +6,8 @@ from collections import defaultdict
 from heapq import heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.scenario import Requests, Scenario
@@ -17,8 +17,6 @@ from ramsis.sim.workload import ClosedLoop
 
 __all__ = ["AT_MACHINE", "DROPPED", "NOT_COME", "TO_PROCESS", "WAITING", "ClusterRequests",
            "FleetRequests", "RequestState"]
-
-FloatArray = NDArray[np.float64]
 
 WAITING = NEVER_ANSWERED
 """In ``batch``: the request waits for inference; in a record it was never answered."""

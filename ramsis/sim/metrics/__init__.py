@@ -23,16 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.run import DROPPED, Run
 
 __all__ = ["Metrics", "measure"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their own
 
@@ -105,7 +102,7 @@ class Metrics:
         return self.in_time / self.queries if self.queries else None
 
 
-def measure(run: Run, chosen: NDArray[np.bool_] | None = None) -> Metrics:
+def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
     """The figures of a run.
 
     Parameters
@@ -250,7 +247,7 @@ class _Tally:
 class _Sums:
     """The same of some of the requests of any run, by whole arrays."""
 
-    def __init__(self, run: Run, mine: NDArray[np.bool_]) -> None:
+    def __init__(self, run: Run, mine: BoolArray) -> None:
         until_ms, answered = run.duration_ms, mine & run.answered
         right = run.model_of[mine & run.in_time]
         self.in_time, self.reward = len(right), float(run.accuracy[right].sum())

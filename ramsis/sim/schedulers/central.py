@@ -16,8 +16,8 @@ from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
@@ -26,7 +26,6 @@ from ramsis.sim.tables import Compiled, Level, stack
 __all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "most_efficient",
            "overload_levels", "plan_levels", "queue_of", "rising", "throughput_qps"]
 
-FloatArray = NDArray[np.float64]
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
 

@@ -29,8 +29,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
@@ -63,8 +63,6 @@ SPAN = 10
 _STRIDES = 50
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ramsis.arrays import FloatArray
 from ramsis.policy import Expectations, Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["Analysis", "Recipe"]
 
-FloatArray = NDArray[np.float64]
 Problem = TypeVar("Problem")
 
 

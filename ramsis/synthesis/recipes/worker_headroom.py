@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE
@@ -18,9 +18,6 @@ from ramsis.worker.problem.grid import fixed_grid
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
 __all__ = ["Tables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

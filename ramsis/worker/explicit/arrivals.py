@@ -7,11 +7,10 @@ dropped that are overdue at the end of a service (:mod:`ramsis.worker.explicit.r
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ramsis.arrays import FloatArray
 
 __all__ = ["at_least", "phase_moved"]
-
-FloatArray = NDArray[np.float64]
 
 
 def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
 from ramsis.worker.explicit.arrivals import at_least, phase_moved
@@ -34,9 +34,6 @@ from ramsis.worker.problem.round_robin_phase import phase_distribution_by_mode
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
 __all__ = ["ModulatedChain", "build_modulated_chain"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _NEGLIGIBLE = 1e-17
 

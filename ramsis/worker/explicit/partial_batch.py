@@ -8,10 +8,10 @@ recurrence and the likely states of the structured form can be compared with it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import betainc
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Action
 from ramsis.worker.problem.partial_batch import (
@@ -22,9 +22,6 @@ from ramsis.worker.problem.partial_batch import (
 )
 
 __all__ = ["PartialRows"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _NEGLIGIBLE = 1e-17
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from scipy.special import betainc
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.checks import check_arguments
@@ -45,9 +45,6 @@ from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
 __all__ = ["MAX_CELLS", "ExplicitWorkerMDP", "build_explicit"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_CELLS = 5_000_000_000
 """Most pairs × states of a problem that is written out in full; about 1 in 100 is not zero."""

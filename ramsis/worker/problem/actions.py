@@ -23,12 +23,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["DROP", "Action", "ActionSet", "Batching", "LateRule", "Outcome"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DROP = -1
 """Entry of a policy's table: drop the head of the queue."""
@@ -163,7 +161,7 @@ class ActionSet:
         return np.array([action.code for action in self.listed])
 
     @cached_property
-    def admissible(self) -> NDArray[np.bool_]:
+    def admissible(self) -> BoolArray:
         """The slack bins of all actions; shape (A, D+1)."""
         first, stop = np.array([(one.first_bin, one.stop_bin) for one in self.listed]).T[..., None]
         j = np.arange(self.bins)

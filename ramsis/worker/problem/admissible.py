@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule
 from ramsis.worker.problem.partial_batch import waiting_in_partial_batch
 from ramsis.worker.problem.queue import WorkerQueue
@@ -34,8 +34,6 @@ from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
 
 __all__ = ["admissible_actions"]
-
-FloatArray = NDArray[np.float64]
 
 
 def admissible_actions(queue: WorkerQueue, late: LateRule, batching: Batching) -> ActionSet:

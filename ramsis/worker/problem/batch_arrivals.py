@@ -22,17 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess, is_orderly
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = ["BusyPeriodStart", "arrivals_behind_own", "batch_size_distribution",
            "busy_period_start"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _INSTANT = 1e-9  # mean arrivals of an interval short enough to hold one batch
 _NEGLIGIBLE = 1e-15

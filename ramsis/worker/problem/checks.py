@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 from ramsis.cluster.checks import below_every_latency
 from ramsis.errors import InvalidValueError, describe
@@ -34,8 +34,6 @@ __all__ = [
     "checked_grid",
     "one_of",
 ]
-
-FloatArray = NDArray[np.float64]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 

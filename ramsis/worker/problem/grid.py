@@ -10,15 +10,13 @@ import math
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 
 __all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
            "slack_grid"]
-
-FloatArray = NDArray[np.float64]
 
 DEFAULT_GRID = "fixed:100"
 MAX_DIVISIONS = 100_000

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeGuard
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 
 __all__ = ["MODES", "ModulatedProcess", "is_modulated", "without_modes"]
-
-FloatArray = NDArray[np.float64]
 
 MODES = 2
 """Modes of a modulated process: 0 is quiet, 1 is a burst."""

@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import betainc, betaincinv, gammaln
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.problem.queue import WorkerQueue
@@ -51,9 +51,6 @@ __all__ = [
     "service_points",
     "waiting_in_partial_batch",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SERVICE_POINTS = 4
 """Values that stand for a random service time."""

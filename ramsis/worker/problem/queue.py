@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights, midpoint_levels
@@ -34,9 +34,6 @@ from ramsis.worker.problem.service_distribution import (
 )
 
 __all__ = ["WorkerQueue"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-9  # of a product of factors that should be 1
 

@@ -13,8 +13,8 @@ With batch arrivals, those that came together with the head count as well: the w
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.process import poisson_rate
 from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
@@ -22,8 +22,6 @@ from ramsis.worker.problem.modes import MODES, ModulatedProcess
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = ["phase_distribution", "phase_distribution_by_mode"]
-
-FloatArray = NDArray[np.float64]
 
 
 def phase_distribution(queue: WorkerQueue) -> FloatArray:

@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.tails import Tails
 
 __all__ = ["RandomTimes", "ServiceDistributions", "fixed_services", "random_services"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _STEPS_PER_SLO = 200
 _BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
@@ -47,7 +44,7 @@ class RandomTimes(NamedTuple):
 
     quantiles_ms: FloatArray
     levels: FloatArray | None = None
-    samples: NDArray[np.int64] | None = None
+    samples: IntArray | None = None
     tails: Tails | None = None
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 from scipy.special import betainc
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess, is_orderly
 from ramsis.arrivals.counts import count_probabilities, counts_support
 from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
@@ -34,10 +35,6 @@ from ramsis.worker.problem.modes import without_modes
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = ["second_slack_distribution", "waiting_by_slack"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _IMPOSSIBLE = 1e-290
 _EVEN = 1e-12  # of the SLO: how much the steps of an even grid may differ

@@ -30,8 +30,8 @@ from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import check_preference, preference_cost
@@ -46,9 +46,6 @@ from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.problem.service_distribution import RandomTimes
 
 __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Objective(StrEnum):
@@ -240,14 +237,14 @@ class WorkerProblem(WorkerQueue):
         """What an admissible policy does in each state."""
         return self.actions.outcome(self.with_full_state(policy))
 
-    def admissible(self, policy: IntArray) -> NDArray[np.bool_]:
+    def admissible(self, policy: IntArray) -> BoolArray:
         """Where a policy's action is admissible, the full state included; shape (N+1, D+1)."""
-        found: NDArray[np.bool_] = self.actions.index_of(self.with_full_state(policy)) >= 0
+        found: BoolArray = self.actions.index_of(self.with_full_state(policy)) >= 0
         return found
 
-    def in_time(self, policy: IntArray) -> NDArray[np.bool_]:
+    def in_time(self, policy: IntArray) -> BoolArray:
         """Where a policy's action may meet the earliest deadline; shape (N, D+1)."""
-        result: NDArray[np.bool_] = self.outcome(policy).head_in_time[:-1] > 0.0
+        result: BoolArray = self.outcome(policy).head_in_time[:-1] > 0.0
         return result
 
     def model_and_batch(self, policy: IntArray) -> tuple[IntArray, IntArray]:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.result import Status
 from ramsis.worker.problem.actions import DROP
 from ramsis.worker.problem.modes import MODES
@@ -30,9 +30,6 @@ from ramsis.worker.structure.evaluation import NodeEvaluation, evaluate_on_nodes
 from ramsis.worker.structure.modulated import repeat_modes
 
 __all__ = ["solve_hidden"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _SMALLEST_GAIN = 1e-10
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import IntArray
 from ramsis.checks import check_arguments
 from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import rounding_error
@@ -29,8 +29,6 @@ from ramsis.worker.structure.structured import Backup, StructuredMDP
 
 __all__ = ["Improvement", "NodeSolution", "Round", "certify", "gain_certificate",
            "improve_until_stable", "solve_on_nodes"]
-
-IntArray = NDArray[np.int64]
 
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 

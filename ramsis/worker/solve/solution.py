@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.result import Certificate
 from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["WorkerSolution"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

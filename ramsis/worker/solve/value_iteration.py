@@ -17,8 +17,8 @@ exactly.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.result import Status
 from ramsis.mdp.value_iteration import AdaptiveDamping
 from ramsis.worker.solve.policy_iteration import NodeSolution, certify
@@ -26,9 +26,6 @@ from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 
 __all__ = ["iterate_on_nodes"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def iterate_on_nodes(
@@ -96,7 +93,7 @@ def _ahead(
     return policy[:-1], best
 
 
-def _range(advantage: NDArray[np.float64]) -> tuple[float, float]:
+def _range(advantage: FloatArray) -> tuple[float, float]:
     """Lowest and highest entry; of the full state only bin 0 exists."""
     listed, full = advantage[:-1], float(advantage[-1, 0])
     return min(float(listed.min()), full), max(float(listed.max()), full)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.mdp.result import Certificate
 from ramsis.worker.problem import WorkerProblem
@@ -33,9 +33,6 @@ from ramsis.worker.structure.policy_chain import node_frequency, policy_states, 
 from ramsis.worker.structure.variable_batching import VariableMDP
 
 __all__ = ["VariableEvaluation", "VariableSolution", "evaluate_variable", "solve_variable"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
@@ -37,8 +37,6 @@ from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes
 
 __all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
            "solve_worker"]
-
-IntArray = NDArray[np.int64]
 
 
 def solve_worker(

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.worker.problem.actions import Outcome
@@ -35,9 +35,6 @@ from ramsis.worker.structure.policy_chain import (
 from ramsis.worker.structure.structured import StructuredMDP
 
 __all__ = ["NodeEvaluation", "StateFrequency", "evaluate_on_nodes", "state_frequency"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class StateFrequency(NamedTuple):

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.arrivals.counts import count_probabilities, passage_tails
 from ramsis.arrivals.process import poisson_rate
@@ -37,9 +37,6 @@ from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.slack_nodes import Cells, NodeSet
 
 __all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Passage(NamedTuple):

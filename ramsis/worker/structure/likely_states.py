@@ -9,21 +9,18 @@ nearest n in the same bin.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = ["likely_after_drops", "likely_states", "representatives"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 _UNLIKELY = 1e-15
 _AFTER_DROPS = 1e-10
 
 
-def likely_states(queue: WorkerQueue) -> NDArray[np.bool_]:
+def likely_states(queue: WorkerQueue) -> BoolArray:
     """Which states are likely; shape (N+1, D+1).
 
     Each bin has at least one of n <= N; bin 0 has no upper end of T, and holds the full state.
@@ -48,7 +45,7 @@ def likely_states(queue: WorkerQueue) -> NDArray[np.bool_]:
     return likely
 
 
-def likely_after_drops(after_drop: FloatArray) -> NDArray[np.bool_]:
+def likely_after_drops(after_drop: FloatArray) -> BoolArray:
     """The states that drops lead to from the full one, which is taken to hold N + 1 requests.
 
     Parameters
@@ -63,7 +60,7 @@ def likely_after_drops(after_drop: FloatArray) -> NDArray[np.bool_]:
     return reach > _AFTER_DROPS
 
 
-def representatives(likely: NDArray[np.bool_]) -> IntArray:
+def representatives(likely: BoolArray) -> IntArray:
     """The likely state that represents each state, as its number; shape (N+1, D+1).
 
     Gaps between likely n of a bin are filled: ``likely`` is changed in place.

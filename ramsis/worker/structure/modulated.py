@@ -25,9 +25,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
@@ -44,15 +44,12 @@ from ramsis.worker.structure.structured import DropTransitions, StructuredMDP
 
 __all__ = ["build_modulated", "repeat_modes", "table_frequency"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 _NEGLIGIBLE = 1e-15
 _MOST_EVENTS = 20_000  # of the uniformised process, within a service
 _MOST_NUMBERS = 100_000_000  # kept for them
 
 
-def repeat_modes(table: NDArray[np.int64]) -> IntArray:
+def repeat_modes(table: IntArray) -> IntArray:
     """The table (N, D+1) as a policy of the augmented problem, (N, 2(D+1))."""
     return np.repeat(table, MODES, axis=1)
 

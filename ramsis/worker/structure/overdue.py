@@ -24,18 +24,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.counts import count_probabilities, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.first_passage import Passage
 from ramsis.worker.structure.slack_nodes import NodeSet
 
 __all__ = ["AfterDrops", "Continuation", "QueueFound", "after_drops", "phase_after_drops"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class AfterDrops(NamedTuple):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Action
 from ramsis.worker.problem.partial_batch import (
@@ -24,9 +24,6 @@ from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.structured import StructuredMDP
 
 __all__ = ["PartialActions", "maximise_over", "partial_actions", "slack_after_drop"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _NEGLIGIBLE = 1e-16
 
@@ -90,7 +87,7 @@ def slack_after_drop(problem: WorkerProblem) -> FloatArray:
 def partial_actions(
     whole: StructuredMDP,
     columns: IntArray,
-    where: NDArray[np.bool_],
+    where: BoolArray,
     after_drop: FloatArray | None,
     wanted: Callable[[Action], bool],
 ) -> PartialActions:

@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
@@ -31,9 +31,6 @@ __all__ = [
     "state_kernel",
     "to_nodes",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _POLICIES = 6  # that are evaluated with the same first passages
 

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.counts import count_probabilities, counts_cdf, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 
@@ -47,9 +47,6 @@ __all__ = [
     "exact_nodes",
     "quadrature_nodes",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 CELLS_PER_SLO = 100
 _BLOCK = 64
@@ -104,9 +101,9 @@ class NodeSet:
         return len(self.bin)
 
     @property
-    def overdue(self) -> NDArray[np.bool_]:
+    def overdue(self) -> BoolArray:
         """Nodes whose request is dropped at the end of the service; shape (I,)."""
-        late: NDArray[np.bool_] = self.bin < 0
+        late: BoolArray = self.bin < 0
         return late
 
 

@@ -25,9 +25,9 @@ from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_number_of, describe
@@ -65,8 +65,6 @@ __all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP
 _MOST_CELLS = 1_000_000  # of the quadrature, per SLO
 _BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 NodeKind = Literal["auto", "quadrature", "exact"]
 
 NEGLIGIBLE = 1e-15

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
@@ -39,9 +39,6 @@ from ramsis.worker.structure.partial_actions import (
 from ramsis.worker.structure.structured import Backup, NodeKind, StructuredMDP, build_structured
 
 __all__ = ["MAX_LIKELY", "VariableMDP", "build_variable"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MAX_LIKELY = 12_000
 """Most likely states: a policy's chain between them is one dense matrix."""

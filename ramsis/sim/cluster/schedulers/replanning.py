@@ -27,16 +27,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray
 from ramsis.sim.cluster.schedulers import _kernels as kernels
 
 __all__ = ["Change", "Demand", "Holding", "loads_in_balance", "next_change", "overloaded",
            "set_work"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _ROOM = 64  # arrivals of a model that are kept at the start
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.sim.cluster.sharing.play import Played
 from ramsis.sim.cluster.sharing.router import Placed
 
 __all__ = ["ModelFigures", "ReplicaFigures", "SharingFigures", "measure_sharing"]
-
-_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ def _model(played: Played, m: int) -> ModelFigures:
         _p95(run.finish_ms[batch] - run.start_ms[batch]), _p95(run.response_ms[answered]))
 
 
-def _p95(values: _Floats) -> float | None:
+def _p95(values: FloatArray) -> float | None:
     return float(np.quantile(values, 0.95)) if len(values) else None
 
 

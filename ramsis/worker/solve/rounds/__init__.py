@@ -23,13 +23,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import IntArray
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
 __all__ = ["first_rounds"]
-
-IntArray = NDArray[np.int64]
 
 _ROUGH, _TOLERANCE, _ROUNDING = 1e-6, 1e-11, 1e-9
 _STEPS = 60
