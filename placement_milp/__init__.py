@@ -24,7 +24,7 @@ May import: cluster, profiles, runtime.
 
 from __future__ import annotations
 
-from placement_milp.backend import SOLVERS, Limits, Status
+from placement_milp.backend import SOLVERS, Limits, SearchStatus
 from placement_milp.check import check_placement
 from placement_milp.from_profile import variants_from_profile
 from placement_milp.io import (
@@ -43,7 +43,7 @@ from placement_milp.problem import (
     Family,
     Holding,
     Latency,
-    Objective,
+    PlacementObjective,
     Problem,
     Rules,
     ValueRow,
@@ -57,8 +57,8 @@ from ramsis.checks import check_arguments
 
 __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
-    "Holding", "Latency", "Limits", "Objective", "Placement", "Problem", "Rules", "Status",
-    "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
+    "Holding", "Latency", "Limits", "Placement", "PlacementObjective", "Problem", "Rules",
+    "SearchStatus", "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
     "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
     "shipped_problems", "variants_from_profile", "write_placement",
 ]

@@ -35,7 +35,7 @@ import pulp
 
 from ramsis.errors import InvalidValueError, NotConvergedError, describe
 
-__all__ = ["SOLVERS", "Limits", "Solved", "Status", "relaxed_prices", "solve"]
+__all__ = ["SOLVERS", "Limits", "SearchStatus", "Solved", "relaxed_prices", "solve"]
 
 SOLVERS = ("highs", "cbc")
 """Solvers that can be asked for; the first is the default."""
@@ -46,7 +46,7 @@ _FEASIBILITY = (1e-9, 1e-6, 1e-7)
 """Tolerances of HiGHS; another one where the one before ended with a wide gap."""
 
 
-class Status(StrEnum):
+class SearchStatus(StrEnum):
     """How a search ended."""
 
     OPTIMAL = "optimal"
@@ -97,14 +97,14 @@ class Solved:
     Attributes
     ----------
     status
-        :class:`Status`.
+        :class:`SearchStatus`.
     dual_bound
         Objective that no solution passes; ``nan`` when there is no solution.
     seconds
         Wall-clock time.
     """
 
-    status: Status
+    status: SearchStatus
     dual_bound: float
     seconds: float
 
@@ -142,7 +142,7 @@ def solve(
     start = time.perf_counter()
     run = _with_highs if limits.solver == "highs" else _with_cbc
     status, bound = run(lp, limits)
-    if status is Status.INFEASIBLE:
+    if status is SearchStatus.INFEASIBLE:
         return Solved(status, math.nan, time.perf_counter() - start)
     if not math.isfinite(bound):  # stopped before there was one
         bound = _relaxed_bound(lp)
@@ -189,18 +189,20 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
             lp.solverModel.setOptionValue(name, value)
 
 
-def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
+def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
     start = time.perf_counter()
     for tolerance in _FEASIBILITY:
         left = None if limits.seconds is None else max(
             limits.seconds - time.perf_counter() + start, 0.001)
         status, bound, gap = _once_with_highs(lp, replace(limits, seconds=left), tolerance)
-        if status is not Status.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
+        if status is not SearchStatus.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
             return status, bound
-    return Status.TIME_LIMIT, bound
+    return SearchStatus.TIME_LIMIT, bound
 
 
-def _once_with_highs(lp: Any, limits: Limits, tolerance: float) -> tuple[Status, float, float]:
+def _once_with_highs(
+    lp: Any, limits: Limits, tolerance: float
+) -> tuple[SearchStatus, float, float]:
     """Status, bound, and the gap that the solver itself states, 0 for a linear program."""
     seconds = math.inf if limits.seconds is None else float(limits.seconds)
     solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
@@ -213,20 +215,20 @@ def _once_with_highs(lp: Any, limits: Limits, tolerance: float) -> tuple[Status,
     ended = model.getModelStatus().name
     info = model.getInfo()
     if ended in ("kInfeasible", "kUnboundedOrInfeasible"):
-        return Status.INFEASIBLE, math.nan, 0.0
+        return SearchStatus.INFEASIBLE, math.nan, 0.0
     if info.primal_solution_status != 2:  # kSolutionStatusFeasible
         if interrupted:
             raise KeyboardInterrupt
         raise _nothing_found(f"HiGHS: {ended}")
     integer = any(variable.cat == pulp.LpInteger for variable in lp.variables())
     bound = info.mip_dual_bound if integer else info.objective_function_value
-    status = {"kOptimal": Status.OPTIMAL, "kInterrupt": Status.INTERRUPTED}
+    status = {"kOptimal": SearchStatus.OPTIMAL, "kInterrupt": SearchStatus.INTERRUPTED}
     gap = relative_gap(info.objective_function_value, bound) if abs(
         info.objective_function_value - bound) > _ABSOLUTE else 0.0
-    return status.get(ended, Status.TIME_LIMIT), float(bound), gap
+    return status.get(ended, SearchStatus.TIME_LIMIT), float(bound), gap
 
 
-def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:
+def _with_cbc(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cbc.log"
         bundled = pulp.PULP_CBC_CMD.pulp_cbc_path
@@ -235,7 +237,7 @@ def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:
         interrupted = _interruptible(lambda: lp.solve(solver), lambda: None)
         text = log.read_text(encoding="utf-8", errors="replace")
     if lp.status == pulp.LpStatusInfeasible:
-        return Status.INFEASIBLE, math.nan
+        return SearchStatus.INFEASIBLE, math.nan
     if lp.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         if interrupted:
             raise KeyboardInterrupt
@@ -243,8 +245,8 @@ def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:
     stated = re.findall(r"^Lower bound:\s+(\S+)", text, re.M)
     bound = float(stated[-1]) if stated else math.nan
     if lp.sol_status == pulp.LpSolutionOptimal:
-        return Status.OPTIMAL, bound if stated else float(pulp.value(lp.objective))
-    return (Status.INTERRUPTED if interrupted else Status.TIME_LIMIT), bound
+        return SearchStatus.OPTIMAL, bound if stated else float(pulp.value(lp.objective))
+    return (SearchStatus.INTERRUPTED if interrupted else SearchStatus.TIME_LIMIT), bound
 
 
 def _nothing_found(ended: str) -> NotConvergedError:

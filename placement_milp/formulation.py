@@ -41,7 +41,8 @@ from placement_milp.partitions import Layout, layouts, multisets, split_worker
 from placement_milp.patterns import Pattern, Quality, enumerate_patterns
 from placement_milp.problem import Problem, WorkerType
 
-__all__ = ["CONSTRAINTS", "MAXIMISED", "Cut", "Program", "formulate", "gpu_states", "metric"]
+__all__ = ["CONSTRAINTS", "MAXIMISED", "Cut", "PlacementProgram", "formulate", "gpu_states",
+           "metric"]
 
 MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
 """Metrics of which more is better."""
@@ -89,7 +90,7 @@ class Cut:
 
 
 @dataclass
-class Program:
+class PlacementProgram:
     """A PuLP problem with its variables.
 
     Attributes
@@ -174,8 +175,8 @@ class Program:
 
 def formulate(
     problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False,
-    only: Sequence[Callable[[Program], None]] | None = None,
-) -> Program:
+    only: Sequence[Callable[[PlacementProgram], None]] | None = None,
+) -> PlacementProgram:
     """The program of a problem.
 
     Parameters
@@ -195,15 +196,15 @@ def formulate(
     """
     patterns = enumerate_patterns(problem) if patterns is None else patterns
     qualities = tuple(dict.fromkeys(o.quality for p in patterns for o in p.offers))
-    program = Program(problem, patterns, qualities, pulp.LpProblem("placement", pulp.LpMinimize),
-                      elastic=elastic)
+    program = PlacementProgram(problem, patterns, qualities,
+                               pulp.LpProblem("placement", pulp.LpMinimize), elastic=elastic)
     _variables(program)
     for constraint in CONSTRAINTS if only is None else only:
         constraint(program)
     return program
 
 
-def _variables(program: Program) -> None:
+def _variables(program: PlacementProgram) -> None:
     """Counts have no upper bounds, which would take the price of a worker from its row."""
     for i, pattern in enumerate(program.patterns):
         label = "_".join((pattern.worker_type, *(
@@ -220,7 +221,7 @@ def _variables(program: Program) -> None:
 
 
 def _cuts(
-    program: Program, item: WorkerType
+    program: PlacementProgram, item: WorkerType
 ) -> Iterator[tuple[frozenset[tuple[str, int, frozenset[str]]], Layout]]:
     """States of the GPUs of a type, with the layouts that each can get."""
     if item.partitions is None or item.count == 0:
@@ -262,7 +263,7 @@ def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
 # --- constraint families ------------------------------------------------------------------------
 
 
-def workers(program: Program) -> None:
+def workers(program: PlacementProgram) -> None:
     """Σ_p of type t k_p n_p <= N_t for every worker type t; Σ_l m_l <= N_t where it is cut."""
     for item in program.problem.worker_types:
         terms = [(variable, each) for name, variable, each in program.in_use
@@ -271,7 +272,7 @@ def workers(program: Program) -> None:
             program.add(_linear(terms) <= item.count, f"workers_{item.name}")
 
 
-def states(program: Program) -> None:
+def states(program: PlacementProgram) -> None:
     """Σ_l of state h m_l <= GPUs in state h, where moves count."""
     for item in program.problem.worker_types:
         listed = gpu_states(program.problem, item) if program.cuts_of(item.name) else {}
@@ -280,14 +281,14 @@ def states(program: Program) -> None:
             program.add(_linear(terms) <= len(gpus), f"states_{item.name}_{j}")
 
 
-def instances(program: Program) -> None:
+def instances(program: PlacementProgram) -> None:
     """Σ_p of kind i k_p n_p <= Σ_l c_il m_l for every kind of instance i."""
     for kind, terms in _by_kind(program).items():
         row = [(cut.gpus, -count) for cut in program.cuts if (count := cut.counts(kind))]
         program.add(_linear([*terms, *row]) <= 0, f"instances_{kind}")
 
 
-def _by_kind(program: Program) -> dict[str, list[tuple[Any, int]]]:
+def _by_kind(program: PlacementProgram) -> dict[str, list[tuple[Any, int]]]:
     """Counts of the patterns of each kind of instance."""
     cut = {item.name for item in program.problem.worker_types if item.partitions is not None}
     found: dict[str, list[tuple[Any, int]]] = defaultdict(list)
@@ -297,14 +298,14 @@ def _by_kind(program: Program) -> dict[str, list[tuple[Any, int]]]:
     return found
 
 
-def demand(program: Program) -> None:
+def demand(program: PlacementProgram) -> None:
     """Σ_q of family f z_q <= 1 for every family f."""
     for family in program.problem.families:
         terms = [(program.z[quality], 1) for quality in program.of_family(family.name)]
         program.add(_linear(terms) <= 1, f"demand_{family.name}")
 
 
-def capacity(program: Program) -> None:
+def capacity(program: PlacementProgram) -> None:
     """d_f z_q <= Σ_p min(mu_pq, d_f) n_p for every quality q, divided by the largest coefficient.
 
     A rate above the demand is worth no more than the demand, which tightens the relaxation.
@@ -322,7 +323,7 @@ def capacity(program: Program) -> None:
         program.add(_linear(row) <= 0, f"capacity_{j}_{quality.label}")
 
 
-def min_served(program: Program) -> None:
+def min_served(program: PlacementProgram) -> None:
     """Σ_q r_q z_q >= minimum share served, for every family that has one."""
     for family in program.problem.families:
         minimum = program.problem.min_share(family)
@@ -331,7 +332,7 @@ def min_served(program: Program) -> None:
             _at_least(program, terms, minimum, f"min_served_{family.name}")
 
 
-def min_accuracy(program: Program) -> None:
+def min_accuracy(program: PlacementProgram) -> None:
     """Σ_q r_q (a_q - minimum accuracy) z_q >= 0, for every family that has one."""
     for family in program.problem.families:
         if family.min_accuracy > 0:
@@ -340,7 +341,9 @@ def min_accuracy(program: Program) -> None:
             _at_least(program, terms, 0.0, f"min_accuracy_{family.name}")
 
 
-def _at_least(program: Program, terms: list[tuple[Any, float]], minimum: float, name: str) -> None:
+def _at_least(
+    program: PlacementProgram, terms: list[tuple[Any, float]], minimum: float, name: str
+) -> None:
     """Σ terms >= minimum, in the elastic program Σ terms + u >= minimum with u >= 0."""
     if program.elastic:
         program.unmet[name] = program.variable(f"short_{name}", 0, None)
@@ -348,7 +351,7 @@ def _at_least(program: Program, terms: list[tuple[Any, float]], minimum: float, 
     program.add(_linear(terms) >= minimum, name)
 
 
-def family_workers(program: Program) -> None:
+def family_workers(program: PlacementProgram) -> None:
     """Σ_p that answers f k_p n_p <= maximum workers of family f, for every family that has one."""
     for family in program.problem.families:
         if family.max_workers is not None:
@@ -357,21 +360,21 @@ def family_workers(program: Program) -> None:
             program.add(_linear(terms) <= family.max_workers, f"family_workers_{family.name}")
 
 
-def total_workers(program: Program) -> None:
+def total_workers(program: PlacementProgram) -> None:
     """Σ_p k_p n_p <= ``rules.max_workers``."""
     maximum = program.problem.rules.max_workers
     if maximum is not None:
         program.add(metric(program, "workers") <= maximum, "total_workers")
 
 
-def budget(program: Program) -> None:
+def budget(program: PlacementProgram) -> None:
     """Σ_p cost_t(p) k_p n_p <= ``rules.max_cost_per_hour``."""
     maximum = program.problem.rules.max_cost_per_hour
     if maximum is not None and any(item.cost_per_hour for item in program.problem.worker_types):
         program.add(metric(program, "cost") <= maximum, "budget")
 
 
-def kept(program: Program) -> None:
+def kept(program: PlacementProgram) -> None:
     """Σ_p kept_cp <= workers that hold c now, and Σ_c kept_cp <= k_p n_p.
 
     Workers of one type only, and only where c and p have a variant in common. Whole numbers
@@ -400,11 +403,11 @@ def kept(program: Program) -> None:
             program.add(row, f"kept_to_{worker_type}_{i}")
 
 
-def _is_instance(program: Program, worker_type: str) -> bool:
+def _is_instance(program: PlacementProgram, worker_type: str) -> bool:
     return all(worker_type != item.name for item in program.problem.worker_types)
 
 
-def reused(program: Program) -> None:
+def reused(program: PlacementProgram) -> None:
     """reused_i <= Σ_p of kind i k_p n_p and reused_i <= Σ_l m_l x instances of kind i that stay.
 
     Which pattern an instance follows can be chosen freely, so that as many stay in use as there
@@ -421,7 +424,7 @@ def reused(program: Program) -> None:
             program.add(_linear([(x, 1), *there]) <= 0, f"reused_from_{kind}")
 
 
-def worst_family(program: Program) -> None:
+def worst_family(program: PlacementProgram) -> None:
     """Σ_q r_q a_q z_q - penalty (1 - Σ_q r_q z_q) >= theta for every family."""
     objective = program.problem.objective
     if objective.kind != "max-min" and "worst-family" not in objective.order:
@@ -435,7 +438,7 @@ def worst_family(program: Program) -> None:
                     f"worst_family_{family.name}")
 
 
-CONSTRAINTS: tuple[Callable[[Program], None], ...] = (
+CONSTRAINTS: tuple[Callable[[PlacementProgram], None], ...] = (
     workers, states, instances, demand, capacity, min_served, min_accuracy, family_workers,
     total_workers, budget, kept, reused, worst_family,
 )
@@ -445,22 +448,22 @@ CONSTRAINTS: tuple[Callable[[Program], None], ...] = (
 # --- what can be optimised ----------------------------------------------------------------------
 
 
-def metric(program: Program, name: str) -> Any:
+def metric(program: PlacementProgram, name: str) -> Any:
     """One of :data:`~placement_milp.problem.METRICS` as an expression of the variables."""
     return _METRICS[name](program)
 
 
-def _served(program: Program) -> Any:
+def _served(program: PlacementProgram) -> Any:
     return _linear([(z, share * q.in_time) for q, z, share in _shares(program)])
 
 
-def _effective_accuracy(program: Program) -> Any:
+def _effective_accuracy(program: PlacementProgram) -> Any:
     penalty = program.problem.objective.unserved_penalty
     return _linear([(z, share * q.in_time * (q.accuracy + penalty))
                     for q, z, share in _shares(program)], -penalty)
 
 
-def _shares(program: Program) -> list[tuple[Quality, Any, float]]:
+def _shares(program: PlacementProgram) -> list[tuple[Quality, Any, float]]:
     """Each quality, its variable, and its family's share of the weighted demand."""
     total = program.problem.total_weighted_demand
     share = {family.name: family.weight * family.demand_qps / total
@@ -468,16 +471,16 @@ def _shares(program: Program) -> list[tuple[Quality, Any, float]]:
     return [(q, z, share[q.family]) for q, z in program.z.items()]
 
 
-def _cost(program: Program) -> Any:
+def _cost(program: PlacementProgram) -> Any:
     cost = {item.name: item.cost_per_hour for item in program.problem.worker_types}
     return _linear([(variable, cost[name] * each) for name, variable, each in program.in_use])
 
 
-def _workers(program: Program) -> Any:
+def _workers(program: PlacementProgram) -> Any:
     return _linear([(variable, each) for _, variable, each in program.in_use])
 
 
-def _moving(program: Program) -> Any:
+def _moving(program: PlacementProgram) -> Any:
     """Seconds of loading, of making instances and of destroying them."""
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     cutting = {kind.name: item.instance_ms / 1000 for item in program.problem.worker_types
@@ -492,7 +495,7 @@ def _moving(program: Program) -> Any:
     return _linear(terms)
 
 
-_METRICS: dict[str, Callable[[Program], Any]] = {
+_METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
     "served": _served,
     "effective-accuracy": _effective_accuracy,
     "worst-family": lambda program: _linear([(program.theta, 1)]),

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import pulp
 
-from placement_milp.backend import Limits, Status, relaxed_prices, solve
-from placement_milp.formulation import Program, formulate
+from placement_milp.backend import Limits, SearchStatus, relaxed_prices, solve
+from placement_milp.formulation import PlacementProgram, formulate
 from placement_milp.problem import Family, Problem
 from ramsis.errors import NotConvergedError
 
@@ -34,12 +34,12 @@ _MET = 1e-7
 _NO_PRICE = 1e-9
 
 
-def explain_infeasibility(failed: Program, limits: Limits) -> str:
+def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
     """One line on a problem that has no placement.
 
     Parameters
     ----------
-    failed : Program
+    failed : PlacementProgram
         The program of the problem.
     limits : Limits
         The elastic program is solved to a gap of 1e-3 or wider.
@@ -52,7 +52,7 @@ def explain_infeasibility(failed: Program, limits: Limits) -> str:
         solved = solve(program.lp, total, maximise=False, size=1.0, limits=wide)
     except NotConvergedError:
         return "no placement meets the rules"
-    if solved.status is Status.INFEASIBLE:
+    if solved.status is SearchStatus.INFEASIBLE:
         return "no placement meets the rules"
     unmet = {name: x.varValue or 0.0 for name, x in program.unmet.items()}
     missed = [_unmet_minima(problem, program, family, unmet) for family in problem.families]
@@ -62,7 +62,7 @@ def explain_infeasibility(failed: Program, limits: Limits) -> str:
 
 
 def _unmet_minima(
-    problem: Problem, program: Program, family: Family, unmet: dict[str, float]
+    problem: Problem, program: PlacementProgram, family: Family, unmet: dict[str, float]
 ) -> str:
     """Which minima of a family are not met, and by how much; empty where all are."""
     share = unmet.get(f"min_served_{family.name}", 0.0)
@@ -79,7 +79,7 @@ def _unmet_minima(
     return f"family {family.name} " + " and ".join(found) if found else ""
 
 
-def _binding_limits(problem: Problem, program: Program, total: object) -> list[str]:
+def _binding_limits(problem: Problem, program: PlacementProgram, total: object) -> list[str]:
     """Limits with a positive shadow price; else those without room for one more worker."""
     limits = {f"workers_{item.name}": f"workers of type {item.name} ({item.count})"
               for item in problem.worker_types}

@@ -23,7 +23,7 @@ from placement_milp.problem import (
     Family,
     Holding,
     Latency,
-    Objective,
+    PlacementObjective,
     Problem,
     Rules,
     ValueRow,
@@ -96,7 +96,7 @@ def problem_from_document(
     problem = Problem(
         name=top.text("name"), families=families, worker_types=types,
         variants=_variants(top, families, types, folder or Path()),
-        objective=Objective.from_fields(top.child("objective")),
+        objective=PlacementObjective.from_fields(top.child("objective")),
         rules=Rules.from_fields(top.child("rules")) if "rules" in top else Rules(),
         current=tuple(Holding.from_fields(item) for item in _optional(top, "current")),
         colocation=tuple(Colocation.from_fields(item) for item in _optional(top, "colocation")),

@@ -26,8 +26,22 @@ from typing import Any
 
 import numpy as np
 
-from placement_milp.backend import Limits, Solved, Status, relative_gap, relaxed_prices, solve
-from placement_milp.formulation import MAXIMISED, Cut, Program, formulate, held_sets, metric
+from placement_milp.backend import (
+    Limits,
+    SearchStatus,
+    Solved,
+    relative_gap,
+    relaxed_prices,
+    solve,
+)
+from placement_milp.formulation import (
+    MAXIMISED,
+    Cut,
+    PlacementProgram,
+    formulate,
+    held_sets,
+    metric,
+)
 from placement_milp.infeasibility import explain_infeasibility
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Problem
@@ -66,7 +80,7 @@ class Optimum:
     used: tuple[tuple[Pattern, int], ...]
     cuts: tuple[tuple[Cut, int], ...]
     shares: dict[Quality, float]
-    status: Status
+    status: SearchStatus
     stages: tuple[Stage, ...]
     seconds: float
     prices: dict[str, float]
@@ -103,10 +117,10 @@ def optimise(
     program = formulate(problem, patterns)
     goals = _goals(program)
     stages: list[Stage] = []
-    status = Status.OPTIMAL
+    status = SearchStatus.OPTIMAL
     for goal in goals:
         solved = _stage(program, goal, limits, start, first=not stages)
-        if solved.status is Status.INFEASIBLE:
+        if solved.status is SearchStatus.INFEASIBLE:
             raise InfeasibleError(explain_infeasibility(program, limits))
         if math.isnan(solved.dual_bound):  # a later stage without a solution: keep the earlier one
             status = solved.status
@@ -121,9 +135,9 @@ def optimise(
                   for stage, value in zip(stages, (float(before.expression.value())
                                                    for before in goals), strict=False)]
         stages.append(Stage(goal.name, reached, bound, relative_gap(reached, bound)))
-        if solved.status is not Status.OPTIMAL:
+        if solved.status is not SearchStatus.OPTIMAL:
             status = solved.status
-        if status is Status.INTERRUPTED:
+        if status is SearchStatus.INTERRUPTED:
             break
         _hold(program, goal, reached, len(stages))
     return Optimum(used, cuts, shares, status, tuple(stages), time.perf_counter() - start,
@@ -131,11 +145,11 @@ def optimise(
 
 
 def _stage(
-    program: Program, goal: _Goal, limits: Limits, start: float, *, first: bool
+    program: PlacementProgram, goal: _Goal, limits: Limits, start: float, *, first: bool
 ) -> Solved:
     """Solve for one goal in the time that is left; only the first has to find something."""
     left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
-    no_solution = Solved(Status.TIME_LIMIT, math.nan, 0.0)
+    no_solution = Solved(SearchStatus.TIME_LIMIT, math.nan, 0.0)
     if left is not None and left <= 0 and not first:
         return no_solution
     try:
@@ -148,10 +162,10 @@ def _stage(
     except KeyboardInterrupt:
         if first:
             raise
-        return replace(no_solution, status=Status.INTERRUPTED)
+        return replace(no_solution, status=SearchStatus.INTERRUPTED)
 
 
-def _goals(program: Program) -> list[_Goal]:
+def _goals(program: PlacementProgram) -> list[_Goal]:
     """What the stages optimise."""
     objective = program.problem.objective
     order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
@@ -191,7 +205,7 @@ def _size(problem: Problem, name: str) -> float:
     return 1.0
 
 
-def _hold(program: Program, goal: _Goal, reached: float, stage: int) -> None:
+def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) -> None:
     """Keep what a stage reached."""
     over = goal.expression * (1.0 / goal.size)
     held = over >= reached / goal.size - _STAGE_TOLERANCE if goal.maximise else (
@@ -199,7 +213,7 @@ def _hold(program: Program, goal: _Goal, reached: float, stage: int) -> None:
     program.add(held, f"held_{stage}_{goal.name}")
 
 
-def _rounded(program: Program) -> dict[Quality, float]:
+def _rounded(program: PlacementProgram) -> dict[Quality, float]:
     """Shares that whole counts can carry; both are written back into the variables.
 
     Workers without load are not used. The search can leave such workers where it stops before the
@@ -229,7 +243,7 @@ def _rounded(program: Program) -> dict[Quality, float]:
 
 
 def _used(
-    program: Program, shares: dict[Quality, float]
+    program: PlacementProgram, shares: dict[Quality, float]
 ) -> tuple[tuple[Pattern, int], ...]:
     """Patterns with their counts, without variants that get no load.
 
@@ -244,11 +258,11 @@ def _used(
     return tuple(found)
 
 
-def _counts_moves(program: Program) -> bool:
+def _counts_moves(program: PlacementProgram) -> bool:
     return bool(program.kept) or any(cut.now for cut in program.cuts)
 
 
-def _cut(program: Program) -> None:
+def _cut(program: PlacementProgram) -> None:
     """Whole numbers of GPUs by layout, enough for the instances in use, and no more.
 
     A search that stopped early, or to which GPUs cost nothing, can leave more. Where moves count
@@ -273,7 +287,7 @@ def _cut(program: Program) -> None:
             cut.gpus.varValue = gpus
 
 
-def _keep(program: Program) -> None:
+def _keep(program: PlacementProgram) -> None:
     """The most loading that whole counts can spare; a search that stopped early can have less."""
     if not program.kept:
         return
@@ -314,14 +328,14 @@ def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
     return [round(gpus) for gpus in found.x]
 
 
-def _worst(program: Program, shares: dict[Quality, float]) -> float:
+def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:
     penalty = program.problem.objective.unserved_penalty
     return min(sum(shares[q] * q.in_time * (q.accuracy + penalty)
                    for q in program.of_family(family.name)) - penalty
                for family in program.problem.families)
 
 
-def _prices(solved: Program) -> dict[str, float]:
+def _prices(solved: PlacementProgram) -> dict[str, float]:
     """What one more worker of each type would add to the first stage, in the relaxation."""
     program = formulate(solved.problem, solved.patterns)
     goal = _goals(program)[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placement_milp.partitions import PartitionTable, instance_worker
-from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, Objective, Rules
+from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, PlacementObjective, Rules
 from placement_milp.values import ValueRow, Values
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.records import default, names, stated, texts
@@ -20,7 +20,8 @@ from ramsis.runtime.table import MAX_WORKERS
 
 __all__ = [
     "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",
-    "Latency", "Objective", "Problem", "Rules", "ValueRow", "Values", "Variant", "WorkerType",
+    "Latency", "PlacementObjective", "Problem", "Rules", "ValueRow", "Values", "Variant",
+    "WorkerType",
 ]
 
 PROBLEM_FORMAT = "ramsis.placement-problem/1"
@@ -281,7 +282,7 @@ class Problem:
     families: tuple[Family, ...]
     worker_types: tuple[WorkerType, ...]
     variants: tuple[Variant, ...]
-    objective: Objective = field(default_factory=Objective)
+    objective: PlacementObjective = field(default_factory=PlacementObjective)
     rules: Rules = field(default_factory=Rules)
     current: tuple[Holding, ...] = ()
     colocation: tuple[Colocation, ...] = ()

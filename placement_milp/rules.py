@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ramsis.runtime.fields import NON_NEGATIVE, Fields, Rule
 from ramsis.runtime.records import default, names, texts
 
-__all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "Objective", "Rules"]
+__all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "PlacementObjective", "Rules"]
 
 KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")
 """Kinds of objective."""
@@ -22,7 +22,7 @@ _FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class PlacementObjective:
     """The objective of a placement problem.
 
     Attributes
@@ -50,7 +50,7 @@ class Objective:
     points: int = 10
 
     @classmethod
-    def from_fields(cls, item: Fields) -> Objective:
+    def from_fields(cls, item: Fields) -> PlacementObjective:
         """The object ``objective``, with the parameters that its kind knows."""
         kind = item.text("kind", KINDS)
         known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis import Cluster, load_profile
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
 
@@ -59,8 +59,8 @@ def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
             Line("every number of workers", workers, rates),
             Line("the search's answer", [one["answer"]], [rates[workers.index(one["answer"])]]),
             Line("target", ends, [100.0 * TARGETS.max_violation] * 2, reference=True)]))
-    plot_panels([Row("accuracy in time", accuracy, 1.3),
-                 Row("violations (%)", late, 0.9, log_like=True)], path, "workers")
+    plot_panels([PanelRow("accuracy in time", accuracy, 1.3),
+                 PanelRow("violations (%)", late, 0.9, log_like=True)], path, "workers")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 LOADS = "400,800,1200,1600,2400,3200,4800,6400,8000"
 SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a queue each",
@@ -42,7 +42,7 @@ def main() -> None:
         own = [row for row in found if row["scheduler"] == scheduler]
         lines.append(Line(words, [row["load_qps"] for row in own],
                           [row["effective_accuracy"] for row in own]))
-    plot_panels([Row("effective accuracy", [Panel(
+    plot_panels([PanelRow("effective accuracy", [Panel(
         "digits, 4 workers, SLO 25 ms", lines)], 1.4)], out, "load (requests/s)")
     for row in found:
         print(f"{row['scheduler']:16} {row['load_qps']:6g} {row['effective_accuracy']:.4f} "

@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp import Family, Limits, Objective, Placement, Problem, Rules, Variant, place
+from placement_milp import (
+    Family,
+    Limits,
+    Placement,
+    PlacementObjective,
+    Problem,
+    Rules,
+    Variant,
+    place,
+)
 from placement_milp.from_profile import instance_latencies, with_instance_profile
 from placement_milp.partitions import shipped_partitions
 from placement_milp.problem import Latency, WorkerType
@@ -113,7 +122,7 @@ def problem_of(
     most = sum(math.ceil(family.demand_qps / max(e.throughput_qps for e in variant.latency))
                for family, variant in zip(families, variants, strict=True))
     return Problem(name, tuple(families), (replace(gpu, count=most),), variants,
-                   Objective("fewest-workers"), Rules(latency_share_of_slo=share))
+                   PlacementObjective("fewest-workers"), Rules(latency_share_of_slo=share))
 
 
 def _in_time(variant: Variant, family: Family, share: float) -> Variant:

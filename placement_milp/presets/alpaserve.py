@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import pulp
 
-from placement_milp.backend import Limits, Status, relative_gap, solve
+from placement_milp.backend import Limits, SearchStatus, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import feasible_batches
@@ -31,7 +31,7 @@ from placement_milp.formulation import (
 )
 from placement_milp.patterns import Pattern, enumerate_patterns
 from placement_milp.presets.heuristic import served_shares
-from placement_milp.problem import Objective, Problem
+from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import assemble, families
 from placement_milp.result import Placement, Stage
 
@@ -56,7 +56,8 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     """
     limits = limits or Limits()
     bare = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
-    given, problem = problem, replace(problem, families=bare, values=(), objective=Objective())
+    given, problem = problem, replace(problem, families=bare, values=(),
+                                      objective=PlacementObjective())
     program = formulate(problem, _patterns(problem), only=(
         workers, family_workers, total_workers, budget))
     theta = program.variable("theta", 0, None)
@@ -88,7 +89,7 @@ def _patterns(problem: Problem) -> tuple[Pattern, ...]:
 
 
 def _placement(
-    problem: Problem, used: list[tuple[Pattern, int]], status: Status, bound: float,
+    problem: Problem, used: list[tuple[Pattern, int]], status: SearchStatus, bound: float,
     seconds: float,
 ) -> Placement:
     groups = assemble(problem, used, served_shares(problem, used))

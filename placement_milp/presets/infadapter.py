@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placement_milp.backend import Limits
-from placement_milp.problem import Objective, Problem
+from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import place
 from placement_milp.result import Placement
 
@@ -45,7 +45,7 @@ def infadapter(
     own = problem.objective
     everything = sum(item.count * item.cost_per_hour for item in problem.worker_types)
     default = own.cost_price or (0.01 / everything if everything else 0.0)
-    objective = Objective(
+    objective = PlacementObjective(
         "effective-accuracy",
         cost_price=default if cost_price is None else cost_price,
         moving_price=own.moving_price if moving_price is None else moving_price)

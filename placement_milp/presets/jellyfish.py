@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placement_milp.backend import Limits
-from placement_milp.problem import Objective, Problem
+from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import place
 from placement_milp.result import Placement
 
@@ -26,7 +26,7 @@ def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
         Its objective and ``variants_per_worker`` are replaced.
     limits : Limits
     """
-    objective = Objective("lexicographic", order=("served", "effective-accuracy"))
+    objective = PlacementObjective("lexicographic", order=("served", "effective-accuracy"))
     rules = replace(problem.rules, variants_per_worker=1)
     asked = replace(problem, objective=objective, rules=rules)
     return replace(place(asked, limits), problem=problem)

@@ -18,7 +18,7 @@ from placement_milp.backend import Limits
 from placement_milp.feasible import feasible_batches
 from placement_milp.optimise import Optimum, optimise
 from placement_milp.patterns import Pattern, single
-from placement_milp.problem import Objective, Problem
+from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
 from ramsis.errors import InfeasibleError
@@ -93,4 +93,4 @@ def _patterns(problem: Problem) -> tuple[Pattern, ...]:
 def _divided(problem: Problem, by: float) -> Problem:
     families_ = tuple(replace(family, demand_qps=family.demand_qps / by, min_served=1.0)
                       for family in problem.families)
-    return replace(problem, families=families_, objective=Objective())
+    return replace(problem, families=families_, objective=PlacementObjective())

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import Column, TimeColumn, fields_of, lines_of
+from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, is_iso
 from ramsis.checks import check_arguments
@@ -100,7 +100,7 @@ def _times(
 
 def _column(
     begin: tuple[int, str], below: str, where: str, unit: str | None, time_column: str | None
-) -> tuple[Column, bool]:
+) -> tuple[InstantColumn, bool]:
     """Where lines hold their time, and whether the first line is a header.
 
     ``below`` is the line after it: of several columns, the only one with a date has the time.
@@ -109,13 +109,13 @@ def _column(
     fields = fields_of(begin[1])
     if time_column is not None or not any(_looks_like_time(field) for field in fields):
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
-        return Column(index, unit or _unit_of(fields[index])), True
+        return InstantColumn(index, unit or _unit_of(fields[index])), True
     if len(fields) > 1:
         raise InputFileError(
             describe("several columns and no header to tell the time's", value=begin[1],
                      where=place, allowed="one column, or a header line")
         )
-    return Column(0, unit), False
+    return InstantColumn(0, unit), False
 
 
 def _looks_like_time(field: str) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.audit.batches import Batches, batches_of
+from ramsis.audit.batches import LoggedBatches, batches_of
 from ramsis.audit.causes import CAUSES, causes_of
 from ramsis.audit.hindsight import Day, Hindsight
 from ramsis.audit.request_log import RequestLog
@@ -268,7 +268,7 @@ class _Case:
     stated: ServiceTimes
     times: ServiceTimes
     model: IntArray
-    batches: Batches
+    batches: LoggedBatches
     factor: float
 
     @classmethod

@@ -10,13 +10,13 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.request_log import RequestLog
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["Batches", "batches_of"]
+__all__ = ["LoggedBatches", "batches_of"]
 
 _TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are sent after a run
 
 
 @dataclass(frozen=True, eq=False)
-class Batches:
+class LoggedBatches:
     """Batches with known times; arrays of shape (b,).
 
     Attributes
@@ -41,7 +41,7 @@ class Batches:
     busy_ms: FloatArray
 
 
-def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Batches:
+def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> LoggedBatches:
     """The batches of a log.
 
     Requests ran together where worker, model, start and finish are the same. Where the log does
@@ -83,7 +83,8 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Ba
     size = np.bincount(of[known], minlength=len(each))
     _check_workers(worker[each], start_s[each], finish_s[each], workers, where)
     busy = _busy_ms(worker[each], start_s[each], finish_s[each])
-    return Batches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each], busy)
+    return LoggedBatches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each],
+                         busy)
 
 
 def _place(group: IntArray) -> IntArray:

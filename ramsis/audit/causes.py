@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.audit.batches import Batches
+from ramsis.audit.batches import LoggedBatches
 from ramsis.audit.request_log import RequestLog
 from ramsis.cluster.service_times import ServiceTimes
 
@@ -34,7 +34,7 @@ _TYPICAL = 0.95
 
 
 def causes_of(
-    log: RequestLog, batches: Batches, times: ServiceTimes, workers: int
+    log: RequestLog, batches: LoggedBatches, times: ServiceTimes, workers: int
 ) -> NDArray[np.object_]:
     """The cause of each violation, shape (n,); empty for requests in time.
 

@@ -12,10 +12,10 @@ from ramsis.central import _kernels
 from ramsis.central.problem import PARTS, CentralProblem
 from ramsis.compiling import uniform
 
-__all__ = ["Model", "central_model"]
+__all__ = ["CentralArrays", "central_model"]
 
 
-class Model(NamedTuple):
+class CentralArrays(NamedTuple):
     """Everything that the loops need of a problem.
 
     Attributes
@@ -83,7 +83,7 @@ class Model(NamedTuple):
     restart: float
 
 
-def central_model(problem: CentralProblem, restart: float) -> Model:
+def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
     """The arrays of a problem; it is returned to empty at a rate ``restart`` per ms."""
     lowest, highest = _kernels.needed_bins(problem.slack_distribution, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
@@ -93,7 +93,7 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age
     left_age = problem.left_age if carries else np.zeros((1, 1, len(PARTS)))
-    return uniform(Model(
+    return uniform(CentralArrays(
         queue=problem.queue, idle=problem.idle, batch=batch,
         accuracy=problem.accuracy, mean_ms=mean_ms,
         held=np.minimum(mean_ms / problem.slo_ms, 1.0),

@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.actions import improve, table_of
-from ramsis.central.chain import EXACT, Chain, SteadyState, Values
-from ramsis.central.model import Model, central_model
+from ramsis.central.chain import EXACT, Chain, ChainValues, SteadyState
+from ramsis.central.model import CentralArrays, central_model
 from ramsis.central.problem import FEW_WORKERS, CentralProblem
 from ramsis.errors import NotConvergedError, describe
 
@@ -80,7 +80,7 @@ class CentralSolution:
     to, action : ndarrays of int16, shape (I, N, J)
         The model's optimal policy: level to which the queue is dropped first, and then the
         action.
-    values : Values
+    values : ChainValues
     chain : Chain
         Of that policy.
     """
@@ -92,7 +92,7 @@ class CentralSolution:
     spare_idle: int | None
     to: Codes
     action: Codes
-    values: Values
+    values: ChainValues
     chain: Chain
 
     @cached_property
@@ -178,7 +178,7 @@ def _alike(problem: CentralProblem, other: CentralProblem) -> bool:
             and problem.same_decisions(replace(other, slack_ms=problem.slack_ms)))
 
 
-def _from_few_levels(model: Model) -> _Policy | None:
+def _from_few_levels(model: CentralArrays) -> _Policy | None:
     """The best policy with few levels of idle workers and the age drawn anew, for all levels."""
     start = _coarse_levels(model.idle)
     coarse = _iterated(model._replace(idle=model.idle[start], carries=False),
@@ -203,14 +203,14 @@ class _Policy:
 
     to: Codes
     action: Codes
-    values: Values
+    values: ChainValues
     rounds: int
     residual: float
     chain: Chain
 
 
 def _iterated(
-    model: Model, to: Codes, action: Codes, near: Chain | None = None, *, few: float = 0.0
+    model: CentralArrays, to: Codes, action: Codes, near: Chain | None = None, *, few: float = 0.0
 ) -> _Policy | None:
     """Policy iteration from a policy; None where values could not be computed.
 
@@ -238,14 +238,14 @@ def _iterated(
                                      value=f"{_MOST_ROUNDS} rounds"))
 
 
-def _spare_idle(model: Model, wait: FloatArray) -> int | None:
+def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
     """See :class:`CentralSolution`; ``wait`` are the values with an empty queue."""
     cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
     free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
     return int(model.idle[len(model.idle) - free]) if free else None
 
 
-def _first_policy(model: Model, levels: int) -> tuple[Codes, Codes]:
+def _first_policy(model: CentralArrays, levels: int) -> tuple[Codes, Codes]:
     """Start what the queue fills and answers most queries in a given time."""
     shape = (levels, len(model.queue), model.slack_probability.shape[2])
     to = np.broadcast_to(np.arange(shape[1], dtype=np.int16)[None, :, None], shape).copy()

@@ -13,7 +13,7 @@ from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.options.command import Group
+from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import FIGURE
 from ramsis.cli.options.traces import named_trace
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
@@ -31,7 +31,7 @@ _COLUMNS = (
 )
 
 
-@click.group("arrivals", cls=Group)
+@click.group("arrivals", cls=CommandGroup)
 def arrivals() -> None:
     """Traces of arrivals and the processes that fit them."""
 

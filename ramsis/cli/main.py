@@ -20,7 +20,7 @@ import click  # noqa: E402 - the threads are set first
 from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
-from ramsis.cli.options.command import Group, nearest  # noqa: E402
+from ramsis.cli.options.command import CommandGroup, nearest  # noqa: E402
 from ramsis.errors import RamsisError, printable  # noqa: E402
 from ramsis.garbage_collection import without_collection  # noqa: E402
 from ramsis.plugins import trusting  # noqa: E402
@@ -75,7 +75,7 @@ _GROUPS = {
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
-class _LazyGroup(Group):
+class _LazyGroup(CommandGroup):
     """Imports a command's module when it is asked for, so that starting up stays quick."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from ramsis.policy import Level, Policy, Station
 from ramsis.profiles import ProfileSet
 from ramsis.sweep import Engine
 from ramsis.sweep.answers import Question, answers
-from ramsis.sweep.pool import Outcome
+from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import fewest_workers, offered_types
@@ -69,7 +69,7 @@ def rows_of(
     RamsisError
         A question that failed otherwise.
     """
-    found: dict[int, Outcome] = {}
+    found: dict[int, JobOutcome] = {}
     for index, outcome in answers(questions, engine, place):
         found[index] = outcome
         on_answer()
@@ -82,7 +82,7 @@ def rows_of(
     return rows, missed
 
 
-def value_of(outcome: Outcome) -> dict[str, Any]:
+def value_of(outcome: JobOutcome) -> dict[str, Any]:
     """What a job gave.
 
     Raises

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.rows import Row, read_text
+from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.kernels import Kernel, Launch
 
 __all__ = ["OCCUPANCY_METRIC", "read_kernel_trace"]
@@ -90,7 +90,7 @@ def read_kernel_trace(
     return tuple(sorted(kernels, key=lambda kernel: kernel.start_ms))
 
 
-def _of_device(rows: Sequence[Row], path: str, device: str | None) -> list[Row]:
+def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[CsvRow]:
     """The kernels of one GPU; copies, and memory that is set, have no grid."""
     kernels = [row for row in rows if row.cells.get("GrdX")]
     if not kernels:
@@ -107,7 +107,7 @@ def _of_device(rows: Sequence[Row], path: str, device: str | None) -> list[Row]:
     return [row for row in kernels if device in (None, row.cells.get("Device", ""))]
 
 
-def _table(path: Path, *needed: str) -> list[Row]:
+def _table(path: Path, *needed: str) -> list[CsvRow]:
     """The rows below the first line that has all of these columns (or columns and units).
 
     Nsight Compute leaves out cells at the end of a row; a report ends where another header
@@ -126,14 +126,14 @@ def _table(path: Path, *needed: str) -> list[Row]:
 
 def _rows_below(
     path: str, first: int, lines: Sequence[Sequence[str]], names: Sequence[str], least: int
-) -> Iterator[Row]:
+) -> Iterator[CsvRow]:
     for number, cells in enumerate(lines, start=first):
         stripped = [cell.strip() for cell in cells]
         if stripped and _HEADER.match(stripped[0]):
             return
         if least <= len(cells) <= len(names):
             padded = stripped + [""] * (len(names) - len(cells))
-            yield Row(path, number, dict(zip(names, map(_ungrouped, padded), strict=True)))
+            yield CsvRow(path, number, dict(zip(names, map(_ungrouped, padded), strict=True)))
         elif len(cells) > 1 and _COUNTED.fullmatch(stripped[0]):
             raise InputFileError(describe(
                 "line is cut off or has cells too many", where=f"{path}: line {number}",
@@ -149,7 +149,7 @@ def _plain(column: str) -> str:
     return column.partition(" (")[0]
 
 
-def _column(row: Row, name: str) -> tuple[str, str]:
+def _column(row: CsvRow, name: str) -> tuple[str, str]:
     """A column's full name, and the unit in its brackets."""
     full = next((key for key in row.cells if _plain(key) == name), None)
     if full is None:
@@ -158,7 +158,7 @@ def _column(row: Row, name: str) -> tuple[str, str]:
     return full, full.partition(" (")[2].rstrip(")")
 
 
-def _traced(row: Row) -> _Traced:
+def _traced(row: CsvRow) -> _Traced:
     grid, block = ((row.count(f"{what}X"), row.count(f"{what}Y"), row.count(f"{what}Z"))
                    for what in ("Grd", "Blk"))
     memory = sum(_bytes(row, name) for name in ("StcSMem", "DymSMem"))
@@ -167,7 +167,7 @@ def _traced(row: Row) -> _Traced:
                    Launch(grid, block, row.count("Reg/Trd"), memory))
 
 
-def _time_ms(row: Row, name: str) -> float:
+def _time_ms(row: CsvRow, name: str) -> float:
     column, unit = _column(row, name)
     if unit not in _UNIT_MS:
         raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
@@ -178,7 +178,7 @@ def _time_ms(row: Row, name: str) -> float:
     return time_ms
 
 
-def _bytes(row: Row, name: str) -> int:
+def _bytes(row: CsvRow, name: str) -> int:
     column, unit = _column(row, name)
     if unit not in _UNIT_BYTES:
         raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
@@ -235,7 +235,7 @@ def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
     return found
 
 
-def _percent(row: Row, column: str) -> float:
+def _percent(row: CsvRow, column: str) -> float:
     value = row.number(column)
     if not 0 <= value <= 100:
         raise InputFileError(describe("not a percentage", where=row.at(column), value=value,
@@ -243,7 +243,7 @@ def _percent(row: Row, column: str) -> float:
     return value / 100.0
 
 
-def _triple(row: Row, column: str) -> tuple[int, int, int]:
+def _triple(row: CsvRow, column: str) -> tuple[int, int, int]:
     numbers: Sequence[str] = re.findall(r"\d+", row.text(column))
     if len(numbers) != 3:
         raise InputFileError(describe("not three numbers", where=row.at(column),

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.profiles.importers.rows import Row, read_rows
+from ramsis.profiles.importers.rows import CsvRow, read_rows
 
 __all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
 
@@ -184,7 +184,7 @@ def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
     return SharingProfile(tuple(rows.values()), tuple(skipped))
 
 
-def _row(row: Row) -> SharedBatch:
+def _row(row: CsvRow) -> SharedBatch:
     batch = row.count("batch")
     if batch < 1:
         raise InputFileError(describe("not a batch size", where=row.at("batch"), value=batch,
@@ -205,7 +205,7 @@ def _row(row: Row) -> SharedBatch:
         _share(row, "wavg_sm_util_pct"), None if mps == 1.0 else mps)
 
 
-def _share(row: Row, column: str) -> float:
+def _share(row: CsvRow, column: str) -> float:
     """A percentage as a share, in (0, 1]."""
     value = row.number(column)
     if not 0 < value <= 100:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 __all__ = ["plot_capacity"]
 
@@ -40,8 +40,8 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     needed.append(Line("bound of any scheduler", sorted(bound), [bound[x] for x in sorted(bound)],
                        reference=True))
     plot_panels([
-        Row("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
-        Row("more than the bound (%)", [Panel("", more)], 1.0),
+        PanelRow("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
+        PanelRow("more than the bound (%)", [Panel("", more)], 1.0),
     ], path, "load (queries/s)")
 
 

@@ -12,7 +12,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.report.figure import COLOURS, captured, saved_figure
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.report.placement import plot_placement
 from ramsis.report.profile import plot_profile
 from ramsis.report.promises import plot_promises
@@ -155,4 +155,4 @@ def sweep(
     if not drawn:
         raise InvalidValueError(describe("nothing to draw", where="plot",
                                          value=f"no {y} over {x}"))
-    return _captured(plot_panels, [Row(y, drawn, 1.4)], _ANY, x)
+    return _captured(plot_panels, [PanelRow(y, drawn, 1.4)], _ANY, x)

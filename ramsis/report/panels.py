@@ -16,7 +16,7 @@ from ramsis.report.figure import COLOURS, saved_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LEAST_BUDGET_PERCENT", "Line", "Panel", "Row", "plot_panels"]
+__all__ = ["LEAST_BUDGET_PERCENT", "Line", "Panel", "PanelRow", "plot_panels"]
 
 _MARKERS = "osv^Dx"
 _LINEAR = 0.1
@@ -66,7 +66,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """Panels with one quantity on their common vertical axis.
 
     Attributes
@@ -104,14 +104,14 @@ _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend t
 
 
 def plot_panels(
-    rows: Sequence[Row], path: str | os.PathLike[str], x_label: str = "", *,
+    rows: Sequence[PanelRow], path: str | os.PathLike[str], x_label: str = "", *,
     log_x: bool = False, cases: Sequence[str] = (),
 ) -> None:
     """Draw rows of panels side by side.
 
     Parameters
     ----------
-    rows : sequence of Row
+    rows : sequence of PanelRow
         With the same number of panels.
     path : path
         Ends in .png, .pdf or .svg.
@@ -167,7 +167,7 @@ def plot_panels(
                       ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
 
 
-def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
     """How each label is drawn, by the order of appearance."""
     lines = [line for row in rows for panel in row.panels for line in panel.lines]
     labels = list(dict.fromkeys(line.label for line in lines if not line.reference))
@@ -195,7 +195,7 @@ def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
                       elinewidth=0.8, **look)
 
 
-def _any_above_zero(row: Row) -> bool:
+def _any_above_zero(row: PanelRow) -> bool:
     """Whether a value is above 0; without any value there is nothing to say either."""
     values = [value for panel in row.panels for line in panel.lines for value in line.y
               if value is not None and value == value]

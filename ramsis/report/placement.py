@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from placement_milp import Placement
 from ramsis.report.figure import COLOURS, saved_figure
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,6 +154,6 @@ def plot_simulated(
         line("simulated", 0.05, "effective_accuracy", "effective_accuracy_half_width"),
         line("upper bound", 0.15, "upper_bound")])
     late = Panel("", [line("simulated", 0.05, "violation_rate", "violation_rate_half_width")])
-    plot_panels([Row("effective accuracy", [accuracy], 2.0),
-                 Row("not in time", [late])], path,
+    plot_panels([PanelRow("effective accuracy", [accuracy], 2.0),
+                 PanelRow("not in time", [late])], path,
                 cases=[str(row["family"]) for row in rows])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
-from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, Row, plot_panels
+from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 
 __all__ = ["plot_promises"]
 
@@ -44,7 +44,7 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
                 Line("policy, expected", loads, [e.effective_accuracy for e in expected])]
     late = [Line("policy, expected", loads, [100.0 * e.violation_rate for e in expected])]
     plot_panels([
-        Row("effective accuracy",
-            [Panel(f"{workers} workers, SLO {slo_ms:g} ms", accuracy)], 1.4),
-        Row("violations (%)", [Panel("", late)], 0.6, from_zero=True,
-                     reach=LEAST_BUDGET_PERCENT)], path, "load (queries/s)")
+        PanelRow("effective accuracy",
+                 [Panel(f"{workers} workers, SLO {slo_ms:g} ms", accuracy)], 1.4),
+        PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                          reach=LEAST_BUDGET_PERCENT)], path, "load (queries/s)")

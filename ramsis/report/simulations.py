@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, Row, plot_panels
+from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 from ramsis.sim import TimeSeries
 
 __all__ = ["plot_loads", "plot_over_time"]
@@ -42,9 +42,9 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         accuracy.append(Line(label, load, [row["effective_accuracy"] for row in own]))
         late.append(Line(label, load, [100.0 * row["violation_rate"] for row in own]))
     title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
-    plot_panels([Row("effective accuracy", [Panel(title, accuracy)], 1.4),
-                 Row("violations (%)", [Panel("", late)], 0.6, from_zero=True,
-                     reach=LEAST_BUDGET_PERCENT)],
+    plot_panels([PanelRow("effective accuracy", [Panel(title, accuracy)], 1.4),
+                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                          reach=LEAST_BUDGET_PERCENT)],
                 path, "load (queries/s)")
 
 
@@ -64,10 +64,10 @@ def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str
                 for label, one in series.items()]
     late = [Line(label, _seconds(one), (100.0 * one.violation_rate).tolist())
             for label, one in series.items()]
-    plot_panels([Row("load (queries/s)", [Panel("", load)], 0.5),
-                 Row("accuracy in time", [Panel("", accuracy)]),
-                 Row("violations (%)", [Panel("", late)], 0.5, from_zero=True,
-                     reach=LEAST_BUDGET_PERCENT)],
+    plot_panels([PanelRow("load (queries/s)", [Panel("", load)], 0.5),
+                 PanelRow("accuracy in time", [Panel("", accuracy)]),
+                 PanelRow("violations (%)", [Panel("", late)], 0.5, from_zero=True,
+                          reach=LEAST_BUDGET_PERCENT)],
                 path, "time (s)")
 
 

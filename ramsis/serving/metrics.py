@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
-__all__ = ["Metrics"]
+__all__ = ["ServerMetrics"]
 
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -15,7 +15,7 @@ _RATIO = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
 _SLACK = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-class Metrics:
+class ServerMetrics:
     """Counters, histograms and gauges of one server.
 
     Attributes

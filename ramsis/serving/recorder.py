@@ -10,13 +10,13 @@ from ramsis.errors import OutputError
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Query, Served
 from ramsis.serving.logs import Log
-from ramsis.serving.metrics import Metrics
+from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected
 
-__all__ = ["Recorder"]
+__all__ = ["RequestRecorder"]
 
 
-class Recorder:
+class RequestRecorder:
     """Counts, and writes the request log if there is to be one.
 
     Parameters
@@ -39,7 +39,7 @@ class Recorder:
     """
 
     def __init__(
-        self, metrics: Metrics, request_log: str | os.PathLike[str] | None, log: Log
+        self, metrics: ServerMetrics, request_log: str | os.PathLike[str] | None, log: Log
     ) -> None:
         self.metrics, self.begun_ms, self._log = metrics, 0.0, log
         self._failing = False

@@ -33,11 +33,11 @@ from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
-from ramsis.serving.metrics import Metrics
+from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
 from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
-from ramsis.serving.recorder import Recorder
+from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["Server", "ServerSettings"]
@@ -146,12 +146,12 @@ class Server:
         self.policies = policies
         self.workers = sum(policies.worker_types.values())
         self.process = self.settings.dispatch.process
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics()
         self.ready = False
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[float, str, Expected] | None = None
-        self._recorder = Recorder(self.metrics, self.settings.request_log, log)
+        self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
         self._arrived = 0
         self._ends_ms = math.inf

@@ -24,7 +24,7 @@ from ramsis.compiling import index, njit
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.sim.tables import CentralTables, Tables
 
-__all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",
+__all__ = ["DecisionRoom", "Lines", "RunTerms", "central_queue", "first_come", "round_robin",
            "shortest_queue"]
 
 FloatArray = NDArray[np.float64]
@@ -32,7 +32,7 @@ FloatArray = NDArray[np.float64]
 _STRETCH = 32  # queries of each worker that are simulated in turn
 
 
-class Terms(NamedTuple):
+class RunTerms(NamedTuple):
     """What a run is under.
 
     Attributes
@@ -92,7 +92,7 @@ class Lines(NamedTuple):
     starts: NDArray[np.int64]
 
 
-class Batches(NamedTuple):
+class DecisionRoom(NamedTuple):
     """Room for the decisions, each array as long as there are queries.
 
     Attributes
@@ -141,7 +141,7 @@ def _answer(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _slower(terms: Terms, worker: int, now_ms: float) -> float:
+def _slower(terms: RunTerms, worker: int, now_ms: float) -> float:
     """By how much longer a batch takes that a worker starts now."""
     low, high = terms.spell_first[worker], terms.spell_first[worker + 1]
     first = low
@@ -176,7 +176,7 @@ def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _level(
-    tables: Tables | CentralTables, terms: Terms, arrival_ms: FloatArray, now_ms: float,
+    tables: Tables | CentralTables, terms: RunTerms, arrival_ms: FloatArray, now_ms: float,
     recorded: int, gone: int,
 ) -> int:
     """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
@@ -188,7 +188,7 @@ def _level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def round_robin(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
+    arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
     """Every K-th query to a worker, which serves its queue by the table.
 
@@ -289,7 +289,7 @@ def _ring_size(workers: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def first_come(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
+    arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
@@ -363,7 +363,7 @@ def first_come(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def shortest_queue(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
+    arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
     """Each query to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
@@ -499,8 +499,8 @@ def _due(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central_queue(
-    arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: Terms, out: Batches,
-    drop_ms: FloatArray,
+    arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: RunTerms,
+    out: DecisionRoom, drop_ms: FloatArray,
 ) -> int:
     """One queue of policies that count idle workers."""
     slo_of, line_of, order, starts = lines

@@ -19,11 +19,11 @@ from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
 
-__all__ = ["Given", "replay"]
+__all__ = ["DrawnRequests", "replay"]
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class DrawnRequests:
     """What a run is given: the arrivals, and the random numbers of service times and actions.
 
     Attributes
@@ -53,7 +53,7 @@ class Given:
     def drawn(
         cls, arrival_ms: FloatArray, duration_ms: float, rng: np.random.Generator,
         slo_ms: FloatArray | None = None, *, draws: bool = True, by_chance: bool = True,
-    ) -> Given:
+    ) -> DrawnRequests:
         """Arrivals with numbers from a generator, the same as the plain engine draws from it.
 
         Parameters
@@ -66,9 +66,9 @@ class Given:
         return cls(arrival_ms, duration_ms, rng.random(n if draws else 0),
                    coins(rng, n) if by_chance else np.empty(0), slo_ms)
 
-    def part(self, queries: IntArray, *, coins_in_turn: bool) -> Given:
+    def part(self, queries: IntArray, *, coins_in_turn: bool) -> DrawnRequests:
         """Some of the queries. Coins that are used in turn do not belong to queries."""
-        return Given(
+        return DrawnRequests(
             self.arrival_ms[queries], self.duration_ms,
             self.uniform[queries] if self.uniform.size else self.uniform,
             self.coin if coins_in_turn or not self.coin.size else self.coin[queries],
@@ -78,7 +78,7 @@ class Given:
 def replay(
     fleet: Fleet,
     scheduler: Compiled,
-    given: Given,
+    given: DrawnRequests,
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
 ) -> Run:
@@ -88,7 +88,7 @@ def replay(
     ----------
     fleet : Fleet
     scheduler : Compiled
-    given : Given
+    given : DrawnRequests
     load_qps : float or None
         The load that the scheduler is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
@@ -104,7 +104,7 @@ def replay(
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
-    terms = uniform(_kernels.Terms(
+    terms = uniform(_kernels.RunTerms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.running(scheduler.run_as), quantile_levels=fleet.service_times.levels,
@@ -114,7 +114,7 @@ def replay(
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
         spell_factor=given.spells.factor,
     ))
-    out = _kernels.Batches(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
+    out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
     drop_ms = np.empty(n)  # where a query is dropped
     queries = _Queries(arrival_ms, fleet.slo_ms, given.slo_ms)
@@ -156,7 +156,7 @@ class _Queries(NamedTuple):
         return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
 
 
-_Kernel = Callable[[_Queries, Any, _kernels.Terms, _kernels.Batches, FloatArray], int]
+_Kernel = Callable[[_Queries, Any, _kernels.RunTerms, _kernels.DecisionRoom, FloatArray], int]
 
 
 def _with_one_slo(kernel: Callable[..., int]) -> _Kernel:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.runtime.policy_set import Level
-from ramsis.sim.compiled import Given, replay
+from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.fleet import Fleets, FleetSite
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import NEVER_ANSWERED, Run
@@ -43,7 +43,7 @@ def routes(
 
 
 def replay_level(
-    level: Level[StationPlan], fleets: Fleets, given: Given, route: IntArray,
+    level: Level[StationPlan], fleets: Fleets, given: DrawnRequests, route: IntArray,
     load_qps: float,
 ) -> Run:
     """The same run as the plain engine's, each station by its kernel.
@@ -52,7 +52,7 @@ def replay_level(
     ----------
     level : Level of StationPlan
         Whose stations have kernels.
-    given : Given
+    given : DrawnRequests
     route : ndarray, shape (n,)
         The station of each query.
     load_qps : float
@@ -70,7 +70,7 @@ def replay_level(
 
 
 def _joined(
-    fleets: Fleets, given: Given,
+    fleets: Fleets, given: DrawnRequests,
     runs: Sequence[tuple[StationPlan, IntArray, Run]],
 ) -> Run:
     """One record of the runs of all stations, each with the numbers of its queries."""

@@ -22,8 +22,8 @@ from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.workload import ConstantLoad
 
-__all__ = ["NOT_SENT", "Figures", "Requests", "Stream", "StreamStation", "Target", "figures",
-           "requests_of", "run_streams"]
+__all__ = ["NOT_SENT", "Figures", "QueryStream", "RoutedRequests", "StreamStation", "Target",
+           "figures", "requests_of", "run_streams"]
 
 NOT_SENT = -1
 """The station of a request that is routed to none."""
@@ -39,7 +39,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class QueryStream:
     """Requests of one application.
 
     Attributes
@@ -57,7 +57,7 @@ class Stream:
     targets: tuple[Target, ...]
 
 
-class StationScheme(Protocol):
+class StationStarter(Protocol):
     """Makes the scheduler of a station; ``use_of`` gives the use that a request is routed to."""
 
     def __call__(
@@ -72,11 +72,11 @@ class StreamStation:
     """A station: its workers, and what starts its scheduler."""
 
     fleet: Fleet
-    start: StationScheme
+    start: StationStarter
 
 
 @dataclass(frozen=True, eq=False)
-class Requests:
+class RoutedRequests:
     """Requests of all streams in the order of their arrival, arrays of shape (n,).
 
     Attributes
@@ -92,31 +92,31 @@ class Requests:
     station: IntArray
     use: IntArray
 
-    def only(self, chosen: BoolArray) -> Requests:
+    def only(self, chosen: BoolArray) -> RoutedRequests:
         """Some of the requests."""
-        return Requests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
-                        self.station[chosen], self.use[chosen])
+        return RoutedRequests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
+                              self.station[chosen], self.use[chosen])
 
     @property
-    def sent(self) -> Requests:
+    def sent(self) -> RoutedRequests:
         """Those that are routed to a station."""
         return self.only(self.station != NOT_SENT)
 
 
-def requests_of(streams: Sequence[Stream], duration_ms: float, seed: int) -> Requests:
+def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -> RoutedRequests:
     """Draw the requests of a run and where each is routed."""
     drawn = [_drawn(stream, i, duration_ms, np.random.SeedSequence((seed, i)))
              for i, stream in enumerate(streams)]
-    together = Requests(*(np.concatenate([getattr(one, name) for one in drawn])
-                          for name in ("arrival_ms", "slo_ms", "stream", "station", "use")))
+    together = RoutedRequests(*(np.concatenate([getattr(one, name) for one in drawn])
+                                for name in ("arrival_ms", "slo_ms", "stream", "station", "use")))
     order = np.argsort(together.arrival_ms, kind="stable")
-    return Requests(together.arrival_ms[order], together.slo_ms[order], together.stream[order],
-                    together.station[order], together.use[order])
+    return RoutedRequests(together.arrival_ms[order], together.slo_ms[order],
+                          together.stream[order], together.station[order], together.use[order])
 
 
 def _drawn(
-    stream: Stream, index: int, duration_ms: float, seed: np.random.SeedSequence
-) -> Requests:
+    stream: QueryStream, index: int, duration_ms: float, seed: np.random.SeedSequence
+) -> RoutedRequests:
     arrivals, routing = (np.random.default_rng(part) for part in seed.spawn(2))
     times = ConstantLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
     shares = np.cumsum([target.share for target in stream.targets])
@@ -125,12 +125,12 @@ def _drawn(
     place = np.searchsorted(shares, routing.random(len(times)), side="right")
     station = np.array([*(target.station for target in stream.targets), NOT_SENT])[place]
     use = np.array([*(target.use for target in stream.targets), 0])[place]
-    return Requests(times, np.full(len(times), stream.slo_ms),
-                    np.full(len(times), index), station, use)
+    return RoutedRequests(times, np.full(len(times), stream.slo_ms),
+                          np.full(len(times), index), station, use)
 
 
 def run_streams(
-    stations: Sequence[StreamStation], requests: Requests, duration_ms: float
+    stations: Sequence[StreamStation], requests: RoutedRequests, duration_ms: float
 ) -> Run:
     """All stations in one run of the plain engine on requests that are all sent.
 

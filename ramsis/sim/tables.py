@@ -22,7 +22,7 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
-__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of",
+__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "TableOfLevel", "Tables", "level_of",
            "stack", "stack_central"]
 
 Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
@@ -169,7 +169,7 @@ class Compiled:
         return bool(self.tables.chance.any())
 
 
-class Level(NamedTuple):
+class TableOfLevel(NamedTuple):
     """One level: a load, and its table, (N, J), as in :class:`Tables`.
 
     ``overflow`` is the answer to a longer queue; where the batch is 0, it is that of the last row,
@@ -185,7 +185,7 @@ class Level(NamedTuple):
     second: tuple[tuple[int, int, int, int], float] | None = None
 
 
-def level_of(policy: Policy, index: Sequence[int]) -> Level:
+def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
     """A policy of queues of single workers; ``index`` gives the fleet's index of its models."""
     actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
     as_last = policy.longer_queue == AS_LAST_CODE
@@ -199,11 +199,11 @@ def level_of(policy: Policy, index: Sequence[int]) -> Level:
     found, second = policy.randomised, None
     if found is not None:
         second = (*found.place[1:], *answer(found.code)), found.probability
-    return Level(policy.load_qps, policy.slack_ms, cells[..., 0], cells[..., 1],
-                 (model, batch if batch or as_last else -1), second)
+    return TableOfLevel(policy.load_qps, policy.slack_ms, cells[..., 0], cells[..., 1],
+                        (model, batch if batch or as_last else -1), second)
 
 
-def stack(levels: Sequence[Level]) -> Tables:
+def stack(levels: Sequence[TableOfLevel]) -> Tables:
     """The levels, by rising load, as one set of arrays."""
     ordered = sorted(levels, key=lambda level: level.load_qps)
     count = len(ordered)

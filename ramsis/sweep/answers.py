@@ -18,7 +18,7 @@ from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sweep.engines import Engine, runner
 from ramsis.sweep.job import Job
-from ramsis.sweep.pool import Outcome
+from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place, store_at
 
 __all__ = ["ANSWER_FORMAT", "Question", "answers"]
@@ -64,7 +64,7 @@ class Question:
 
 def answers(
     questions: Sequence[Question], engine: Engine, place: Place | None = None
-) -> Iterator[tuple[int, Outcome]]:
+) -> Iterator[tuple[int, JobOutcome]]:
     """Index and outcome of each question as it is answered; those that are kept come first.
 
     Parameters
@@ -89,7 +89,7 @@ def answers(
             store.fetch(path for path in paths if store.has(path))
             found = {i: kept for i, path in enumerate(paths)
                      if (kept := _kept(path, questions[i])) is not None}
-        yield from ((i, Outcome(value=kept)) for i, kept in found.items())
+        yield from ((i, JobOutcome(value=kept)) for i, kept in found.items())
         wanted = [i for i in range(len(questions)) if i not in found]
         if not wanted:
             return

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
 
-__all__ = ["Outcome", "Runner", "outcome_of", "process_runner", "safe_path"]
+__all__ = ["JobOutcome", "Runner", "outcome_of", "process_runner", "safe_path"]
 
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """How a job ended: without an error, or with a line and an exit code.
 
     ``store`` says that the place of the results could not be written; ``value`` is what a job
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     value: dict[str, Any] | None = None
 
 
-Runner = Callable[[Sequence[Job]], Iterator[tuple[int, Outcome]]]
+Runner = Callable[[Sequence[Job]], Iterator[tuple[int, JobOutcome]]]
 """Runs jobs; yields the index and the outcome of each as it ends, in any order."""
 
 
@@ -64,18 +64,18 @@ def process_runner(processes: int) -> Iterator[Runner]:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_this_process(jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+def _in_this_process(jobs: Sequence[Job]) -> Iterator[tuple[int, JobOutcome]]:
     for index, job in enumerate(jobs):
         yield index, outcome_of(job)
 
 
-def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[int, JobOutcome]]:
     from concurrent.futures import as_completed  # loaded by now
     from concurrent.futures.process import BrokenProcessPool
 
     try:
         with safe_path(), _interrupts_held():  # processes start as there are jobs
-            futures: dict[Future[Outcome], int] = {
+            futures: dict[Future[JobOutcome], int] = {
                 pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
         for future in as_completed(futures):
             yield futures[future], future.result()
@@ -101,14 +101,14 @@ def safe_path() -> Iterator[None]:
             os.environ[_SAFE_PATH] = before
 
 
-def outcome_of(job: Job) -> Outcome:
+def outcome_of(job: Job) -> JobOutcome:
     """Run a job; what goes wrong is its own outcome and nobody else's."""
     try:
-        return Outcome(value=job.run())
+        return JobOutcome(value=job.run())
     except RamsisError as error:
-        return Outcome(_line(str(error)), error.exit_code, isinstance(error, OutputError))
+        return JobOutcome(_line(str(error)), error.exit_code, isinstance(error, OutputError))
     except Exception as error:
-        return Outcome(_line(f"{type(error).__name__}: {error}"), 1)
+        return JobOutcome(_line(f"{type(error).__name__}: {error}"), 1)
 
 
 def _line(text: str) -> str:

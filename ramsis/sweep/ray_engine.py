@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ramsis.errors import InvalidValueError, RamsisError, describe
 from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
-from ramsis.sweep.pool import Outcome, Runner, outcome_of, safe_path
+from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
 
 __all__ = ["AHEAD", "RETRIES", "ray_runner"]
 
@@ -41,7 +41,7 @@ _CONNECT_S = 5.0
 class _Ended(NamedTuple):
     """How the jobs of a chunk ended, and how long each took on average."""
 
-    outcomes: list[Outcome]
+    outcomes: list[JobOutcome]
     job_s: float
 
 
@@ -120,7 +120,7 @@ class _Cluster:
         self._task = ray.remote(_run_chunk).options(max_retries=RETRIES)
         self._job_s: float | None = None
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, JobOutcome]]:
         """Run jobs; the index and the outcome of each as it ends."""
         waiting, alone = deque(range(len(jobs))), deque[int]()
         under: dict[Any, list[int]] = {}
@@ -146,7 +146,7 @@ class _Cluster:
             size = max(1, min(_LARGEST, fair, int(_CHUNK_S / max(self._job_s, 1e-6))))
         return [waiting.popleft() for _ in range(min(size, len(waiting)))]
 
-    def _ended(self, ref: Any, chunk: Sequence[int]) -> list[Outcome] | None:
+    def _ended(self, ref: Any, chunk: Sequence[int]) -> list[JobOutcome] | None:
         """How the jobs of a chunk ended; None where they are to be run one by one."""
         errors = self._ray.exceptions
         try:
@@ -159,8 +159,8 @@ class _Cluster:
             if len(chunk) > 1:
                 return None
             why = type(error).__name__
-            return [Outcome(f"the process that computed it was ended {RETRIES + 1} times, perhaps "
-                            f"for want of memory ({why})", 1)]
+            return [JobOutcome(f"the process that computed it was ended {RETRIES + 1} times, "
+                               f"perhaps for want of memory ({why})", 1)]
         last = self._job_s
         self._job_s = found.job_s if last is None else 0.7 * last + 0.3 * found.job_s
         return found.outcomes
@@ -170,5 +170,5 @@ def _run_chunk(jobs: Sequence[Job], words: Sequence[str]) -> _Ended:
     """Run jobs one after the other, but those that a lost process had finished."""
     trust(*words)
     begun = time.perf_counter()
-    outcomes = [Outcome() if job.done() else outcome_of(job) for job in jobs]
+    outcomes = [JobOutcome() if job.done() else outcome_of(job) for job in jobs]
     return _Ended(outcomes, (time.perf_counter() - begun) / len(jobs))

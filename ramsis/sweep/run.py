@@ -21,7 +21,7 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner
 from ramsis.sweep.job import Job
 from ramsis.sweep.jobs import CellJob, PolicyJob, ResponseJob, SweepCluster
-from ramsis.sweep.pool import Outcome, Runner
+from ramsis.sweep.pool import JobOutcome, Runner
 from ramsis.sweep.scenarios import BoundJob, ScenarioJob, SweepScenario, scenario_row
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.store import store_at
@@ -185,7 +185,7 @@ class Sweep:
             The folder cannot be written, or what was written is gone.
         """
         engine = processes if isinstance(processes, Engine) else Engine(workers=processes)
-        failed: dict[Path, Outcome] = {}
+        failed: dict[Path, JobOutcome] = {}
         with self._leaving:
             if self.todo:
                 with runner(engine, self.todo) as run:
@@ -196,7 +196,7 @@ class Sweep:
     def _run_all(
         self, run: Runner,
         jobs: Sequence[CellJob | PolicyJob | ResponseJob | ScenarioJob | BoundJob],
-        failed: dict[Path, Outcome], on_step: OnStep | None,
+        failed: dict[Path, JobOutcome], on_step: OnStep | None,
     ) -> None:
         """Run the jobs; one that needs what failed fails with it."""
         ready = []
@@ -214,7 +214,7 @@ class Sweep:
             if on_step is not None:
                 on_step()
 
-    def _finish(self, failed: dict[Path, Outcome]) -> SweepResult:
+    def _finish(self, failed: dict[Path, JobOutcome]) -> SweepResult:
         every = self._every
         failures = tuple(Failure(job.cell, str(failed[job.path].error),
                                  failed[job.path].exit_code)

@@ -34,11 +34,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
-from ramsis.sim.compiled import Given
+from ramsis.sim.compiled import DrawnRequests
 from ramsis.synthesis.replayed import settles
 from ramsis.synthesis.simulated import one_worker, simulated
 
-__all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Drawn", "Played", "loss_of",
+__all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Drawn", "PlayedFigures", "loss_of",
            "most_robust", "replayed_at"]
 
 FACTORS = (1.025, 1.05, 1.075, 1.1)
@@ -56,11 +56,11 @@ _MOST_QUERIES = 2e6  # of a run until the workers have settled
 _SEEDS = 1 << 28  # seeds are at least this, and less than twice this
 
 Plan = TypeVar("Plan")
-Drawn = dict[tuple[float, float, int], Given]
+Drawn = dict[tuple[float, float, int], DrawnRequests]
 """What replays of several tables are given, which is drawn once."""
 
 
-class Played(NamedTuple):
+class PlayedFigures(NamedTuple):
     """What a policy comes to at some service times.
 
     Attributes
@@ -80,7 +80,7 @@ class Played(NamedTuple):
 
 def replayed_at(
     policy: Policy, slower: float, *, own_arrivals: str | None = None, drawn: Drawn | None = None
-) -> Played | None:
+) -> PlayedFigures | None:
     """What a policy's table comes to when service takes a factor longer; None where it is long.
 
     The seeds follow from the load, the SLO and the workers: tables for the same are replayed on
@@ -106,9 +106,9 @@ def replayed_at(
     if slower != 1.0 and found.violation_half_width > rough:
         found = simulated(policy, queries=_LONGER * queries, runs=_RUNS, seed=seed,
                           slower=slower, own_arrivals=own_arrivals, drawn=drawn)
-    return Played(found.effective_accuracy, found.violation_rate,
-                  found.effective_accuracy - policy.violation_price * found.violation_rate,
-                  found.effective_half_width)
+    return PlayedFigures(found.effective_accuracy, found.violation_rate,
+                         found.effective_accuracy - policy.violation_price * found.violation_rate,
+                         found.effective_half_width)
 
 
 class Chosen(NamedTuple, Generic[Plan]):
@@ -119,8 +119,8 @@ class Chosen(NamedTuple, Generic[Plan]):
 
 
 def most_robust(
-    pure: Plan, planned: Callable[[float], Plan | None], played: Callable[[Plan, float], Played],
-    headroom: float,
+    pure: Plan, planned: Callable[[float], Plan | None],
+    played: Callable[[Plan, float], PlayedFigures], headroom: float,
 ) -> Chosen[Plan]:
     """The plan for the longest service times that loses no more than the headroom.
 
@@ -167,6 +167,6 @@ def _next(factor: float, lost: float | None, headroom: float, among: tuple[int, 
     return min(max(guess, low), high - 1)
 
 
-def loss_of(best: Played, given: Played) -> float:
+def loss_of(best: PlayedFigures, given: PlayedFigures) -> float:
     """What a policy loses against the optimum: effective accuracy, or gain where that is more."""
     return max(best.effective_accuracy - given.effective_accuracy, best.gain - given.gain)

@@ -38,7 +38,7 @@ from ramsis.arrivals.process import Sampler
 from ramsis.errors import InvalidValueError, check_number_of, describe
 from ramsis.policy import Policy
 from ramsis.policy.records import Recovery
-from ramsis.sim.compiled import Given, replay
+from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.tables import KERNELS, Compiled
 from ramsis.synthesis.options import BURST, MOST_BURST
@@ -183,7 +183,7 @@ def _losses(
     place = np.repeat(np.searchsorted(arrival_ms, at_ms), burst)
     calm = _given(policy, fleet, arrival_ms, end_ms, rng)
     extra = _given(policy, fleet, np.repeat(at_ms, burst), end_ms, rng)
-    both = Given(
+    both = DrawnRequests(
         np.insert(arrival_ms, place, extra.arrival_ms), end_ms,
         np.insert(calm.uniform, place, extra.uniform) if fleet.draws else calm.uniform,
         np.insert(calm.coin, place, extra.coin) if len(calm.coin) else calm.coin,
@@ -203,13 +203,13 @@ def _losses(
 
 
 def _usual(
-    replayed: _Replayed, calm: Given, at_ms: FloatArray, without: FloatArray
+    replayed: _Replayed, calm: DrawnRequests, at_ms: FloatArray, without: FloatArray
 ) -> FloatArray:
     """What requests have without bursts, by the workers' own past or as if idle at each burst.
 
     Parameters
     ----------
-    calm : Given
+    calm : DrawnRequests
         The arrivals without bursts.
     at_ms : ndarray
         When bursts would come.
@@ -228,11 +228,11 @@ def _usual(
 
 def _given(
     policy: Policy, fleet: Fleet, arrival_ms: FloatArray, end_ms: float, rng: np.random.Generator
-) -> Given:
+) -> DrawnRequests:
     """Arrivals with the numbers that a run takes."""
     slos = None
     if policy.slo_classes:
         slos = rng.choice([one.slo_ms for one in policy.slo_classes], size=len(arrival_ms),
                           p=[one.share for one in policy.slo_classes])
-    return Given.drawn(arrival_ms, end_ms, rng, slos, draws=fleet.draws,
-                       by_chance=policy.randomised is not None)
+    return DrawnRequests.drawn(arrival_ms, end_ms, rng, slos, draws=fleet.draws,
+                               by_chance=policy.randomised is not None)

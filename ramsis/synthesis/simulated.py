@@ -32,7 +32,7 @@ from ramsis.policy import Policy
 from ramsis.policy.records import Replay, Simulated
 from ramsis.profiles import LatencyTable
 from ramsis.sim import ConstantLoad, Fleet, Policies
-from ramsis.sim.compiled import Given, replay
+from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 from ramsis.sim.plan import Plan
@@ -56,7 +56,7 @@ _DRAINS = 1.0  # SLOs after that
 def simulated(
     policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
     own_arrivals: str | None = None, slower: float = 1.0,
-    drawn: dict[tuple[float, float, int], Given] | None = None,
+    drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
 ) -> Simulated:
     """The rates of a policy in a simulation at its own load.
 
@@ -150,7 +150,7 @@ def one_worker(policy: Policy) -> Policy | None:
 
 def _windows(
     policy: Policy, queries: int, seeds: Iterable[int], own_arrivals: str | None,
-    slower: float = 1.0, drawn: dict[tuple[float, float, int], Given] | None = None,
+    slower: float = 1.0, drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
 ) -> Iterator[tuple[Run, float, float]]:
     """Runs, and since when and until when each is in its steady state."""
     fleet, plan = prepared_policy(policy, slower)
@@ -171,13 +171,13 @@ def _windows(
         yield replay(fleet, plan.compiled, given, policy.load_qps), since_ms, until_ms
 
 
-def _given(policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int) -> Given:
+def _given(policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int) -> DrawnRequests:
     """What a run is given: the same as any run of the workload with that seed."""
     arrivals, service, classes, _ = streams(seed)
     times = workload.arrivals_ms(arrivals)
-    return Given.drawn(times, workload.duration_ms, service,
-                       drawn_slos(policy.classes, len(times), classes), draws=fleet.draws,
-                       by_chance=policy.randomised is not None)
+    return DrawnRequests.drawn(times, workload.duration_ms, service,
+                               drawn_slos(policy.classes, len(times), classes), draws=fleet.draws,
+                               by_chance=policy.randomised is not None)
 
 
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:

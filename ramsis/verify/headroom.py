@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ramsis.policy.records import HeadroomRecord
-from ramsis.synthesis.headroom import Played, loss_of
+from ramsis.synthesis.headroom import PlayedFigures, loss_of
 from ramsis.verify.checks import Check, close
 
 __all__ = ["headroom_checks"]
 
 
 def headroom_checks(
-    stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, Played],
-    pure: Played, tolerance: float,
+    stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, PlayedFigures],
+    pure: PlayedFigures, tolerance: float,
 ) -> tuple[Check, ...]:
     """What a file says of its headroom.
 
@@ -21,9 +21,9 @@ def headroom_checks(
     ----------
     derived : HeadroomRecord
         For the same headroom, worked out again.
-    played : mapping of float to Played
+    played : mapping of float to PlayedFigures
         What the file's table comes to by how much longer service takes: 1, and as stated.
-    pure : Played
+    pure : PlayedFigures
         Of the pure optimum.
     """
     loss, slower = loss_of(pure, played[1.0]), played[stated.slower]

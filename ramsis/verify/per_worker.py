@@ -53,7 +53,12 @@ from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
 from ramsis.synthesis.analyse import problem_of
 from ramsis.synthesis.headroom import Chosen
 from ramsis.synthesis.recipes.per_worker import certificate_of
-from ramsis.synthesis.recipes.worker_headroom import Tables, WorkerPlan, pure_grid, pure_problem
+from ramsis.synthesis.recipes.worker_headroom import (
+    PlannedTables,
+    WorkerPlan,
+    pure_grid,
+    pure_problem,
+)
 from ramsis.synthesis.replayed import MANY_VIOLATIONS
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
@@ -153,13 +158,13 @@ class Remade(NamedTuple):
 
     Attributes
     ----------
-    tables : Tables
+    tables : PlannedTables
         At the true times.
     pure : WorkerSolution
     chosen : Chosen of WorkerPlan
     """
 
-    tables: Tables
+    tables: PlannedTables
     pure: WorkerSolution
     chosen: Chosen[WorkerPlan]
 
@@ -196,7 +201,7 @@ def _made_again(
         pure, solution.policy, solution.frequency, solution.excess), None
     gain = solution.gain
     if policy.headroom is not None:
-        tables = Tables(worker, solver, pure_grid(problem), policy, own_arrivals)
+        tables = PlannedTables(worker, solver, pure_grid(problem), policy, own_arrivals)
         chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
         analysis = tables.analysis(chosen.plan, 1.0)
         gain, remade = analysis.gain, Remade(tables, solution, chosen)

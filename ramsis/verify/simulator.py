@@ -18,7 +18,7 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit, uniform
 
-__all__ = ["Chance", "Played", "Table", "ask", "figures", "play", "table_of"]
+__all__ = ["Chance", "Replayed", "TableArrays", "ask", "figures", "play", "table_of"]
 
 Document = Mapping[str, Any]
 """A policy file as JSON has it."""
@@ -29,7 +29,7 @@ _AS_SHORT = 4  # times the fewest requests of a queue
 _DISPATCHES = ("central-queue", "round-robin", "shortest-queue")
 
 
-class Table(NamedTuple):
+class TableArrays(NamedTuple):
     """The decision table in arrays.
 
     Attributes
@@ -105,7 +105,7 @@ class Chance(NamedTuple):
     coin: FloatArray
 
 
-class Played(NamedTuple):
+class Replayed(NamedTuple):
     """What happened.
 
     Attributes
@@ -133,7 +133,7 @@ class Played(NamedTuple):
     end_ms: FloatArray
 
 
-def table_of(document: Document) -> Table:
+def table_of(document: Document) -> TableArrays:
     """The decision table of a policy file."""
     table = document["table"]
     axes, bins = table["axes"], len(table["axes"]["slack_ms"])
@@ -152,9 +152,9 @@ def table_of(document: Document) -> Table:
         rows.append((code, ends))
         place, probability = [i, n, j, second["code"], lasting], second["probability"]
     code_of, ends_of = (np.array(part, dtype=np.int64) for part in zip(*rows, strict=True))
-    return Table(np.array(axes["idle"]), np.array(axes["queued"]),
-                 np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
-                 table["longer_queue"], np.array(place), probability)
+    return TableArrays(np.array(axes["idle"]), np.array(axes["queued"]),
+                       np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
+                       table["longer_queue"], np.array(place), probability)
 
 
 def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
@@ -182,7 +182,7 @@ def _batches_of(document: Document) -> _Batches:
                     np.array(levels[:count]))
 
 
-def play(document: Document, chance: Chance) -> Played:
+def play(document: Document, chance: Chance) -> Replayed:
     """A policy on the given arrivals, all workers idle at first.
 
     Parameters
@@ -192,12 +192,12 @@ def play(document: Document, chance: Chance) -> Played:
     chance : Chance
     """
     n, workers = len(chance.arrival_ms), document["workers"]
-    played = Played(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),
-                    np.empty(n, np.int64), np.empty(n), np.full(n, np.nan))
+    played = Replayed(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),
+                      np.empty(n, np.int64), np.empty(n), np.full(n, np.nan))
     decisions = _events(uniform(table_of(document)), uniform(_batches_of(document)),
                         uniform(chance), workers, _DISPATCHES.index(document["dispatch"]), played)
     return played._replace(**{name: getattr(played, name)[:decisions]
-                              for name in Played._fields[2:]})
+                              for name in Replayed._fields[2:]})
 
 
 def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
@@ -226,7 +226,7 @@ def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
 
 
 def _of_decisions(
-    document: Document, played: Played, began: BoolArray
+    document: Document, played: Replayed, began: BoolArray
 ) -> dict[str, float]:
     """Means over the decisions, and over the requests served."""
     found: dict[str, float] = {}
@@ -258,7 +258,7 @@ def _of_decisions(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def ask(
-    table: Table, queued: int, slack_ms: float, idle: int, coin: float
+    table: TableArrays, queued: int, slack_ms: float, idle: int, coin: float
 ) -> tuple[int, int, bool]:
     """The code, the bin below whose edge a wait ends (or 0), and whether the coin was used."""
     longest = table.queued[-1]
@@ -292,7 +292,8 @@ def _service_ms(batches: _Batches, code: int, luck: float) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _events(
-    table: Table, batches: _Batches, chance: Chance, workers: int, dispatch: int, played: Played
+    table: TableArrays, batches: _Batches, chance: Chance, workers: int, dispatch: int,
+    played: Replayed,
 ) -> int:
     """Play all events; returns the number of decisions."""
     arrival, slo, kind = chance.arrival_ms, chance.slo_ms, chance.kind

@@ -9,7 +9,7 @@ from typing import Any
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings, setting, without
 from evaluation.specs import POLICIES, label, rank
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 __all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
            "draw_promises", "draw_savings", "draw_violations_by_load",
@@ -69,8 +69,8 @@ def two_rows(
 ) -> None:
     """Effective accuracy above violations."""
     plot_panels([
-        Row("effective accuracy", panels(rows, column, line, x, effective, bound), 1.3),
-        Row("violations (%)", panels(rows, column, line, x, violations), 0.8, log_like=True),
+        PanelRow("effective accuracy", panels(rows, column, line, x, effective, bound), 1.3),
+        PanelRow("violations (%)", panels(rows, column, line, x, violations), 0.8, log_like=True),
     ], path, x_label, log_x=log_x)
 
 
@@ -109,10 +109,10 @@ def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
     both = [Panel(a.title, [*a.lines, *b.lines])
             for a, b in zip(promised, simulated, strict=True)]
     plot_panels([
-        Row("effective accuracy", both, 1.2),
-        Row("difference × 1000", panels(scaled, fleet, lambda _: "simulation − promise, with "
-                                        "its 95 % interval", "load_qps", difference,
-                                        half_width="width"), 0.9),
+        PanelRow("effective accuracy", both, 1.2),
+        PanelRow("difference × 1000", panels(scaled, fleet, lambda _: "simulation − promise, with "
+                                             "its 95 % interval", "load_qps", difference,
+                                             half_width="width"), 0.9),
     ], path, LOAD, log_x=not case.given_loads)
 
 
@@ -132,9 +132,9 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
         return 1000.0 * (row["effective_accuracy"] - best[column(row), row["load_qps"]])
 
     plot_panels([
-        Row("effective accuracy", panels(rows, column, grid, "load_qps", effective, bound=True),
-            1.3),
-        Row(f"from {last}, × 1000", panels(rows, column, grid, "load_qps", difference), 0.9),
+        PanelRow("effective accuracy",
+                 panels(rows, column, grid, "load_qps", effective, bound=True), 1.3),
+        PanelRow(f"from {last}, × 1000", panels(rows, column, grid, "load_qps", difference), 0.9),
     ], path, LOAD, log_x=not case.given_loads)
 
 
@@ -154,11 +154,11 @@ def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
 
     parts = [row for row in rows if not batching(row).startswith("maximal")]
     plot_panels([
-        Row("effective accuracy",
-            panels(rows, column, batching, "load_qps", effective, bound=True), 1.2),
-        Row("gain × 1000", panels(parts, column, batching, "load_qps", gained), 0.7),
-        Row("violations (%)", panels(rows, column, batching, "load_qps", violations), 0.7,
-            log_like=True),
+        PanelRow("effective accuracy",
+                 panels(rows, column, batching, "load_qps", effective, bound=True), 1.2),
+        PanelRow("gain × 1000", panels(parts, column, batching, "load_qps", gained), 0.7),
+        PanelRow("violations (%)", panels(rows, column, batching, "load_qps", violations), 0.7,
+                 log_like=True),
     ], path, LOAD, log_x=not case.given_loads)
 
 
@@ -173,20 +173,20 @@ def _apart_from(name: str, rows: Sequence[Cell]) -> Key:
 
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 3."""
-    plot_panels([Row("violations (%)", panels(rows, slo, scheduler, "workers", violations), 1.2,
-                     log_like=True)], path, "workers")
+    plot_panels([PanelRow("violations (%)", panels(rows, slo, scheduler, "workers", violations),
+                          1.2, log_like=True)], path, "workers")
 
 
 def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 4."""
-    plot_panels([Row("violations (%)", panels(rows, slo, scheduler, "load_qps", violations), 1.2,
-                     log_like=True)], path, LOAD, log_x=not case.given_loads)
+    plot_panels([PanelRow("violations (%)", panels(rows, slo, scheduler, "load_qps", violations),
+                          1.2, log_like=True)], path, LOAD, log_x=not case.given_loads)
 
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Headline: workers saved by the baseline's number of workers."""
     saved = savings(rows, POLICIES)
-    plot_panels([Row("workers saved (%)", panels(
+    plot_panels([PanelRow("workers saved (%)", panels(
         saved, slo,
         lambda row: f"{label(row['scheduler'])}, against {label(row['baseline'])}", "workers",
         lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],

@@ -24,7 +24,7 @@ import numpy as np
 from evaluation.case import FLEET, Case, round_slo
 from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 __all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
            "robust_rows", "robustness", "shown", "text"]
@@ -113,7 +113,7 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
         ("slo_ms", "SLO (ms)", True, f"{FLEET} workers, {_high(case):,g} queries/s"),
     )
 
-    def row(quantity: str, height: float, y: Any, bound: bool, log_like: bool) -> Row:
+    def row(quantity: str, height: float, y: Any, bound: bool, log_like: bool) -> PanelRow:
         result = []
         for x, x_label, log_x, title in columns:
             own = sorted((r for r in rows if all(r[name] == value for name, value in at.items()
@@ -123,7 +123,7 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
             most = Line("upper bound of any scheduler", list(known), list(known.values()),
                         reference=True)
             result.append(Panel(title, [most, *panel.lines], x_label, log_x))
-        return Row(quantity, result, height, log_like)
+        return PanelRow(quantity, result, height, log_like)
 
     worst = 0.99 * float(case.table.accuracy.min())
 
@@ -171,11 +171,11 @@ def draw_promises(rows: Rows, path: Path, case: Case) -> None:
     scaled = [{**row, "width": 1000.0 * (row["effective_accuracy_half_width"] or 0.0),
                "load_qps": row["load_qps"] * FLEET / row["workers"]} for row in rows]
     plot_panels([
-        Row("simulation − promise, × 1000", panels(
-            scaled, fleet, service, "load_qps", lambda row: 1000.0 * _error(row),
-            half_width="width"), 1.3),
-        Row("violations (%)", panels(scaled, fleet, service, "load_qps", violations), 0.8,
-            log_like=True),
+        PanelRow("simulation − promise, × 1000", panels(
+                 scaled, fleet, service, "load_qps", lambda row: 1000.0 * _error(row),
+                 half_width="width"), 1.3),
+        PanelRow("violations (%)", panels(scaled, fleet, service, "load_qps", violations), 0.8,
+                 log_like=True),
     ], path, f"load for {FLEET} workers (queries/s)", log_x=True)
 
 
@@ -225,8 +225,8 @@ def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
               for row in rows]
     placed.sort(key=lambda row: row["at"])
 
-    def row(quantity: str, height: float, y: Any, log_like: bool) -> Row:
-        return Row(quantity, [
+    def row(quantity: str, height: float, y: Any, log_like: bool) -> PanelRow:
+        return PanelRow(quantity, [
             Panel(f"{load_qps:,g} queries/s", panel.lines)
             for load_qps in sorted({_load(r) for r in placed})
             for panel in panels([r for r in placed if _load(r) == load_qps],

@@ -19,7 +19,7 @@ from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.fleets import text
 from evaluation.specs import CENTRAL, GREEDY, LEVELS, POLICIES, WORKER, baselines, label, rank
 from ramsis.arrivals.rate_file import read_rates
-from ramsis.report.panels import Row, plot_panels
+from ramsis.report.panels import PanelRow, plot_panels
 
 __all__ = ["draw_few_workers", "draw_overload", "few_rows", "few_workers", "overload",
            "overload_rows"]
@@ -84,10 +84,10 @@ def draw_overload(rows: Rows, path: Path, case: Case) -> None:
                       + 0.09 * (kinds.index(_name(row)) - len(kinds) / 2)} for row in rows),
                     key=lambda row: row["at"])
     plot_panels([
-        Row("effective accuracy", panels(placed, lambda _: "", _name, "at",
-                                         lambda row: row["effective_accuracy"]), 1.2),
-        Row("violations (%)", panels(placed, lambda _: "", _name, "at", violations), 0.9,
-            log_like=True),
+        PanelRow("effective accuracy", panels(placed, lambda _: "", _name, "at",
+                                              lambda row: row["effective_accuracy"]), 1.2),
+        PanelRow("violations (%)", panels(placed, lambda _: "", _name, "at", violations), 0.9,
+                 log_like=True),
     ], path, cases=names)
 
 
@@ -120,8 +120,8 @@ def draw_few_workers(rows: Rows, path: Path, case: Case) -> None:
 
     by_workers = sorted(rows, key=lambda row: (row["workers"], row["load_qps"]))
     plot_panels([
-        Row("effective accuracy", panels(by_workers, fleet, scheduler, "load_qps", effective,
-                                         True), 1.3),
-        Row("violations (%)", panels(by_workers, fleet, scheduler, "load_qps", violations), 0.8,
-            log_like=True),
+        PanelRow("effective accuracy", panels(by_workers, fleet, scheduler, "load_qps", effective,
+                                              True), 1.3),
+        PanelRow("violations (%)", panels(by_workers, fleet, scheduler, "load_qps", violations),
+                 0.8, log_like=True),
     ], path, LOAD)

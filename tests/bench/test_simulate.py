@@ -68,10 +68,10 @@ def arrivals(queries: int) -> NDArray[np.float64]:
 
 
 def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    from ramsis.sim.compiled import Given, replay
+    from ramsis.sim.compiled import DrawnRequests, replay
 
     assert plan.compiled is not None
-    return replay(fleet, plan.compiled, Given.drawn(
+    return replay(fleet, plan.compiled, DrawnRequests.drawn(
         times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws,
         by_chance=plan.compiled.by_chance), load)
 

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.central.chain import _by_levels, _kernels, _levels
-from ramsis.central.model import Model, central_model
+from ramsis.central.model import CentralArrays, central_model
 from tests.central.samples import problem
 
 Codes = NDArray[np.int16]
 
 
-def _at_random(model: Model, seed: int, waiting: float) -> tuple[Codes, Codes]:
+def _at_random(model: CentralArrays, seed: int, waiting: float) -> tuple[Codes, Codes]:
     """A policy that drops, waits and starts at random."""
     rng = np.random.default_rng(seed)
     shape = (len(model.idle), len(model.queue), model.slack_probability.shape[2])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from placement_milp import Limits, backend, optimise, place
-from placement_milp.backend import Solved, Status
+from placement_milp.backend import SearchStatus, Solved
 from placement_milp.formulation import CONSTRAINTS, formulate
 from placement_milp.problem import METRICS
 from ramsis.errors import InputFileError
@@ -56,9 +56,9 @@ def test_the_program_does_not_grow_with_the_workers() -> None:
     assert (len(one.n), len(one.constraints)) == (len(other.n), len(other.constraints))
 
 
-@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.INTERRUPTED])
+@pytest.mark.parametrize("status", [SearchStatus.TIME_LIMIT, SearchStatus.INTERRUPTED])
 def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(
-    monkeypatch: pytest.MonkeyPatch, status: Status
+    monkeypatch: pytest.MonkeyPatch, status: SearchStatus
 ) -> None:
     solve = optimise.solve
     calls = []
@@ -66,7 +66,7 @@ def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(
     def once(*arguments: Any, **options: Any) -> Solved:
         calls.append(options["limits"])
         if len(calls) == 2:
-            if status is Status.INTERRUPTED:
+            if status is SearchStatus.INTERRUPTED:
                 raise KeyboardInterrupt
             raise optimise.NotConvergedError("no solution")
         return solve(*arguments, **options)
@@ -108,9 +108,9 @@ def test_without_a_bound_of_the_solver_the_relaxation_gives_one(
     name = f"_with_{solver}"
     run = getattr(backend, name)
 
-    def stopped(*arguments: Any) -> tuple[Status, float]:
-        assert run(*arguments)[0] is Status.OPTIMAL
-        return Status.TIME_LIMIT, float("-inf")
+    def stopped(*arguments: Any) -> tuple[SearchStatus, float]:
+        assert run(*arguments)[0] is SearchStatus.OPTIMAL
+        return SearchStatus.TIME_LIMIT, float("-inf")
 
     monkeypatch.setattr(backend, name, stopped)
     placement = place(asked, Limits(solver=solver))
@@ -132,14 +132,14 @@ def test_what_a_solver_calls_optimal_with_a_gap_is_solved_again(
     """Optimal by status alone is not a proof: with a gap that stays it is the end of a search."""
     tolerances = []
 
-    def with_a_gap(lp: Any, limits: Limits, tolerance: float) -> tuple[Status, float, float]:
+    def with_a_gap(lp: Any, limits: Limits, tolerance: float) -> tuple[SearchStatus, float, float]:
         tolerances.append(tolerance)
-        return Status.OPTIMAL, 13.0, 0.07 if len(tolerances) < 3 else last
+        return SearchStatus.OPTIMAL, 13.0, 0.07 if len(tolerances) < 3 else last
 
     monkeypatch.setattr(backend, "_once_with_highs", with_a_gap)
     last = 0.0
-    assert backend._with_highs(None, Limits(seconds=5))[0] is Status.OPTIMAL
+    assert backend._with_highs(None, Limits(seconds=5))[0] is SearchStatus.OPTIMAL
     assert len(set(tolerances)) == 3
     last = 0.07
     tolerances.clear()
-    assert backend._with_highs(None, Limits(seconds=5))[0] is Status.TIME_LIMIT
+    assert backend._with_highs(None, Limits(seconds=5))[0] is SearchStatus.TIME_LIMIT

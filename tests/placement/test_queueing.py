@@ -16,7 +16,7 @@ from ramsis.errors import InputFileError, VerificationError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
-from ramsis.sim.streams import Stream, StreamStation, Target, requests_of, run_streams
+from ramsis.sim.streams import QueryStream, StreamStation, Target, requests_of, run_streams
 from ramsis.synthesis.placement.simulated import simulate_placement
 
 LISTED = {1: 10.0, 4: 18.0, 8: 29.0}
@@ -36,7 +36,8 @@ def fleet(lanes: int, *models: dict[int, float]) -> Fleet:
 def test_responses_are_those_of_the_engine(lanes: int, loads: tuple[float, ...]) -> None:
     listed = (LISTED, OTHER)[:len(loads)]
     batches = [max(one) for one in listed]
-    streams = [Stream(lanes * load, 500.0, (Target(0, i, 1.0),)) for i, load in enumerate(loads)]
+    streams = [QueryStream(lanes * load, 500.0, (Target(0, i, 1.0),))
+               for i, load in enumerate(loads)]
     requests = requests_of(streams, 20_000.0, 7)
     run = run_streams([StreamStation(fleet(lanes, *listed), partial(DutyCycle, batches=batches))],
                       requests, 20_000.0)

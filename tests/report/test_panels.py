@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 
 from ramsis.errors import InvalidValueError
 from ramsis.report import panels
-from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return figures
 
 
-def some_rows(columns: int, lines: int) -> list[Row]:
+def some_rows(columns: int, lines: int) -> list[PanelRow]:
     def panel(i: int) -> Panel:
         return Panel(f"panel {i}", [
             Line("the bound of all", [100.0, 2000.0], [0.9, 0.8], reference=True),
@@ -41,7 +41,7 @@ def some_rows(columns: int, lines: int) -> list[Row]:
               for k in range(lines))])
 
     both = [panel(i) for i in range(columns)]
-    return [Row("accuracy", both), Row("violations (%)", both, 0.5, log_like=True)]
+    return [PanelRow("accuracy", both), PanelRow("violations (%)", both, 0.5, log_like=True)]
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3), (2, 1)])
@@ -79,14 +79,14 @@ def test_a_log_like_axis_is_not_stretched_over_nothing(
     drawn: list[Any], tmp_path: Path
 ) -> None:
     flat = [Panel("", [Line("none", [1.0, 2.0], [0.0, 0.0])])]
-    plot_panels([Row("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
+    plot_panels([PanelRow("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
     assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
 
 
 def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: Path) -> None:
-    def row(top: float) -> Row:
+    def row(top: float) -> PanelRow:
         lines = [Line("a", [1.0, 2.0], [0.0, None]), Line("b", [1.0, 2.0], [0.0, top])]
-        return Row("violations (%)", [Panel("", lines)] * 2, from_zero=True)
+        return PanelRow("violations (%)", [Panel("", lines)] * 2, from_zero=True)
 
     plot_panels([row(0.0), row(0.001)], tmp_path / "a.png", "load")
     flat, _, risen, _ = drawn[0].axes
@@ -102,7 +102,7 @@ def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: P
 def test_many_points_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
     few, many = ([float(x) for x in range(n)] for n in (60, 61))
     panel = Panel("", [Line("few", few, few), Line("many", many, many)])
-    plot_panels([Row("y", [panel])], tmp_path / "a.png", "load")
+    plot_panels([PanelRow("y", [panel])], tmp_path / "a.png", "load")
     assert [line.get_marker() for line in drawn[0].axes[0].lines] == ["o", ""]
 
 
@@ -110,21 +110,21 @@ def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
     drawn: list[Any], tmp_path: Path
 ) -> None:
     both = [Panel("", [Line("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
-    plot_panels([Row("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
+    plot_panels([PanelRow("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
     assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
 
 
 def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) -> None:
     line = [Line("some", [1.0, 100.0], [0.0, 1.0])]
     panels = [Panel("a", line, "load", log_x=True), Panel("b", line, "workers")]
-    plot_panels([Row("above", panels), Row("below", panels)], tmp_path / "a.png")
+    plot_panels([PanelRow("above", panels), PanelRow("below", panels)], tmp_path / "a.png")
     axes = drawn[0].axes
     assert [one.get_xlabel() for one in axes] == ["", "", "load", "workers"]
     assert [one.get_xscale() for one in axes] == ["log", "linear"] * 2
 
 
 def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path: Path) -> None:
-    rows = [Row("accuracy", [Panel("", [Line("some", [0.0, 0.9], [0.5, 0.6])])])]
+    rows = [PanelRow("accuracy", [Panel("", [Line("some", [0.0, 0.9], [0.5, 0.6])])])]
     plot_panels(rows, tmp_path / "a.png", cases=["one", "two"])
     (axes,) = drawn[0].axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["one", "two"]
@@ -141,7 +141,7 @@ def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
     columns = [Panel("a", [some]), Panel("b", [some, none]), Panel("c", [some, none])]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a figure that cannot be laid out warns
-        plot_panels([Row("y", columns), Row("z", columns)], tmp_path / "figure.png", "x")
+        plot_panels([PanelRow("y", columns), PanelRow("z", columns)], tmp_path / "figure.png", "x")
 
 
 def test_no_line_of_a_sweep_joins_cells_that_differ_in_more_than_its_axis() -> None:

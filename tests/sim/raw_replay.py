@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis import runtime
 from ramsis.policy import Policy
-from ramsis.verify.simulator import Table, ask, table_of
+from ramsis.verify.simulator import TableArrays, ask, table_of
 
 __all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
 
@@ -183,7 +183,8 @@ def _batches(document: Document, samples: Samples) -> _Batches:
 
 @numba.njit(cache=True)
 def _events(
-    table: Table, batches: _Batches, chance: Chance, slo_ms: float, workers: int, central: bool
+    table: TableArrays, batches: _Batches, chance: Chance, slo_ms: float, workers: int,
+    central: bool,
 ) -> FloatArray:
     """What each request earns; request i joins queue i modulo their number."""
     queues = 1 if central else workers

@@ -16,8 +16,8 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.sim.streams import (
-    Requests,
-    Stream,
+    QueryStream,
+    RoutedRequests,
     StreamStation,
     Target,
     figures,
@@ -46,7 +46,7 @@ def served(
 
 def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue() -> None:
     service_ms, busy = 10.0, 0.8
-    stream = Stream(1000.0 * busy / service_ms, 1e9, (Target(0, 0, 1.0),))
+    stream = QueryStream(1000.0 * busy / service_ms, 1e9, (Target(0, 0, 1.0),))
     requests = requests_of([stream], 1e6, 1)
     run = run_streams([StreamStation(fleet([[service_ms]]), starts([1]))], requests, 1e6)
     waited = float((run.answered_ms - run.arrival_ms).mean()) - service_ms
@@ -95,8 +95,8 @@ def test_every_request_ends_once_and_what_is_dropped_would_be_late(
 
 
 def test_streams_are_poisson_and_split_by_shares() -> None:
-    streams = [Stream(300.0, 50.0, (Target(0, 0, 0.5), Target(1, 0, 0.3))),
-               Stream(100.0, 80.0, (Target(1, 1, 1.0),))]
+    streams = [QueryStream(300.0, 50.0, (Target(0, 0, 0.5), Target(1, 0, 0.3))),
+               QueryStream(100.0, 80.0, (Target(1, 1, 1.0),))]
     found = requests_of(streams, 1e6, 3)
     assert (np.diff(found.arrival_ms) >= 0).all()
     count = Counter(zip(found.stream.tolist(), found.station.tolist(), found.use.tolist(),
@@ -113,16 +113,16 @@ def test_streams_are_poisson_and_split_by_shares() -> None:
 
 def test_stations_do_side_by_side_what_each_does_alone() -> None:
     one, two = fleet([[3.0, 4.0]], workers=2, slo_ms=20.0), fleet([[5.0, 6.0], [7.0, 8.0]])
-    streams = [Stream(500.0, 20.0, (Target(0, 0, 0.7), Target(1, 0, 0.3))),
-               Stream(60.0, 30.0, (Target(1, 1, 0.9),))]
+    streams = [QueryStream(500.0, 20.0, (Target(0, 0, 0.7), Target(1, 0, 0.3))),
+               QueryStream(60.0, 30.0, (Target(1, 1, 0.9),))]
     stations = [StreamStation(one, starts([2])), StreamStation(two, starts([2, 1], drop=True))]
     requests = requests_of(streams, 2e4, 0).sent
     together = run_streams(stations, requests, 2e4)
     for i, station in enumerate(stations):
         mine = requests.station == i
         some = requests.only(mine)
-        alone = run_streams([station], Requests(some.arrival_ms, some.slo_ms, some.stream,
-                                                np.zeros_like(some.station), some.use), 2e4)
+        alone = run_streams([station], RoutedRequests(some.arrival_ms, some.slo_ms, some.stream,
+                                                      np.zeros_like(some.station), some.use), 2e4)
         assert (alone.answered_ms == together.answered_ms[mine]).all()
         assert (alone.reward == together.reward[mine]).all()
         assert figures(alone, np.ones(alone.requests, dtype=bool), 3) == figures(together, mine, 3)

@@ -34,7 +34,7 @@ from ramsis.sim.replayed import routes
 from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers import Greedy
-from ramsis.sim.schedulers.central import CentralQueue
+from ramsis.sim.schedulers.central import EarliestDeadlineFirst
 from ramsis.synthesis import generate_policy
 from tests.sim.samples import Anything, fleet, lattice_arrivals, tiny
 from tests.synthesis.samples import linear_profile, settings
@@ -45,7 +45,7 @@ def whole_queue(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int
 
 
 def central(engine: WorkerGroup) -> Scheduler:
-    return CentralQueue(engine, whole_queue)
+    return EarliestDeadlineFirst(engine, whole_queue)
 
 
 FAST = fleet([[3.0, 4.0], [7.0, 9.0]], workers=2, slo_ms=20.0)

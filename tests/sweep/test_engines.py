@@ -17,7 +17,7 @@ import pytest
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.sweep import Engine, SweepSpec, run_sweep
 from ramsis.sweep.engines import runner
-from ramsis.sweep.pool import Outcome
+from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.ray_engine import AHEAD, RETRIES, _Cluster, ray_runner
 from tests.cli.command import Run, refused
 
@@ -101,7 +101,7 @@ def test_jobs_go_out_in_chunks_and_each_outcome_comes_back_once(tmp_path: Path) 
     jobs = [Written(tmp_path / str(i)) for i in range(500)]
     found = list(_Cluster(cluster).run(jobs))
     assert sorted(index for index, _ in found) == list(range(500))
-    assert all(outcome == Outcome() for _, outcome in found)
+    assert all(outcome == JobOutcome() for _, outcome in found)
     assert cluster.chunks[0] == 1
     assert len(cluster.chunks) < 100
     assert cluster.most <= AHEAD * cluster.cpus

@@ -15,7 +15,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy, read, write
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.headroom import FACTORS, Played, most_robust
+from ramsis.synthesis.headroom import FACTORS, PlayedFigures, most_robust
 from ramsis.verify import verify_policy
 
 PROFILE = profiles.load("digits-cpu")
@@ -93,8 +93,9 @@ def test_the_largest_factor_within_the_headroom_is_found() -> None:
     loss = {1.0: 0.0, 1.025: 0.0005, 1.05: 0.002, 1.075: 0.004, 1.1: 0.01}
     for headroom, factor in ((0.02, 1.1), (0.005, 1.075), (0.003, 1.05), (0.001, 1.025),
                              (1e-4, 1.0)):
-        chosen = most_robust(1.0, lambda f: f,
-                             lambda f, slower: Played(0.9 - loss[f], 0.0, 0.9 - loss[f]), headroom)
+        chosen = most_robust(
+            1.0, lambda f: f,
+            lambda f, slower: PlayedFigures(0.9 - loss[f], 0.0, 0.9 - loss[f]), headroom)
         assert (chosen.plan, chosen.record.factor) == (factor, factor)
         assert chosen.record.loss == pytest.approx(loss[factor])
 
@@ -110,9 +111,9 @@ def test_it_is_found_whatever_the_loss_rises_like(power: float, most: float) -> 
             tried.append(factor)
             return factor if factor < most else None
 
-        def played(factor: float, slower: float, lost: float = lost) -> Played:
+        def played(factor: float, slower: float, lost: float = lost) -> PlayedFigures:
             value = 0.9 - lost * ((factor - 1.0) / 0.1) ** power
-            return Played(value, 0.0, value)
+            return PlayedFigures(value, 0.0, value)
 
         known = max([1.0, *(f for f in FACTORS if f < most
                             and lost * ((f - 1.0) / 0.1) ** power <= 0.003)])

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.trace_formats.columns import Column, TimeColumn, fields_of
+from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fields_of
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines
@@ -210,9 +210,9 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
             names = [name.strip() for name in fields_of(header.strip(), ",")]
             _require(names, table.known_by, f"{path}: line {first}")
             reader = TimeColumn(
-                Column(names.index(table.time), table.unit,
-                       None if table.minus is None else names.index(table.minus), ",",
-                       in_any_order=True), str(path))
+                InstantColumn(names.index(table.time), table.unit,
+                              None if table.minus is None else names.index(table.minus), ",",
+                              in_any_order=True), str(path))
             head, mark, tail = rest.partition("\n")
             reader.add(first + 1, head + mark)
             rest, line = tail, first + 2

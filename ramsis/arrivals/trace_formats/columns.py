@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["Column", "TimeColumn", "fields_of", "joined", "lines_of"]
+__all__ = ["InstantColumn", "TimeColumn", "fields_of", "joined", "lines_of"]
 
 
 @dataclass(frozen=True)
-class Column:
+class InstantColumn:
     """Where a line holds its instant.
 
     Parameters
@@ -76,7 +76,7 @@ def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 class TimeColumn:
     """Collects the instants of a file, block by block."""
 
-    def __init__(self, column: Column, where: str) -> None:
+    def __init__(self, column: InstantColumn, where: str) -> None:
         self.column = column
         self.where = where
         self.went_back = 0

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.central.actions import _kernels
-from ramsis.central.chain import Values
-from ramsis.central.model import Model
+from ramsis.central.chain import ChainValues
+from ramsis.central.model import CentralArrays
 
 __all__ = ["improve", "table_of"]
 
@@ -25,13 +25,13 @@ Codes = NDArray[np.int16]
 
 
 def improve(
-    model: Model, values: Values, to: Codes, action: Codes
+    model: CentralArrays, values: ChainValues, to: Codes, action: Codes
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    values : Values
+    values : ChainValues
         Of the policy so far.
     to, action : (I, N, J)
         The policy, changed in place.
@@ -41,12 +41,12 @@ def improve(
     return int(changed), float(most)
 
 
-def table_of(model: Model, values: Values, width_ms: FloatArray) -> Codes:
+def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) -> Codes:
     """What to do next in each (i, n, j), the head's age being kept while waiting, (I, N, J).
 
     Parameters
     ----------
-    values : Values
+    values : ChainValues
         Of the optimal policy.
     width_ms : (J,)
         Widths of the slack bins.

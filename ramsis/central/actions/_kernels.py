@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.central._kernels import bin_below, oldest
-from ramsis.central.model import Model
+from ramsis.central.model import CentralArrays
 from ramsis.compiling import dot, index, njit
 
 __all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
@@ -23,7 +23,7 @@ _EVEN = 1.0 + 1e-12
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_idle(model: Model, free: FloatArray, i: int) -> FloatArray:
+def after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
     """Value of what follows an action that leaves workers idle, (N, A, 1); -inf if too large.
 
     Parameters
@@ -44,7 +44,7 @@ def after_idle(model: Model, free: FloatArray, i: int) -> FloatArray:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _down(model: Model, i: int) -> FloatArray:
+def _down(model: CentralArrays, i: int) -> FloatArray:
     """Probability that an action leads to one level of idle workers less, (A,)."""
     probability: FloatArray = model.held / (model.idle[i] - model.idle[i - 1])
     return probability
@@ -52,7 +52,7 @@ def _down(model: Model, i: int) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _between(
-    model: Model, values: FloatArray, first: int, end: int, result: FloatArray
+    model: CentralArrays, values: FloatArray, first: int, end: int, result: FloatArray
 ) -> None:
     """Write the values of queues of first … end − 1 queries, by those of the levels, (N,)."""
     top = model.queue.size - 1
@@ -63,7 +63,7 @@ def _between(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_idle(
-    model: Model, n: int, fewer: FloatArray, same: FloatArray, down: FloatArray,
+    model: CentralArrays, n: int, fewer: FloatArray, same: FloatArray, down: FloatArray,
     result: FloatArray,
 ) -> None:
     """Write row n of :func:`after_idle`, (A, 1); by values of each count."""
@@ -74,7 +74,7 @@ def _after_idle(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
+def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
     """Value of what follows an action that takes the last idle worker, (N, A, 1).
 
     Parameters
@@ -106,7 +106,7 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def after_last_kept(
-    model: Model, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
+    model: CentralArrays, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
 ) -> FloatArray:
     """The same with the head's age kept, (N, A, J); -inf where nothing would be in time.
 
@@ -162,7 +162,7 @@ def after_last_kept(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _by_count(model: Model, last: FloatArray) -> FloatArray:
+def _by_count(model: CentralArrays, last: FloatArray) -> FloatArray:
     """Values of deciding with one worker idle by queue, any number, and slack bin.
 
     Shape (longest + k, J + 1): with what is dropped of a queue beyond the longest; a bin that is
@@ -227,7 +227,7 @@ def _expected(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_anew(model: Model, last: FloatArray, cost: FloatArray) -> FloatArray:
+def after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) -> FloatArray:
     """The same where the batch takes the whole queue, (A,): the next head has yet to come."""
     arrivals, low, share = model.arrivals, model.low, model.share
     result = -cost
@@ -302,7 +302,7 @@ def best_starts(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _improve_level(
-    model: Model, i: int, after: FloatArray, free: FloatArray, wait: FloatArray,
+    model: CentralArrays, i: int, after: FloatArray, free: FloatArray, wait: FloatArray,
     met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
@@ -373,7 +373,7 @@ def _improve_level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def after_starts(
-    model: Model, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
+    model: CentralArrays, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
     upto: IntArray,
 ) -> FloatArray:
     """Value of what follows each action with level i of idle workers; -inf where it is too large.
@@ -381,7 +381,7 @@ def after_starts(
     Parameters
     ----------
     free, last, gain
-        As of :class:`ramsis.central.chain.Values`.
+        As of :class:`ramsis.central.chain.ChainValues`.
     first, upto : (N,)
         First and last bin to look at.
 
@@ -399,7 +399,7 @@ def after_starts(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve(
-    model: Model, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    model: CentralArrays, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
     to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
@@ -407,7 +407,7 @@ def improve(
     Parameters
     ----------
     wait, free, last, gain
-        As of :class:`ramsis.central.chain.Values`, of the policy so far.
+        As of :class:`ramsis.central.chain.ChainValues`, of the policy so far.
     to, action : (I, N, J)
         The policy, changed in place.
     """
@@ -429,7 +429,7 @@ def improve(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def settle_level(
-    model: Model, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
+    model: CentralArrays, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
     above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
     """What to do next with some workers idle, the head's age being kept while waiting.

@@ -23,9 +23,9 @@ from scipy.sparse.linalg import LinearOperator, SuperLU, gmres, splu
 from ramsis.arrays import FloatArray
 from ramsis.central.chain import _by_levels, _kernels
 from ramsis.central.chain._levels import Levels, eliminated
-from ramsis.central.model import Model
+from ramsis.central.model import CentralArrays
 
-__all__ = ["EXACT", "Chain", "SteadyState", "Values"]
+__all__ = ["EXACT", "Chain", "ChainValues", "SteadyState"]
 
 Codes = NDArray[np.int16]
 
@@ -38,7 +38,7 @@ _LARGE = 200_000  # entries of a factor
 
 
 @dataclass(frozen=True)
-class Values:
+class ChainValues:
     """Gain per ms, and values.
 
     Waiting and deciding at an end of a batch (I, N), deciding with one worker idle (N, J); whether
@@ -101,7 +101,7 @@ class Chain:
 
     Parameters
     ----------
-    model : Model
+    model : CentralArrays
     to, action : ndarrays of int16, shape (I, N, J)
         The policy: level to which the queue is dropped first, and then the action.
     near : Chain, optional
@@ -109,7 +109,7 @@ class Chain:
     """
 
     def __init__(
-        self, model: Model, to: Codes, action: Codes, near: Chain | None = None
+        self, model: CentralArrays, to: Codes, action: Codes, near: Chain | None = None
     ) -> None:
         self.model, self.to, self.action = model, to, action
         self._system = _kernels.rows(model, to, action)
@@ -120,7 +120,7 @@ class Chain:
             like = None if near is None else near._sparse
             self._sparse = _Sparse(self._system, self._home, like)
 
-    def values(self, exact: float = EXACT) -> Values | None:
+    def values(self, exact: float = EXACT) -> ChainValues | None:
         """Gain and values; None where the system is singular to working precision.
 
         Parameters
@@ -135,7 +135,7 @@ class Chain:
         value[self._home] = 0.0
         parts, last = self._parts(value)
         direct = self._sparse is None or self._sparse.direct
-        return Values(gain, parts[0].copy(), parts[1].copy(), last, direct or exact <= EXACT)
+        return ChainValues(gain, parts[0].copy(), parts[1].copy(), last, direct or exact <= EXACT)
 
     def steady_state(self) -> SteadyState | None:
         """What the policy does, from the visits of the rows; None as for the values."""

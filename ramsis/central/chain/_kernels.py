@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.central._kernels import around, bin_below, oldest
-from ramsis.central.model import Model
+from ramsis.central.model import CentralArrays
 from ramsis.compiling import njit
 
-__all__ = ["Rates", "System", "off", "rates", "rows"]
+__all__ = ["ChainRates", "System", "off", "rates", "rows"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,7 +42,7 @@ class System(NamedTuple):
     cost: FloatArray
 
 
-class Rates(NamedTuple):
+class ChainRates(NamedTuple):
     """Rates per ms under a policy.
 
     Attributes
@@ -69,7 +69,7 @@ class Rates(NamedTuple):
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _as_before(
-    model: Model, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
+    model: CentralArrays, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> bool:
     """Whether, with one worker idle, what follows is the same as in the slack bin before."""
     return (not model.carries and j > model.lowest[n] and action[1, n, j] >= 0
@@ -77,7 +77,7 @@ def _as_before(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def rows(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> System:
+def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]) -> System:
     """The linear system of a policy's values; see :mod:`ramsis.central.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
@@ -130,7 +130,7 @@ def _start_row(r: int, system: System, e: int) -> int:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _waiting_rows(model: Model, system: System, e: int) -> int:
+def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
     """Write the rows of waiting; the number of entries then."""
     lengths = model.queue.size
     size = model.idle.size * lengths
@@ -159,7 +159,7 @@ def _waiting_rows(model: Model, system: System, e: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _deciding_rows(
-    model: Model, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
+    model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
 ) -> int:
     """Write the rows of deciding just after an arrival and at an end of a batch."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
@@ -223,7 +223,7 @@ def _deciding_rows(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _room(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> int:
+def _room(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]) -> int:
     """At least as many as the entries of the linear system."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     room = model.idle.size * lengths * 8 + 4 * lengths * bins + bins
@@ -243,7 +243,7 @@ def _room(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> int
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _last_row(
-    model: Model, n: int, j: int, level: int, a: int, system: System, e: int
+    model: CentralArrays, n: int, j: int, level: int, a: int, system: System, e: int
 ) -> int:
     """Write the row of deciding with one worker idle; the number of entries then."""
     constant, cost = system.constant, system.cost
@@ -276,7 +276,7 @@ def _last_row(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _kept_row(
-    model: Model, n: int, j: int, a: int, r: int, system: System, e: int
+    model: CentralArrays, n: int, j: int, a: int, r: int, system: System, e: int
 ) -> int:
     """Write the row of an action that takes part of a queue and the last idle worker."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
@@ -306,7 +306,7 @@ def _kept_row(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _anew_row(model: Model, a: int, system: System, e: int) -> int:
+def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
     """Write the row of what follows an action that takes the whole queue; the entries then."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
@@ -355,9 +355,9 @@ def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rates(
-    model: Model, to: NDArray[np.int16], action: NDArray[np.int16], visits: FloatArray,
+    model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], visits: FloatArray,
     last: FloatArray,
-) -> Rates:
+) -> ChainRates:
     """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     batches, in_time = np.zeros((model.batch.size, bins)), np.zeros(model.batch.size)
@@ -391,4 +391,4 @@ def rates(
                         for k in range(model.arrivals.shape[1]):
                             over = max(left + k - model.queue[-1], 0)
                             overflow += p * model.arrivals[a, k] * over
-    return Rates(batches, in_time, dropped + overflow, queue, mean_late, overflow)
+    return ChainRates(batches, in_time, dropped + overflow, queue, mean_late, overflow)

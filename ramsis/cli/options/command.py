@@ -19,7 +19,7 @@ import click
 from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import read_toml
 
-__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "Group", "by_option",
+__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "CommandGroup", "by_option",
            "given_options", "nearest"]
 
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
@@ -175,7 +175,7 @@ class Command(click.Command):
         return bool(self.more) and not ctx.meta.get("ramsis.help-all", False)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands of which a misspelt one is answered with the nearest."""
 
     command_class = Command

@@ -95,7 +95,7 @@ def place(
         click.echo(f"\nplacement in {out}")
     if plot is not None:
         plot_placement(placement, plot)
-    if placement.status == milp.Status.INTERRUPTED:
+    if placement.status == milp.SearchStatus.INTERRUPTED:
         click.get_current_context().exit(_INTERRUPTED)
 
 

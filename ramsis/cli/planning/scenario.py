@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.options.command import Group
+from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE, complete_files
 from ramsis.cli.output.rows import progress
 from ramsis.files import canonical_json, write_atomic
@@ -14,7 +14,7 @@ from ramsis.files import canonical_json, write_atomic
 __all__ = ["scenario_group"]
 
 
-@click.group("scenario", cls=Group)
+@click.group("scenario", cls=CommandGroup)
 def scenario_group() -> None:
     """Scenarios of clusters on which models come and go."""
 

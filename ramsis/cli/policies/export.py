@@ -9,7 +9,7 @@ import click
 from placement_milp import read_placement
 from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
 from ramsis import profiles
-from ramsis.cli.options.command import Group
+from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE
 from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -28,7 +28,7 @@ __all__ = ["export"]
 _SECONDS = 10.0
 
 
-@click.group("export", cls=Group)
+@click.group("export", cls=CommandGroup)
 def export() -> None:
     """Write what other serving systems take."""
 

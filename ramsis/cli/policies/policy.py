@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramsis.cli.options.command import Group
+from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.central_table import show_central_table
 from ramsis.cli.output.rows import WIDTH, budget_words, json_option, print_json
@@ -29,7 +29,7 @@ _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green",
             "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
 
 
-@click.group("policy", cls=Group)
+@click.group("policy", cls=CommandGroup)
 def policy_group() -> None:
     """Look into policy files."""
 

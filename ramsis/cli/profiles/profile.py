@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramsis.cli.options.command import Group
+from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
 from ramsis.cli.profiles.kernels import kernels_command
@@ -40,7 +40,7 @@ _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it
            "= pooled with neighbours from which it differs within the error of measurement")
 
 
-@click.group("profile", cls=Group)
+@click.group("profile", cls=CommandGroup)
 def profile() -> None:
     """Measure models, look into latency profiles, and import them."""
 

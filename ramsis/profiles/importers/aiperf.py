@@ -29,7 +29,7 @@ from ramsis.errors import InputFileError, describe
 from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.runs import (
     Given,
-    Run,
+    MeasuredRun,
     Source,
     in_flight_refused,
     overlap_refused,
@@ -58,7 +58,7 @@ def recognises(source: Source) -> bool:
     return isinstance(record.get("request_latency"), dict) and "experiments" not in record
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     document = source.document()
     if isinstance(document, dict) and "request_latency" in document:
@@ -66,7 +66,7 @@ def read(source: Source, given: Given) -> list[Run]:
     return [_from_records(source)]
 
 
-def _from_summary(document: Node) -> Run:
+def _from_summary(document: Node) -> MeasuredRun:
     latency = document.item("request_latency")
     factor = _factor(latency)
     statistics: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _from_summary(document: Node) -> Run:
         notes.append("the run was cancelled before its end")
     notes += percentiles_left_out(name for name in latency.value
                                   if name not in _STATISTICS and _PERCENTILE.fullmatch(name))
-    return Run(statistics, None, configuration.batch, configuration.model, tuple(notes))
+    return MeasuredRun(statistics, None, configuration.batch, configuration.model, tuple(notes))
 
 
 def _factor(latency: Node) -> float:
@@ -168,7 +168,7 @@ def _concurrency(config: Node) -> Node | None:
     return config.get("loadgen", "concurrency")
 
 
-def _from_records(source: Source) -> Run:
+def _from_records(source: Source) -> MeasuredRun:
     left_out = {"of the warm-up": 0, "failed": 0, "cancelled": 0}
     rows: list[tuple[float, int, int]] = []
     for record in _records(source):
@@ -188,8 +188,8 @@ def _from_records(source: Source) -> Run:
     beside = _beside(source.path)
     if beside and beside.requests:
         _refuse_cut(source, len(rows) + sum(left_out.values()), beside.requests)
-    return Run({}, samples.astype(float), beside.batch if beside else None,
-               beside.model if beside else None, tuple(notes))
+    return MeasuredRun({}, samples.astype(float), beside.batch if beside else None,
+                       beside.model if beside else None, tuple(notes))
 
 
 def _records(source: Source) -> Iterator[Node]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.runs import Given, Run, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 __all__ = ["read", "recognises"]
 
@@ -31,7 +31,7 @@ def recognises(source: Source) -> bool:
     return re.search(r"^\s*b1\s*[=:]\s*\d", source.text[:5000], re.M) is not None
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """A run for each batch size."""
     values = _settings(source)
     weights = values.pop("weights", None)
@@ -41,8 +41,8 @@ def read(source: Source, given: Given) -> list[Run]:
              "mean, and its variation is unknown"]
     model = source.path.resolve().parent.name if source.path.stem == "model" else None
     return [
-        Run({"mean_ms": time_ns / 1e6}, None, int(name[1:]), model, tuple(notes),
-            weights / 1e6 if weights is not None else None, memory_mb or None)
+        MeasuredRun({"mean_ms": time_ns / 1e6}, None, int(name[1:]), model, tuple(notes),
+                    weights / 1e6 if weights is not None else None, memory_mb or None)
         for name, time_ns in values.items()
     ]
 

@@ -31,7 +31,7 @@ from ramsis.profiles.importers import (
     vllm_embedding,
 )
 from ramsis.profiles.importers.rows import open_rows
-from ramsis.profiles.importers.runs import Given, Run, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 __all__ = ["RUN_FORMATS", "detect", "run_files", "table_file"]
 
@@ -47,7 +47,7 @@ class RunFormat(Protocol):
         """Whether a file is of this format."""
         ...
 
-    def read(self, source: Source, given: Given) -> Sequence[Run]:
+    def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:
         """The runs of a file."""
         ...
 

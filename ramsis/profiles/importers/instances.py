@@ -31,7 +31,7 @@ from pathlib import Path
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, Row, Rows, read_rows
+from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
 
 __all__ = ["InstanceRow", "read", "read_instance_profile", "recognises"]
@@ -119,7 +119,7 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
     return tuple(rows.values())
 
 
-def _read(table: Rows, row: Row) -> InstanceRow | None:
+def _read(table: Rows, row: CsvRow) -> InstanceRow | None:
     """The batch of a row; ``None`` if it does not fit its instance."""
     columns = set(table.columns)
     if set(_PARVAGPU) <= columns:
@@ -148,7 +148,7 @@ def _model_of(table: Rows) -> str:
 
 
 def _item(
-    row: Row, model: str, instance: str, batch: str, processes: str, latency: str, rate: str
+    row: CsvRow, model: str, instance: str, batch: str, processes: str, latency: str, rate: str
 ) -> InstanceRow | None:
     latency_ms = row.number(latency, "1" if latency == "latency_ms" else "1000")
     count = _whole(row, processes)
@@ -165,7 +165,7 @@ def _item(
         row.positive("memory_mb") if row.cells.get("memory_mb") else None)
 
 
-def _whole(row: Row, column: str) -> int:
+def _whole(row: CsvRow, column: str) -> int:
     value = row.count(column)
     if not 1 <= value <= _MOST:
         raise InputFileError(describe("not a valid number", where=row.at(column), value=value,

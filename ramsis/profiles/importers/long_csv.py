@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, Row, Rows, open_rows, read_rows
+from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, open_rows, read_rows
 from ramsis.profiles.values import ProfileError
 
 __all__ = ["read", "recognises"]
@@ -76,7 +76,7 @@ def _samples(path: Path) -> dict[str, Measured]:
     columns, rows = open_rows(path, MAX_SAMPLES_BYTES)
     Rows(str(path), columns, ()).require(_REQUIRED, (*_REQUIRED, "accuracy"))
     models: dict[str, Measured] = {}
-    kept: dict[tuple[str, str], tuple[Row, int, array[float]]] = {}
+    kept: dict[tuple[str, str], tuple[CsvRow, int, array[float]]] = {}
     for row in rows:
         key = row.text("model"), row.text("batch")
         if key not in kept:
@@ -87,7 +87,7 @@ def _samples(path: Path) -> dict[str, Measured]:
             item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
     if not kept:
         raise InputFileError(describe("no rows below the header", where=str(path)))
-    merged: dict[tuple[str, int], tuple[Row, array[float]]] = {}
+    merged: dict[tuple[str, int], tuple[CsvRow, array[float]]] = {}
     for (name, _), (first, batch, samples) in kept.items():
         if (name, batch) in merged:  # one batch size written in two ways, as 4 and 04
             merged[name, batch][1].extend(samples)
@@ -104,14 +104,14 @@ def _samples(path: Path) -> dict[str, Measured]:
     return found
 
 
-def _groups(table: Rows) -> dict[tuple[str, int], list[Row]]:
-    groups: dict[tuple[str, int], list[Row]] = {}
+def _groups(table: Rows) -> dict[tuple[str, int], list[CsvRow]]:
+    groups: dict[tuple[str, int], list[CsvRow]] = {}
     for row in table.rows:
         groups.setdefault((row.text("model"), row.count("batch")), []).append(row)
     return groups
 
 
-def _from_statistics(batch: int, rows: list[Row]) -> BatchProfile:
+def _from_statistics(batch: int, rows: list[CsvRow]) -> BatchProfile:
     values: dict[str, float] = {}
     n: float | None = None
     for row in rows:

@@ -30,8 +30,8 @@ from ramsis.errors import InputFileError, describe
 from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import (
     Given,
+    MeasuredRun,
     NotAProfileError,
-    Run,
     Source,
     in_flight_refused,
     percentiles_left_out,
@@ -78,7 +78,7 @@ def recognises(source: Source) -> bool:
     return _TITLE in source.text[:500]
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     lines = _lines(source)
     scenario = lines.get("Scenario", "")
@@ -100,7 +100,7 @@ def read(source: Source, given: Given) -> list[Run]:
     if rate is not None:
         per_s = _number(source, lines, "QPS w/ loadgen overhead")
         in_flight_refused(source.where, per_s, statistics["mean_ms"])
-    return [Run(statistics, batch=batch, notes=_notes(source, lines, scenario))]
+    return [MeasuredRun(statistics, batch=batch, notes=_notes(source, lines, scenario))]
 
 
 def read_server(path: str | os.PathLike[str]) -> ServerRun:

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.rows import Measured, Row, read_rows
+from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
 __all__ = ["read", "recognises"]
 
@@ -70,7 +70,7 @@ def read(path: Path) -> dict[str, Measured]:
     return _models(alone, len(table.rows) - len(alone))
 
 
-def _refuse_several(row: Row) -> None:
+def _refuse_several(row: CsvRow) -> None:
     if "," in row.text("Model"):
         raise InputFileError(
             describe("several models were measured at once, so the latency of none of them alone "
@@ -79,14 +79,14 @@ def _refuse_several(row: Row) -> None:
         )
 
 
-def _alone(row: Row) -> bool:
+def _alone(row: CsvRow) -> bool:
     """Whether one request was in flight at a time."""
     if not row.cells["Concurrency"] and row.cells.get("Request Rate"):
         return False
     return row.count("Concurrency") == 1
 
 
-def _models(rows: list[Row], left_out: int) -> dict[str, Measured]:
+def _models(rows: list[CsvRow], left_out: int) -> dict[str, Measured]:
     configurations: dict[str, set[str]] = {}
     for row in rows:
         configurations.setdefault(row.text("Model"), set()).add(_configuration(row))
@@ -110,13 +110,13 @@ def _models(rows: list[Row], left_out: int) -> dict[str, Measured]:
     return models
 
 
-def _configuration(row: Row) -> str:
+def _configuration(row: CsvRow) -> str:
     """Name of the model's configuration (of an ensemble, without those of its parts)."""
     path = row.cells.get("Model Config Path") or row.text("Model")
     return path.partition(":")[0]
 
 
-def _notes(row: Row, left_out: int) -> list[str]:
+def _notes(row: CsvRow, left_out: int) -> list[str]:
     notes = ["latencies are as a client sees them, rounded to 0.1 ms"]
     if left_out:
         notes.append(f"rows with several requests in flight or a request rate, left out: "

@@ -28,7 +28,7 @@ from ramsis.errors import InputFileError, describe
 from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import (
     Given,
-    Run,
+    MeasuredRun,
     Source,
     in_flight_refused,
     percentiles_left_out,
@@ -59,14 +59,14 @@ def recognises(source: Source) -> bool:
                             or any("inference time cost:" in line for line in lines))
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     if any("inference time cost:" in line for line in source.text.splitlines()[:200]):
         return [_from_console(source)]
     return [_from_rows(source)]
 
 
-def _from_rows(source: Source) -> Run:
+def _from_rows(source: Source) -> MeasuredRun:
     samples: list[float] = []
     names: set[str] = set()
     stated: dict[str, float] = {}
@@ -96,7 +96,7 @@ def _from_rows(source: Source) -> Run:
     _compare(samples, stated, source.where)
     _refuse_cut(stated, source.where)
     model = names.pop() if len(names) == 1 else None
-    return Run({}, np.array(samples) * 1000.0, None, model or None, (
+    return MeasuredRun({}, np.array(samples) * 1000.0, None, model or None, (
         "whether several threads ran inferences at a time is not in a result file",
         "peak working set and CPU usage, left out"))
 
@@ -148,7 +148,7 @@ def _compare(samples: list[float], stated: dict[str, float], where: str) -> None
             )
 
 
-def _from_console(source: Source) -> Run:
+def _from_console(source: Source) -> MeasuredRun:
     values = {key: _labelled(source, label, unit) for key, (label, unit) in _LABELS.items()}
     mean = values["mean"]
     if mean is None:
@@ -175,7 +175,7 @@ def _from_console(source: Source) -> Run:
     if values["sum"] is not None and values["wall"] is not None:
         in_flight_refused(source.where, 1000.0 / values["wall"], values["sum"])
     session = values["session"]
-    return Run(statistics, load_ms=None if session is None else session * 1000.0, notes=(
+    return MeasuredRun(statistics, load_ms=None if session is None else session * 1000.0, notes=(
         "percentiles of onnxruntime_perf_test, taken on the console",
         "peak working set and CPU usage, left out",
         *percentiles_left_out(["p99.9"] if stated else [])))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.documents import Node
-from ramsis.profiles.importers.runs import Given, Run, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 __all__ = ["read", "recognises"]
 
@@ -35,7 +35,7 @@ def recognises(source: Source) -> bool:
     return isinstance(document, dict) and isinstance(document.get("experiments"), list)
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run at concurrency 1."""
     document = source.node()
     experiments = list(document.item("experiments").entries())
@@ -52,7 +52,7 @@ def read(source: Source, given: Given) -> list[Run]:
         notes.append(f"experiments at other loads, left out: {len(experiments) - 1}")
     if unanswered:
         notes.append(f"requests without a response, left out: {unanswered}")
-    return [Run({}, latency_ns / 1e6, notes=tuple(notes))]
+    return [MeasuredRun({}, latency_ns / 1e6, notes=tuple(notes))]
 
 
 def _alone(experiment: Node) -> bool:

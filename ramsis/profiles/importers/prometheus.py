@@ -29,7 +29,7 @@ import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.numerals import decimal_number
-from ramsis.profiles.importers.runs import Given, Run, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 __all__ = ["read", "recognises"]
 
@@ -60,7 +60,7 @@ def recognises(source: Source) -> bool:
     return _TYPE.search(source.text) is not None
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """A run for each model and batch size of the histogram."""
     name = _chosen(source, given.metric)
     factor = _factor(source, name)
@@ -199,7 +199,7 @@ def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
 def _run(
     where: str, key: tuple[str | None, int | None], series: _Series, factor: float,
     notes: list[str],
-) -> Run:
+) -> MeasuredRun:
     edges = sorted(series.counts)
     counts = np.array([series.counts[edge] for edge in edges])
     if not edges or edges[-1] != math.inf or counts[-1] != series.total:
@@ -229,7 +229,7 @@ def _run(
 def _from_buckets(
     key: tuple[str | None, int | None], series: _Series, edges: Sequence[float],
     counts: np.ndarray[Any, np.dtype[np.float64]], factor: float, more: list[str],
-) -> Run:
+) -> MeasuredRun:
     statistics: dict[str, Any] = {"n": int(series.total),
                                   "mean_ms": series.sum / series.total * factor}
     notes = ["percentiles are those of a histogram, on the straight line between the ends of a "
@@ -253,4 +253,4 @@ def _from_buckets(
               if len(texts) > 1]
     if merged:
         notes.append(f"counts added up over {', '.join(merged)}")
-    return Run(statistics, None, key[1], key[0], tuple(notes))
+    return MeasuredRun(statistics, None, key[1], key[0], tuple(notes))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, Row, read_rows
+from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 from ramsis.profiles.values import ProfileError
 from ramsis.tables import text_of
 
@@ -35,7 +35,7 @@ def read(path: Path) -> dict[str, Measured]:
     """The models of a file, by name."""
     table = read_rows(path)
     table.require(_REQUIRED, (*_REQUIRED, *_OTHERS))
-    samples: dict[str, dict[int, dict[tuple[str, str], Row]]] = {}
+    samples: dict[str, dict[int, dict[tuple[str, str], CsvRow]]] = {}
     right: dict[str, list[str]] = {}
     left_out = 0
     for row in table.rows:
@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Measured]:
         for model, sizes in sorted(samples.items())}
 
 
-def _profile(batch: int, rows: list[Row]) -> BatchProfile:
+def _profile(batch: int, rows: list[CsvRow]) -> BatchProfile:
     took_ms = [1000.0 * (row.number("finish_s") - row.number("start_s")) for row in rows]
     try:
         return BatchProfile.from_samples(batch, took_ms, _QUANTILES)

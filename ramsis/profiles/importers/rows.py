@@ -16,7 +16,7 @@ from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
 
-__all__ = ["Measured", "Row", "Rows", "open_rows", "read_rows", "read_text"]
+__all__ = ["CsvRow", "Measured", "Rows", "open_rows", "read_rows", "read_text"]
 
 _LONGEST_LINE = 1 << 20
 _Value = TypeVar("_Value", float, str)
@@ -73,7 +73,7 @@ def read_text(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One row of a CSV file: its cells by column, and its place for messages."""
 
     path: str
@@ -153,7 +153,7 @@ class Rows:
 
     path: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CsvRow, ...]
 
     def require(self, columns: Iterable[str], known: Sequence[str]) -> None:
         """Refuse a file that lacks one of ``columns`` or has one that is not ``known``."""
@@ -171,7 +171,9 @@ class Rows:
                 )
 
 
-def open_rows(path: Path, most_bytes: int) -> tuple[tuple[str, ...], Generator[Row, None, None]]:
+def open_rows(
+    path: Path, most_bytes: int
+) -> tuple[tuple[str, ...], Generator[CsvRow, None, None]]:
     """The columns of a comma-separated file with a header line, and its rows one by one.
 
     Raises
@@ -188,7 +190,7 @@ def open_rows(path: Path, most_bytes: int) -> tuple[tuple[str, ...], Generator[R
     return tuple(first.cells), rows
 
 
-def _streamed(path: Path, most_bytes: int) -> Generator[Row, None, None]:
+def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
     """The header as a row, and the rows."""
     columns: tuple[str, ...] = ()
     line = 0
@@ -208,7 +210,7 @@ def _streamed(path: Path, most_bytes: int) -> Generator[Row, None, None]:
                     columns = _columns(path, values)
                 elif len(values) != len(columns):
                     raise _wrong_number(path, line, len(values), len(columns))
-                yield Row(str(path), line, dict(zip(columns, values, strict=True)))
+                yield CsvRow(str(path), line, dict(zip(columns, values, strict=True)))
     except csv.Error as error:
         raise InputFileError(
             describe(f"not valid CSV ({error})", where=f"{path}: line {line + 1}")) from error
@@ -271,7 +273,7 @@ def read_rows(path: Path) -> Rows:
     for number, cells in lines:
         if len(cells) != len(columns):
             raise _wrong_number(path, number, len(cells), len(columns))
-        rows.append(Row(str(path), number, dict(zip(columns, cells, strict=True))))
+        rows.append(CsvRow(str(path), number, dict(zip(columns, cells, strict=True))))
     if not rows:
         raise InputFileError(describe("no rows below the header", where=str(path)))
     return Rows(str(path), columns, tuple(rows))

@@ -1,9 +1,9 @@
 """Measurements that come as one file for each run of a tool: files become models.
 
-A module for such a tool reads one file into :class:`Run` s. What a file does not say, the batch
-size or the model, the user says for all files or by a pattern of their names (:class:`Given`).
-Nothing is taken twice, and nothing is guessed: without a batch size a file is refused. Only the
-name of a model falls back to that of the file.
+A module for such a tool reads one file into :class:`MeasuredRun` s. What a file does not say, the
+batch size or the model, the user says for all files or by a pattern of their names
+(:class:`Given`). Nothing is taken twice, and nothing is guessed: without a batch size a file is
+refused. Only the name of a model falls back to that of the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["Given", "NotAProfileError", "Run", "Source", "gather", "in_flight_refused",
-           "overlap_refused", "percentiles_left_out"]
+__all__ = [
+    "Given",
+    "MeasuredRun",
+    "NotAProfileError",
+    "Source",
+    "gather",
+    "in_flight_refused",
+    "overlap_refused",
+    "percentiles_left_out",
+]
 
 _QUANTILES = 128
 _UNITS = ("ns", "us", "ms", "s")
@@ -136,7 +144,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """What a file holds of one model at one batch size.
 
     Parameters
@@ -159,7 +167,7 @@ class Run:
 
 
 def gather(
-    files: Sequence[tuple[str, Path]], read: Callable[[Source, Given], Sequence[Run]],
+    files: Sequence[tuple[str, Path]], read: Callable[[Source, Given], Sequence[MeasuredRun]],
     given: Given, tool: str,
 ) -> dict[str, Measured]:
     """The models of some files of one tool.
@@ -202,7 +210,7 @@ def gather(
 
 
 def _add(
-    models: dict[str, Measured], origin: dict[tuple[str, int], str], run: Run,
+    models: dict[str, Measured], origin: dict[tuple[str, int], str], run: MeasuredRun,
     file: tuple[str, Path], given: Given, tool: str,
 ) -> None:
     name, path = file
@@ -229,7 +237,7 @@ def _add(
     item.notes += [note for note in run.notes if note not in item.notes]
 
 
-def _batch(run: Run, name: str, path: Path, given: Given) -> int:
+def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
     said = _given(given.batch, name)
     if run.batch is None and said is None:
         raise InputFileError(

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.rows import Measured, Row, read_rows
+from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
 __all__ = ["read", "recognises"]
 
@@ -50,7 +50,7 @@ def recognises(columns: Collection[str]) -> bool:
 
 def read(path: Path) -> dict[str, Measured]:
     """The models of a file, or of the CSV files of a folder, in their order."""
-    rows: list[Row] = []
+    rows: list[CsvRow] = []
     for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
         table = read_rows(file)
         table.require(_REQUIRED, (*_REQUIRED, *_PASSED_OVER))
@@ -70,7 +70,7 @@ def read(path: Path) -> dict[str, Measured]:
     return models
 
 
-def _add(models: dict[str, Measured], row: Row, name: str) -> None:
+def _add(models: dict[str, Measured], row: CsvRow, name: str) -> None:
     item = models.setdefault(
         name, Measured(alias=_at_size(row), notes=[_NOTE], more=_MORE)
     )
@@ -90,6 +90,6 @@ def _add(models: dict[str, Measured], row: Row, name: str) -> None:
     item.batches.append(row.batch_profile({"mean_ms": step_ms}, column="infer_batch_size"))
 
 
-def _at_size(row: Row) -> str:
+def _at_size(row: CsvRow) -> str:
     size = row.cells.get("infer_img_size")
     return f"{row.text('model')}@{size}" if size else row.text("model")

@@ -20,7 +20,7 @@ import numpy as np
 
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.documents import Node
-from ramsis.profiles.importers.runs import Given, NotAProfileError, Run, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, NotAProfileError, Source
 
 __all__ = ["read", "recognises"]
 
@@ -40,7 +40,7 @@ def _by_layer(document: list[object]) -> bool:
     return len(document) > 1 and isinstance(document[1], dict) and "averageMs" in document[1]
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     document = source.node()
     if isinstance(document.value, list) and _by_layer(document.value):
@@ -54,7 +54,7 @@ def read(source: Source, given: Given) -> list[Run]:
     notes = ["latency of trtexec: input to the GPU, computation, output back; nothing of a server"]
     if any(isinstance(entry, dict) and "endToEndMs" in entry for entry in document.value):
         notes.append("this version of trtexec may have written the inferences of the warm-up, too")
-    return [Run({}, samples, notes=tuple(notes))]
+    return [MeasuredRun({}, samples, notes=tuple(notes))]
 
 
 def _latency_ms(entry: Node) -> float:

@@ -21,8 +21,8 @@ from ramsis.errors import InputFileError, describe
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
+    MeasuredRun,
     NotAProfileError,
-    Run,
     Source,
     in_flight_refused,
     percentiles_left_out,
@@ -45,7 +45,7 @@ def recognises(source: Source) -> bool:
             and not isinstance(document["request_throughput"], dict))
 
 
-def read(source: Source, given: Given) -> list[Run]:
+def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     if source.document() is None:
         raise InputFileError(
@@ -69,8 +69,8 @@ def read(source: Source, given: Given) -> list[Run]:
     statistics["n"] = int(document.item("completed").positive())
     _refuse_several(document, statistics["mean_ms"])
     model = document.get("model_id")
-    return [Run(statistics, None, _batch(document), None if model is None else model.text(),
-                _notes(document))]
+    return [MeasuredRun(statistics, None, _batch(document),
+                        None if model is None else model.text(), _notes(document))]
 
 
 def _refuse_several(document: Node, mean_ms: float) -> None:

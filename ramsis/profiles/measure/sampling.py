@@ -33,8 +33,15 @@ from ramsis.garbage_collection import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
 
-__all__ = ["PERCENTILES", "Runnable", "Sampled", "StopRule", "Trace", "sample_batches",
-           "sample_interleaved"]
+__all__ = [
+    "PERCENTILES",
+    "Runnable",
+    "RunsInTime",
+    "Sampled",
+    "StopRule",
+    "sample_batches",
+    "sample_interleaved",
+]
 
 PERCENTILES = {"p95": 0.95, "p99": 0.99, "p90": 0.90, "p50": 0.50}
 """Percentiles that can be waited for, and their levels; the first is the default."""
@@ -203,7 +210,7 @@ def sample_batches(
 
 
 @dataclass
-class Trace:
+class RunsInTime:
     """Runs in the order of time.
 
     Attributes
@@ -224,7 +231,7 @@ def sample_interleaved(
     quantiles: int = 128,
     finished: Callable[[str, int], object] = lambda model, batch: None,
     rng: np.random.Generator | None = None,
-) -> Iterator[tuple[str, Sampled, Trace]]:
+) -> Iterator[tuple[str, Sampled, RunsInTime]]:
     """Measure loaded models in a random order; each is given out as it is finished.
 
     Parameters
@@ -243,7 +250,7 @@ def sample_interleaved(
     name, sampled, trace
         The trace is that of all models so far.
     """
-    rng, trace = rng or np.random.default_rng(), Trace()
+    rng, trace = rng or np.random.default_rng(), RunsInTime()
     notes: dict[str, str | None] = {}
     samples: dict[str, dict[int, list[float]]] = {}
     waiting: dict[str, list[int]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramsis.report.page.parts import Part, Section, Table
+from ramsis.report.page.parts import PageTable, Part, Section
 from ramsis.tables import Column
 
 __all__ = ["side_by_side"]
@@ -33,7 +33,8 @@ def side_by_side(sections: Sequence[Section]) -> list[Part]:
             Column(str(i), _title(one, own), "s") for i, one in enumerate(own))]
         if len(own) == 2:
             heads.append(Column("more", "second less first", "s"))
-        parts.append(Table(f"{kind}: side by side", heads, [_row(name, own) for name in shared]))
+        parts.append(PageTable(f"{kind}: side by side", heads,
+                               [_row(name, own) for name in shared]))
     return parts
 
 

@@ -10,10 +10,10 @@ from ramsis.report.page.parts import (
     Axis,
     Entry,
     Note,
+    PageTable,
     Part,
     Section,
     Series,
-    Table,
     curves,
     rows_figure,
 )
@@ -55,7 +55,7 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         ("50th percentile", row.get("response_p50_ms"), None),
         ("99th percentile", row.get("response_p99_ms"), None)]) for row in rows]
     parts: list[Part] = [
-        Table("Schedulers, means over the seeds; counts are sums", shown, rows),
+        PageTable("Schedulers, means over the seeds; counts are sums", shown, rows),
         rows_figure("Requests in time", Axis("share of the requests", percent=True, zero=True,
                     most=1.0), served, dots=True),
         rows_figure("Response times", Axis("response (ms)", zero=True), slow, dots=True)]
@@ -97,8 +97,8 @@ def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
         ("all of it", row.get("response_p95_ms"), None), ("SLO", row["slo_ms"], None)])
         for row in rows]
     parts: list[Part] = [
-        Table("Families, means over the seeds; segments are 95th percentiles",
-              with_values(_PLAYED, rows), rows),
+        PageTable("Families, means over the seeds; segments are 95th percentiles",
+                  with_values(_PLAYED, rows), rows),
         rows_figure("Goodput", Axis("requests per second", zero=True), rates, dots=True),
         rows_figure("95th percentiles of a request's way", Axis("ms", zero=True), slow,
                     dots=True)]
@@ -145,7 +145,7 @@ def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
     parts: list[Part] = [
         curves("Goodput by policy", axis, Axis("goodput (requests/s)", zero=True), frames,
                "of" if rest else ""),
-        Table("Policies, means over the seeds", shown, rows)]
+        PageTable("Policies, means over the seeds", shown, rows)]
     first = rows[0].get("models")
     asked = [("models", ", ".join(map(str, first)) if isinstance(first, list) else "–"),
              ("load of each", span(rows, "rps", "requests per second")),
@@ -199,7 +199,7 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
                Axis("effective accuracy"), drawn)]
     if any(_FLOOR in one.x for one in drawn):
         parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))
-    parts.append(Table("Corners", with_values(_CORNERS, rows), rows))
+    parts.append(PageTable("Corners", with_values(_CORNERS, rows), rows))
     asked = [("load", span(rows, "load_qps", "queries/s")), ("scheduler", text(rows, "scheduler")),
              ("workers", text(rows, "workers")), ("SLO", span(rows, "slo_ms", "ms")),
              ("service times", text(rows, "service"))]

@@ -17,7 +17,7 @@ from typing import Any
 
 from ramsis import __version__
 from ramsis.report.page.beside import side_by_side
-from ramsis.report.page.parts import PLAN, Figure, Note, Part, Section, Table
+from ramsis.report.page.parts import PLAN, Figure, Note, PageTable, Part, Section
 from ramsis.tables import escape, html_table
 
 __all__ = ["page_text"]
@@ -146,7 +146,7 @@ def _terms(pairs: Sequence[tuple[str, str]]) -> str:
 
 def _part(part: Part, name: str, shades: Mapping[str, float]) -> str:
     match part:
-        case Table():
+        case PageTable():
             label = escape(part.caption, quote=True)
             table = html_table(part.columns, part.rows, caption=part.caption, most=part.most)
             return (f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'

@@ -12,12 +12,12 @@ from typing import Any
 
 from ramsis.tables import Column
 
-__all__ = ["LEAST_BUDGET", "PLAN", "Axis", "Figure", "Note", "Part", "Section", "Series", "Table",
-           "curves", "rows_figure", "violations"]
+__all__ = ["LEAST_BUDGET", "PLAN", "Axis", "Figure", "Note", "PageTable", "Part", "Section",
+           "Series", "curves", "rows_figure", "violations"]
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows of results; of more than ``most`` the first are shown."""
 
     caption: str
@@ -42,7 +42,7 @@ class Figure:
     spec: Mapping[str, Any]
 
 
-Part = Table | Note | Figure
+Part = PageTable | Note | Figure
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from ramsis.report.page.parts import (
     Entry,
     Figure,
     Note,
+    PageTable,
     Part,
     Section,
     Series,
-    Table,
     curves,
     rows_figure,
 )
@@ -77,7 +77,8 @@ def placement_section(path: Path, name: str) -> Section:
         if unused > 0:
             bars[one.name].append(("not used", unused, None))
     parts: list[Part] = [
-        Table("What runs where", _GROUPS, rows), Table("What families get", _FAMILIES, families),
+        PageTable("What runs where", _GROUPS, rows),
+        PageTable("What families get", _FAMILIES, families),
         rows_figure("Workers by family", Axis("workers", whole=True), list(bars.items()),
                     names=list(demand)),
         rows_figure("Accuracy and what is answered in time", Axis("share", percent=True), [
@@ -122,12 +123,12 @@ def _verdict(
     return found
 
 
-def _worth(document: Mapping[str, Any]) -> list[Table]:
+def _worth(document: Mapping[str, Any]) -> list[PageTable]:
     """The shadow prices."""
     prices = document.get("prices")
     rows = [{"worker_type": str(name), "price": _number(price)} for name, price in (
         prices.items() if isinstance(prices, Mapping) else ())]
-    return [Table("What one more worker is worth", [
+    return [PageTable("What one more worker is worth", [
         Column("worker_type", "worker type"), Column("price", "of the objective", ".3g")],
         rows)] if rows else []
 

@@ -10,9 +10,9 @@ from ramsis.report.page.parts import (
     PLAN,
     Axis,
     Entry,
+    PageTable,
     Part,
     Section,
-    Table,
     rows_figure,
     violations,
 )
@@ -50,7 +50,7 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
     return Section(
         PLAN, path.resolve().parent.name or name,
         _pairs(options if isinstance(options, list) else ()),
-        [Table("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
+        [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
         tuple(str(one) for one in commands) if isinstance(commands, list) else (),
         (("file", name),),
         verdict=[str(line) for line in words] if isinstance(words, list) else [],
@@ -90,12 +90,12 @@ def audit_section(
     reached: list[tuple[str, list[Entry]]] = [("effective accuracy", [
         (str(one["what"]), one.get("effective_accuracy"), None) for one in levels])]
     parts: list[Part] = [
-        Table("As served, and what was possible", _AUDITED, levels),
+        PageTable("As served, and what was possible", _AUDITED, levels),
         rows_figure("Effective accuracy", Axis("effective accuracy", most=1.0), reached,
                     dots=True)]
     if causes and count:
         parts += [
-            Table("Violations by cause", [
+            PageTable("Violations by cause", [
                 Column("cause", "cause"), Column("requests", "requests", "d"),
                 Column("share", "share of the requests", ".3%")],
                 [{"cause": str(cause), "requests": number, "share": number / count}

@@ -14,10 +14,10 @@ from ramsis.report.page.parts import (
     Entry,
     Figure,
     Note,
+    PageTable,
     Part,
     Section,
     Series,
-    Table,
     curves,
     rows_figure,
     violations,
@@ -50,7 +50,7 @@ def policies_section(
     first = levels[0].stations[0].policy
     rows = [_row(level) for level in levels]
     shown = [one for one in _COLUMNS if any(row.get(one.key) not in (None, "") for row in rows)]
-    parts: list[Part] = [Table("What is promised, by load", shown, rows),
+    parts: list[Part] = [PageTable("What is promised, by load", shown, rows),
                          *promise_figures(rows), _shares(levels), *_maps(levels)]
     slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
                      for slo, share in policies.slo_classes.items())

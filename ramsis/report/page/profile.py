@@ -14,7 +14,7 @@ from ramsis.profiles import (
     pareto_front,
 )
 from ramsis.profiles.check import check
-from ramsis.report.page.parts import Axis, Figure, Note, Part, Section, Series, Table, curves
+from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values
 
 __all__ = ["profile_section"]
@@ -35,7 +35,7 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
         _models(profile, table, front, statistic), _trade_off(table, sizes, statistic),
         _by_batch(profile, table.select(front[:_MOST_LINES]), statistic)]
     if findings:
-        parts.append(Table("What is odd in it, though allowed", [
+        parts.append(PageTable("What is odd in it, though allowed", [
             Column("kind", "kind"), Column("model", "model"), Column("batch", "batch", "d"),
             Column("text", "what")], [
             {"kind": one.kind, "model": one.model, "batch": one.batch, "text": one.message}
@@ -79,7 +79,7 @@ def _statistic(profile: ProfileSet) -> Statistic:
 
 def _models(
     profile: ProfileSet, table: LatencyTable, front: tuple[str, ...], statistic: str
-) -> Table:
+) -> PageTable:
     shown = [b for b in (1, 4, 16, 64) if b <= table.max_batch]
     rows: list[dict[str, Any]] = []
     for model, latency in zip(profile.models, table.latency_ms, strict=True):
@@ -89,7 +89,7 @@ def _models(
                      "memory_mb": model.memory_mb, "load_ms": model.load_ms})
     rows.sort(key=lambda row: row["b1"])
     given = [Column("memory_mb", "memory (MB)", ".4g"), Column("load_ms", "to load (ms)", ".4g")]
-    return Table("Models, fastest first", [
+    return PageTable("Models, fastest first", [
         Column("name", "model"), Column("accuracy", "accuracy", ".4f"), Column("front", "front"),
         *(Column(f"b{b}", f"{statistic} at {b} (ms)", ".4g") for b in shown),
         *with_values(given, rows)], rows)

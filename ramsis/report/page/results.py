@@ -9,10 +9,10 @@ from ramsis.report.page.parts import (
     Axis,
     Entry,
     Figure,
+    PageTable,
     Part,
     Section,
     Series,
-    Table,
     curves,
     rows_figure,
     violations,
@@ -41,7 +41,7 @@ _SIMULATED = (
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What schedulers did on a workload, against what was promised and the bound."""
     shown = with_values(_SIMULATED, rows)
-    parts: list[Part] = [Table("Schedulers, means over the seeds", shown, rows)]
+    parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows)]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
         parts += _over_loads(rows)
@@ -226,7 +226,7 @@ def capacity_section(
     shown = with_values(_CAPACITY, rows)
     key, bound, words = (("cost", "cost_bound", "cost") if typed else
                          ("workers", "workers_bound", "workers"))
-    parts: list[Part] = [Table("Enough workers", shown, rows)]
+    parts: list[Part] = [PageTable("Enough workers", shown, rows)]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
         parts += _workers_over_loads(rows, key, bound, words)
@@ -315,7 +315,7 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
     late: list[tuple[str, list[Entry]]] = [(row["family"], [
         ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))])
         for row in rows]
-    parts: list[Part] = [Table("Families", shown, rows),
+    parts: list[Part] = [PageTable("Families", shown, rows),
              rows_figure("Promise, simulation and bound", _EFFECTIVE, effective, dots=True),
              rows_figure("Violations", _LATE, late, dots=True)]
     asked = [("placement", str(document.get("placement", "–"))),

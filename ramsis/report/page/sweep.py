@@ -11,7 +11,7 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
-from ramsis.report.page.parts import Figure, Note, Part, Section, Table
+from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.rows import present_names
 from ramsis.tables import Column, with_values
 
@@ -80,11 +80,11 @@ def sweep_section(folder: Path, name: str) -> Section:
     parts: list[Part] = []
     if rows:
         parts += _explorer(rows, varying)
-        parts.append(Table("Cells", [*shown, *found], rows))
+        parts.append(PageTable("Cells", [*shown, *found], rows))
     else:
         parts.append(Note("No cell has a result."))
     if failures:
-        parts.append(Table("Cells that failed", [Column("scheduler", "scheduler"), Column(
+        parts.append(PageTable("Cells that failed", [Column("scheduler", "scheduler"), Column(
             "load_qps", "load (QPS)", "g"), Column("workers", "workers", "g"),
             Column("error", "why")], failures, 50))
     same = [(_AXES[key], _words(rows[0][key])) for key in _AXES
@@ -121,7 +121,7 @@ def scenarios_section(folder: Path, name: str) -> Section:
         cells = cluster_section({}, rows, name)
         asked, parts = list(cells.asked), list(cells.parts)
     if failures:
-        parts.append(Table("Cells that failed", [Column("scenario", "scenario"), Column(
+        parts.append(PageTable("Cells that failed", [Column("scenario", "scenario"), Column(
             "scheduler", "scheduler"), Column("error", "why")], failures, 50))
     return _section(folder, name, asked, parts)
 

@@ -35,7 +35,7 @@ from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 
-__all__ = ["LoadResult", "Planned", "generate_load", "planned", "summary"]
+__all__ = ["LoadResult", "Timetable", "generate_load", "planned", "summary"]
 
 _LEAD_S = 0.2  # from the preparations to the first request
 _BYTES_EACH = 400.0  # of a request that is planned
@@ -63,7 +63,7 @@ class LoadResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class Timetable:
     """When to send requests with which deadlines, and random numbers for what is sent.
 
     Attributes
@@ -77,7 +77,7 @@ class Planned:
     rng: np.random.Generator
 
 
-def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Planned:
+def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timetable:
     """The arrivals and SLO classes that a simulation with this seed has.
 
     Raises
@@ -94,7 +94,7 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Plann
     slo_ms = drawn_slos(classes, len(arrival_ms), slos)
     if slo_ms is None:
         slo_ms = np.full(len(arrival_ms), classes[0].slo_ms)
-    return Planned(arrival_ms / 1000.0, slo_ms, other)
+    return Timetable(arrival_ms / 1000.0, slo_ms, other)
 
 
 def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ramsis.sim.engine.engine import Engine
+from ramsis.sim.engine.engine import EventEngine
 from ramsis.sim.engine.on_fleets import FleetEngine
 from ramsis.sim.engine.on_scenario import ClusterEngine
 from ramsis.sim.engine.progress import Running, Slowdown
@@ -15,7 +15,7 @@ from ramsis.sim.engine.scheduler import (
 
 __all__ = [
     "ClusterEngine",
-    "Engine",
+    "EventEngine",
     "FleetEngine",
     "Running",
     "Scheduler",

@@ -8,7 +8,7 @@ it does takes no time. So a run is a function of arrivals, draws and scheduler a
 
 A request waits, is run in a batch on a worker that holds its model (or another of its family),
 and is answered when the batch ends. A request of a stream that needs a machine is first
-*processed* there (:meth:`Engine.process`): it holds cores of the machine from then on,
+*processed* there (:meth:`EventEngine.process`): it holds cores of the machine from then on,
 waits for inference once it is prepared and has reached the worker, and is answered when the
 machine is done with the answer. Workers that hold all models are the plain case: nothing comes,
 goes or is processed.
@@ -44,13 +44,13 @@ from ramsis.sim.engine.workers import ACTIVE, OFF, STARTING, Workers
 from ramsis.sim.run import DROPPED, Run, Site
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 
-__all__ = ["Engine", "Setting"]
+__all__ = ["EventEngine", "Setting"]
 
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
 _READY, _ANSWERED = range(2)  # what a machine is done with
 
-Self = TypeVar("Self", bound="Engine")
+Self = TypeVar("Self", bound="EventEngine")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Setting:
     spells: DrawnSpells = NO_SPELLS
 
 
-class Engine:
+class EventEngine:
     """One run, in a setting; subclasses make it for fleets and for scenarios.
 
     Parameters

@@ -14,7 +14,7 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.scenario import Scenario, ScenarioArrays, ScenarioModel, ScenarioWorkerType, Stream
 from ramsis.scenario.records import BatchTime, StartState
 from ramsis.scenario.workloads import TimesOf
-from ramsis.sim.engine.engine import Engine, Setting
+from ramsis.sim.engine.engine import EventEngine, Setting
 from ramsis.sim.engine.requests import NOT_COME, WAITING, FleetRequests
 from ramsis.sim.engine.times import FleetTimes
 from ramsis.sim.fleet import Fleet, FleetSite
@@ -31,7 +31,7 @@ def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     return rng.spawn(1)[0].random(count)
 
 
-class FleetEngine(Engine):
+class FleetEngine(EventEngine):
     """One run on fleets.
 
     A fleet is a number of like workers with the models that they hold. Workers and models of all

@@ -10,7 +10,7 @@ from ramsis.cluster import ServiceTimes
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.scenario import Requests, Scenario, draw_requests
-from ramsis.sim.engine.engine import Engine, Setting
+from ramsis.sim.engine.engine import EventEngine, Setting
 from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.engine.progress import Slowdown
 from ramsis.sim.engine.requests import ClusterRequests
@@ -20,7 +20,7 @@ from ramsis.sim.fleet import Fleet
 __all__ = ["ClusterEngine"]
 
 
-class ClusterEngine(Engine):
+class ClusterEngine(EventEngine):
     """One run on a scenario.
 
     Parameters

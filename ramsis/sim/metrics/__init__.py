@@ -200,8 +200,8 @@ class _Tally:
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
             run.model, run.size, run.drop_ms)
         self._bins_per_ms = _BINS / (_SLOS * slo_ms)
-        terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
-                               self._bins_per_ms)
+        terms = _kernels.FigureTerms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
+                                     self._bins_per_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
         self.waiting = np.zeros(0, dtype=np.int64)
         self._responses = np.zeros(_BINS + 1, dtype=np.int64)

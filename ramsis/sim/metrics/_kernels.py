@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import index, njit
 
-__all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "tally"]
+__all__ = ["FigureTerms", "Record", "chosen_responses", "of_batches", "queue_left", "tally"]
 
 FloatArray = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Record(NamedTuple):
     drop_ms: FloatArray
 
 
-class Terms(NamedTuple):
+class FigureTerms(NamedTuple):
     """What the figures are under.
 
     Attributes
@@ -160,7 +160,7 @@ def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> flo
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def tally(
-    record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
+    record: Record, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
 ) -> tuple[float, float]:
     """Count what became of the queries.
@@ -169,7 +169,7 @@ def tally(
     ----------
     record : Record
         Of one query or more.
-    terms : Terms
+    terms : FigureTerms
     left : ndarray, shape (n+1,)
         As of ``queue_left``.
     waiting : ndarray

@@ -21,10 +21,20 @@ from ramsis.arrays import FloatArray
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.tables import Compiled, Level, stack
+from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
-__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "most_efficient",
-           "overload_levels", "plan_levels", "queue_of", "rising", "throughput_qps"]
+__all__ = [
+    "Choose",
+    "EarliestDeadlineFirst",
+    "ModelLevel",
+    "batch_limit",
+    "most_efficient",
+    "overload_levels",
+    "plan_levels",
+    "queue_of",
+    "rising",
+    "throughput_qps",
+]
 
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
@@ -56,7 +66,7 @@ def queue_of(engine: WorkerGroup) -> deque[int] | ByDeadline:
     return ByDeadline(engine) if engine.fleet.classes else deque()
 
 
-class CentralQueue(Scheduler[WorkerGroup]):
+class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
     """The earliest deadline first, in the batches that ``choose`` asks for."""
 
     def __init__(self, engine: WorkerGroup, choose: Choose) -> None:
@@ -114,11 +124,11 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
         return model, min(queued, batch)
 
     tables = stack([
-        Level(load, [0.0], np.full((limit, 1), model), np.arange(1, limit + 1)[:, None],
-              (model, limit))
+        TableOfLevel(load, [0.0], np.full((limit, 1), model), np.arange(1, limit + 1)[:, None],
+                     (model, limit))
         for load, model, limit in levels
     ])
-    start = partial(CentralQueue, choose=choose)
+    start = partial(EarliestDeadlineFirst, choose=choose)
     return Plan(name, start, Compiled("first-come", tables), max(level.batch for level in levels))
 
 

@@ -20,8 +20,8 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schedulers.central import CentralQueue, most_efficient
-from ramsis.sim.tables import Compiled, Level, stack
+from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
+from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
 __all__ = ["Greedy"]
 
@@ -65,7 +65,7 @@ class Greedy(PerType):
                     return model, fits
             return (late[0], min(queued, late[1])) if late else None
 
-        return Plan(self.name, partial(CentralQueue, choose=choose), _tables(fleet, late),
+        return Plan(self.name, partial(EarliestDeadlineFirst, choose=choose), _tables(fleet, late),
                     fleet.max_batch)
 
 
@@ -85,4 +85,4 @@ def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
             model[:, column] = best
             batch[:, column] = np.minimum(queued, fleet.largest_batch(best, float(slack_ms)))
     # A longer queue is answered as one of the largest batch.
-    return Compiled("first-come", stack([Level(np.inf, edges, model, batch, (0, 0))]))
+    return Compiled("first-come", stack([TableOfLevel(np.inf, edges, model, batch, (0, 0))]))

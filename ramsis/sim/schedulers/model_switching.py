@@ -173,14 +173,14 @@ class ModelSwitching(PerType):
 
     def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> Row:
         """One model under a load: share in time, and the response time of the wanted share."""
-        from ramsis.sim.compiled import Given, replay
+        from ramsis.sim.compiled import DrawnRequests, replay
 
         assert plan.compiled
         arrivals, service = np.random.SeedSequence(self.seed).spawn(2)
         workload = ConstantLoad(load_qps, 1000.0 * self.profile_s)
-        given = Given.drawn(workload.arrivals_ms(np.random.default_rng(arrivals)),
-                            workload.duration_ms, np.random.default_rng(service),
-                            draws=fleet.draws, by_chance=False)
+        given = DrawnRequests.drawn(workload.arrivals_ms(np.random.default_rng(arrivals)),
+                                    workload.duration_ms, np.random.default_rng(service),
+                                    draws=fleet.draws, by_chance=False)
         run = replay(fleet, plan.compiled, given, load_qps)
         response_ms = run.answered_ms - run.arrival_ms
         return {

@@ -25,7 +25,7 @@ from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, Run
 from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
-from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, Observed
+from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, AgentView
 
 __all__ = ["BATCH_SIZES", "EVERY_MS", "SLOTS", "ClusterEnv"]
 
@@ -130,7 +130,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
             self._turn = self.learner.asked()
 
 
-class _Learner(Observed):
+class _Learner(AgentView):
     """Pauses the run for each decision, and adds up what was earned."""
 
     def __init__(

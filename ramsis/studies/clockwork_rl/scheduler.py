@@ -28,7 +28,7 @@ from ramsis.sim.cluster.schedulers.invoked import Invoked
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
-__all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "Observed",
+__all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "AgentView",
            "RLScheduler"]
 
 EMPTY_LAXITY_MS = 1000.0
@@ -37,7 +37,7 @@ MOST_COUNT, MOST_MS = 1e4, 1e5
 """What observed counts and times are cut to."""
 
 
-class Observed(Invoked):
+class AgentView(Invoked):
     """What an agent sees of a worker, and how its actions are carried out.
 
     Parameters
@@ -111,7 +111,7 @@ class Observed(Invoked):
                     self.give(worker, model, size)
 
 
-class AgentScheduler(Observed):
+class AgentScheduler(AgentView):
     """Plays an agent.
 
     Parameters

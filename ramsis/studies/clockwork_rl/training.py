@@ -46,7 +46,7 @@ from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
-__all__ = ["Evaluation", "TrainingSettings", "agent_of", "evaluate", "imitate", "train",
+__all__ = ["AgentEvaluation", "TrainingSettings", "agent_of", "evaluate", "imitate", "train",
            "trainer"]
 
 _RUN_BIAS, _SIZE_BIAS = -2.0, 0.5
@@ -97,7 +97,7 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class AgentEvaluation:
     """How an agent does; the first is before it has learned from any step.
 
     Attributes
@@ -123,9 +123,9 @@ class Evaluation:
 def train(
     scenario: Scenario, settings: TrainingSettings = TrainingSettings(), *,
     checkpoint: str | os.PathLike[str] | None = None,
-    on_evaluation: Callable[[Evaluation], object] = lambda _: None,
+    on_evaluation: Callable[[AgentEvaluation], object] = lambda _: None,
     on_steps: Callable[[int], object] = lambda _: None,
-) -> tuple[Agent, list[Evaluation]]:
+) -> tuple[Agent, list[AgentEvaluation]]:
     """Train an agent.
 
     Parameters
@@ -135,7 +135,7 @@ def train(
     checkpoint : path, optional
         Taken up if it is there, and written at each evaluation.
     on_evaluation : callable
-        Called with each :class:`Evaluation`.
+        Called with each :class:`AgentEvaluation`.
     on_steps : callable
         Called now and then with the number of steps so far.
 
@@ -261,7 +261,7 @@ class _Watch(BaseCallback):
 
     def __init__(
         self, scenario: Scenario, settings: TrainingSettings, model: MaskablePPO,
-        rewards: VecNormalize, on_evaluation: Callable[[Evaluation], object],
+        rewards: VecNormalize, on_evaluation: Callable[[AgentEvaluation], object],
         on_steps: Callable[[int], object],
     ) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class _Watch(BaseCallback):
         self.path: Path | None = None
         self.best: Agent | None = None
         self.best_state: dict[str, Any] = {}
-        self.found: list[Evaluation] = []
+        self.found: list[AgentEvaluation] = []
 
     def _on_step(self) -> bool:
         return True
@@ -299,7 +299,7 @@ class _Watch(BaseCallback):
             in_time, mean_batch = by_chance, batch_by_chance
         if self.best is None or in_time >= max(one.in_time for one in self.found):
             self.best = agent_of(self.trained, self.described(steps, in_time), chance)
-        self.found.append(Evaluation(steps, training, in_time, mean_batch, chance))
+        self.found.append(AgentEvaluation(steps, training, in_time, mean_batch, chance))
         self.on_evaluation(self.found[-1])
         if self.path is not None:
             self.keep()
@@ -354,6 +354,6 @@ class _Watch(BaseCallback):
         returns = self.rewards.ret_rms
         mean, var, returns.count = state["returns"]
         returns.mean, returns.var = np.array(mean), np.array(var)
-        self.found = [Evaluation(**one) for one in state["found"]]
+        self.found = [AgentEvaluation(**one) for one in state["found"]]
         self.best = agent_from_document(state["best"], where)
         self.trained.set_random_seed(self.settings.seed + state["steps"])

@@ -30,14 +30,14 @@ from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import OFF
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
-from ramsis.studies.warsaw.round_robin import RoundRobin
+from ramsis.studies.warsaw.round_robin import WarsawRoundRobin
 
 __all__ = ["Autoscale"]
 
 _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
     "planned": Planned,
-    "round-robin": partial(RoundRobin, variant="d"),
+    "round-robin": partial(WarsawRoundRobin, variant="d"),
 }
 _LOOK = object()
 

@@ -35,13 +35,13 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
-__all__ = ["RoundRobin"]
+__all__ = ["WarsawRoundRobin"]
 
 _VARIANTS = ("plain", "a", "b", "c", "d")
 _LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
 
 
-class RoundRobin(PhasedScheduler):
+class WarsawRoundRobin(PhasedScheduler):
     """See the module.
 
     Parameters

@@ -25,7 +25,7 @@ from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.sim.streams import (
     NOT_SENT,
     Figures,
-    Stream,
+    QueryStream,
     StreamStation,
     Target,
     figures,
@@ -218,10 +218,10 @@ def _served(
     return StreamStation(fleet, lambda engine, use_of: plan.start(engine))
 
 
-def _streams(problem: Problem, stations: Sequence[PlacedStation]) -> list[Stream]:
+def _streams(problem: Problem, stations: Sequence[PlacedStation]) -> list[QueryStream]:
     """The requests of each family, and where they go."""
     return [
-        Stream(family.demand_qps, family.slo_ms, tuple(
+        QueryStream(family.demand_qps, family.slo_ms, tuple(
             Target(i, j, use.load_qps / family.demand_qps)
             for i, station in enumerate(stations) for j, use in enumerate(station.uses)
             if use.family.name == family.name and use.load_qps > 0))
@@ -238,7 +238,7 @@ class _Result:
 
 
 def _one_seed(
-    served: Sequence[StreamStation], streams: Sequence[Stream],
+    served: Sequence[StreamStation], streams: Sequence[QueryStream],
     stations: Sequence[PlacedStation], settled_ms: float, duration_ms: float, seed: int,
 ) -> tuple[Run, _Result]:
     until_ms = settled_ms + duration_ms

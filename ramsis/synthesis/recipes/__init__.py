@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ramsis.synthesis.recipes.central import Central
-from ramsis.synthesis.recipes.per_worker import RoundRobin, ShortestQueue
+from ramsis.synthesis.recipes.per_worker import RoundRobinRecipe, ShortestQueueRecipe
 from ramsis.synthesis.recipes.recipe import Analysis, Recipe
 
 __all__ = ["RECIPES", "Analysis", "Recipe"]
 
 RECIPES: Mapping[str, Recipe[Any]] = {
-    "round-robin": RoundRobin(),
-    "shortest-queue": ShortestQueue(),
+    "round-robin": RoundRobinRecipe(),
+    "shortest-queue": ShortestQueueRecipe(),
     "central-queue": Central(),
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy
-from ramsis.synthesis.headroom import Chosen, Drawn, Played, most_robust, replayed_at
+from ramsis.synthesis.headroom import Chosen, Drawn, PlayedFigures, most_robust, replayed_at
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
@@ -41,7 +41,7 @@ class Plans:
         self.true, self.policy = true, policy
         self._solutions: dict[float, CentralSolution] = {}
         self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
-        self._figures: dict[tuple[CentralSolution, float], Played] = {}
+        self._figures: dict[tuple[CentralSolution, float], PlayedFigures] = {}
         self._drawn: Drawn = {}
 
     @classmethod
@@ -107,21 +107,21 @@ class Plans:
 
         return most_robust(self.solution(), planned, self.figures, headroom)
 
-    def figures(self, plan: CentralSolution, slower: float) -> Played:
+    def figures(self, plan: CentralSolution, slower: float) -> PlayedFigures:
         """What a policy comes to when service takes a factor longer than the true times."""
         if (plan, slower) not in self._figures:
             self._figures[plan, slower] = self._replayed(plan, slower)
         return self._figures[plan, slower]
 
-    def _replayed(self, plan: CentralSolution, slower: float) -> Played:
+    def _replayed(self, plan: CentralSolution, slower: float) -> PlayedFigures:
         measured = None if self.policy is None else replayed_at(
             with_table(self.policy, plan), slower, drawn=self._drawn)
         if measured is not None:
             return measured
         found = self.played(plan, slower)
         expected = found.expectations()
-        return Played(expected.effective_accuracy, expected.violation_rate,
-                      found.steady_state.gain)
+        return PlayedFigures(expected.effective_accuracy, expected.violation_rate,
+                             found.steady_state.gain)
 
 
 def with_table(policy: Policy, plan: CentralSolution) -> Policy:

@@ -27,7 +27,7 @@ from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.recipes.worker_headroom import (
-    Tables,
+    PlannedTables,
     WorkerPlan,
     with_table,
 )
@@ -45,13 +45,13 @@ from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
-__all__ = ["RoundRobin", "ShortestQueue", "certificate_of"]
+__all__ = ["RoundRobinRecipe", "ShortestQueueRecipe", "certificate_of"]
 
 _ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 
 
-class RoundRobin(Recipe[WorkerProblem]):
+class RoundRobinRecipe(Recipe[WorkerProblem]):
     """Requests go to the workers in turn."""
 
     def problem(
@@ -103,8 +103,8 @@ class RoundRobin(Recipe[WorkerProblem]):
         unpromised = self._unpromised(profile, load_qps, settings, problem, solution)
         gain, headroom = solution.gain, None
         if settings.headroom:
-            tables = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID,
-                            unpromised, settings.arrivals)
+            tables = PlannedTables(worker, settings.solver, settings.grid or DEFAULT_GRID,
+                                   unpromised, settings.arrivals)
             plan, headroom = tables.most_robust(solution, settings.headroom)
             analysis = tables.analysis(plan, 1.0)
             unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
@@ -201,7 +201,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         return analyse_worker(problem, table, found.frequency, found.excess)
 
 
-class ShortestQueue(RoundRobin):
+class ShortestQueueRecipe(RoundRobinRecipe):
     """Requests go to a short queue: the tables of round robin under another routing."""
 
     def problem(

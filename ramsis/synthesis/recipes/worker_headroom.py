@@ -11,13 +11,13 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.headroom import Chosen, Drawn, Played, most_robust, replayed_at
+from ramsis.synthesis.headroom import Chosen, Drawn, PlayedFigures, most_robust, replayed_at
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import fixed_grid
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
-__all__ = ["Tables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]
+__all__ = ["PlannedTables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class WorkerPlan:
     slack_ms: FloatArray
 
 
-class Tables:
+class PlannedTables:
     """The tables of a problem's solver, planned with several factors, and what they come to.
 
     Parameters
@@ -73,7 +73,7 @@ class Tables:
             optimum, lambda factor: self.planned(factor, optimum),
             self.figures, headroom)
 
-    def figures(self, plan: WorkerPlan, slower: float) -> Played:
+    def figures(self, plan: WorkerPlan, slower: float) -> PlayedFigures:
         """What a table comes to when service takes a factor longer than it does."""
         if self.policy is not None and can_be_measured(self.policy):
             try:
@@ -138,8 +138,8 @@ def _stretched(problem: WorkerProblem, near: WorkerPlan, factor: float) -> IntAr
     return np.where(problem.admissible(table)[:-1], table, problem.fastest_policy())
 
 
-def _played(found: WorkerAnalysis) -> Played:
-    return Played(found.effective_accuracy, found.violation_rate, found.gain)
+def _played(found: WorkerAnalysis) -> PlayedFigures:
+    return PlayedFigures(found.effective_accuracy, found.violation_rate, found.gain)
 
 
 def pure_problem(problem: WorkerProblem) -> WorkerProblem:

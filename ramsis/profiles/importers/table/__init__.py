@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, Row
+from ramsis.profiles.importers.rows import CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, MS, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, read_grid
@@ -287,11 +287,13 @@ class _Reader:
                                      f"as {heading.column.strip().replace(' ', '_')}_ms"))
         return None
 
-    def _bad(self, row: Row, column: str, what: str, allowed: str = "a number") -> NoReturn:
+    def _bad(self, row: CsvRow, column: str, what: str, allowed: str = "a number") -> NoReturn:
         raise InputFileError(describe(what, where=row.at(column), value=row.cells.get(column, ""),
                                       allowed=allowed))
 
-    def _time_ms(self, row: Row, heading: Heading, stated: tuple[str, str] | None) -> float | None:
+    def _time_ms(
+        self, row: CsvRow, heading: Heading, stated: tuple[str, str] | None
+    ) -> float | None:
         """A latency in ms; None where the cell says that there is none."""
         text = row.cells[heading.column]
         if is_missing(text):
@@ -317,9 +319,9 @@ class _Reader:
 
     def models(self) -> dict[str, Measured]:
         """Profiles of all models."""
-        values: dict[tuple[str, int], dict[str, tuple[Row, Heading, list[float]]]] = {}
-        kept: dict[tuple[str, int], Row] = {}
-        empty: list[Row] = []
+        values: dict[tuple[str, int], dict[str, tuple[CsvRow, Heading, list[float]]]] = {}
+        kept: dict[tuple[str, int], CsvRow] = {}
+        empty: list[CsvRow] = []
         waiting = 0
         filled = ""
         for row in self.grid.rows:
@@ -362,12 +364,12 @@ class _Reader:
             item.notes = [self._recognised(), *self.grid.notes, *self.notes]
         return models
 
-    def _in_flight(self, row: Row) -> bool:
+    def _in_flight(self, row: CsvRow) -> bool:
         heading = self.layout.fields.get("concurrency")
         text = row.cells[heading.column] if heading else ""
         return not is_missing(text) and text.strip() not in ("1", "1.0")
 
-    def _model(self, row: Row, above: str) -> str:
+    def _model(self, row: CsvRow, above: str) -> str:
         heading = self.layout.fields.get("model")
         if heading is None:
             return str(self.model_said)
@@ -383,7 +385,7 @@ class _Reader:
                 text = text[:-len(mark)]
         return text.strip()
 
-    def _batch(self, row: Row, heading: Heading) -> int:
+    def _batch(self, row: CsvRow, heading: Heading) -> int:
         if heading.batch is not None:
             return heading.batch
         column = self.layout.fields.get("batch")
@@ -398,7 +400,7 @@ class _Reader:
                       "a whole number >= 1")
         return int(whole)
 
-    def _statistic(self, row: Row, heading: Heading) -> str:
+    def _statistic(self, row: CsvRow, heading: Heading) -> str:
         """The statistic of a latency; empty where a profile does not hold it."""
         column = self.layout.fields.get("statistic")
         if column is None or heading.field != "latency":
@@ -416,7 +418,8 @@ class _Reader:
         return ""
 
     def _profile(
-        self, name: str, batch: int, found: dict[str, tuple[Row, Heading, list[float]]], row: Row
+        self, name: str, batch: int, found: dict[str, tuple[CsvRow, Heading, list[float]]],
+        row: CsvRow,
     ) -> BatchProfile:
         samples = found.get("latency")
         try:
@@ -448,7 +451,7 @@ class _Reader:
                    and 1 < len({row.cells[column] for row in self.grid.rows}) < 20]
         return f" (keep the rows of one {telling[0]})" if telling else ""
 
-    def _count(self, row: Row) -> int | None:
+    def _count(self, row: CsvRow) -> int | None:
         heading = self.layout.fields.get("n")
         text = "" if heading is None else row.cells[heading.column].strip()
         whole = self.decimal.number(text, "1") if text and not is_missing(text) and all(
@@ -461,7 +464,7 @@ class _Reader:
         self.accuracy_unit = ""
         if heading is None:
             return
-        read: dict[str, tuple[Row, float]] = {}
+        read: dict[str, tuple[CsvRow, float]] = {}
         units: set[str] = set()
         filled = ""
         for row in self.grid.rows:
@@ -491,7 +494,7 @@ class _Reader:
                 split_unit(row.cells[heading.column])[0], "0.01" if percent else "1")
 
     def _is_percent(
-        self, heading: Heading, units: set[str], read: dict[str, tuple[Row, float]]
+        self, heading: Heading, units: set[str], read: dict[str, tuple[CsvRow, float]]
     ) -> bool:
         """Whether accuracies are percent: the user, heading, cells or values say it."""
         own = {"%": "percent", "pct": "percent", "percentage": "percent", "ratio": "fraction"}

@@ -17,7 +17,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.files import keys_once
-from ramsis.profiles.importers.rows import Row, read_text
+from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.cells import MS
 
 __all__ = ["Grid", "read_grid"]
@@ -38,7 +38,7 @@ class Grid:
     Attributes
     ----------
     columns : tuple of str
-    rows : tuple of Row
+    rows : tuple of CsvRow
     separator : str
         Between cells; ``{`` of JSON.
     unit : str
@@ -48,7 +48,7 @@ class Grid:
     """
 
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CsvRow, ...]
     separator: str
     unit: str = ""
     notes: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
             raise InputFileError(describe(
                 "wrong number of cells", where=f"{path}: line {number}", value=len(cells),
                 allowed=f"{len(header)}, as in the header (numbers with commas in quotes)"))
-        rows.append(Row(str(path), number, dict(zip(header, cells, strict=True))))
+        rows.append(CsvRow(str(path), number, dict(zip(header, cells, strict=True))))
     for i, column in enumerate(header):
         if column and column in header[:i]:
             raise InputFileError(describe("column appears twice", where=f"{path}: header",
@@ -189,7 +189,7 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
             "cannot tell the format by what the JSON holds", where=str(path),
             value=", ".join(columns[:8]) or None,
             allowed='objects such as {"model": "small", "batch": 1, "p95_ms": 5.2}'))
-    return Grid(columns, tuple(Row(str(path), line, {**dict.fromkeys(columns, ""), **record})
+    return Grid(columns, tuple(CsvRow(str(path), line, {**dict.fromkeys(columns, ""), **record})
                                for line, record in records), "{")
 
 

@@ -67,7 +67,7 @@ def _matrix(kernels: Any, matrix: Any) -> Any:
 def _model(mdp: StructuredMDP, kernels: Any) -> Any:
     drops = mdp.drops
     reach, idle, row, nodes = mdp.passages.arrays()
-    return kernels.Model(
+    return kernels.StructuredArrays(
         mdp.phase,
         np.zeros((0, 0, 0)) if drops is None else drops.next_slack,
         np.zeros((0, mdp.phase.shape[2])) if drops is None else np.ascontiguousarray(

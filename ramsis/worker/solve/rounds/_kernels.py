@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ramsis.compiling import dot, index, njit
 from ramsis.worker.structure._kernels import service_values
 
-__all__ = ["Actions", "Matrix", "Model", "States", "rounds"]
+__all__ = ["Actions", "Matrix", "States", "StructuredArrays", "rounds"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -69,7 +69,7 @@ class States(NamedTuple):
     reached_bins: IntArray
 
 
-class Model(NamedTuple):
+class StructuredArrays(NamedTuple):
     """The structured form; as of :class:`ramsis.worker.structure.structured.StructuredMDP`.
 
     Attributes
@@ -163,7 +163,7 @@ def _after_emptied(emptied: FloatArray, node_value: FloatArray) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _improve(
-    model: Model, actions: Actions, states: States, node_value: FloatArray, gain: float,
+    model: StructuredArrays, actions: Actions, states: States, node_value: FloatArray, gain: float,
     rounding: float, place: IntArray,
 ) -> bool:
     """Put the best action in each state, unless another is no better; whether one changes."""
@@ -207,7 +207,7 @@ class _Policy(NamedTuple):
     slot : ndarray of int, shape (S,)
         Place of each service in ``row``.
     reach, idle, row, nodes
-        As of :class:`Model`: its own, where service times are fixed.
+        As of :class:`StructuredArrays`: its own, where service times are fixed.
     """
 
     place: IntArray
@@ -220,7 +220,7 @@ class _Policy(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _with_passages(
-    model: Model, actions: Actions, states: States, place: IntArray
+    model: StructuredArrays, actions: Actions, states: States, place: IntArray
 ) -> _Policy:
     """First passages of the services that a policy uses, mixed where their times are random."""
     indptr, latency, weights = actions.weights
@@ -260,8 +260,8 @@ def _with_passages(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _moved(
-    model: Model, actions: Actions, states: States, policy: _Policy, node_value: FloatArray,
-    result: FloatArray,
+    model: StructuredArrays, actions: Actions, states: States, policy: _Policy,
+    node_value: FloatArray, result: FloatArray,
 ) -> None:
     """What nodes are worth one decision later, from what they are worth."""
     worth = service_values(policy.reach, policy.idle, policy.row, policy.nodes, node_value)
@@ -283,7 +283,7 @@ def _moved(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _rewards_and_costs(
-    model: Model, actions: Actions, states: States, place: IntArray
+    model: StructuredArrays, actions: Actions, states: States, place: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Reward and cost from each node up to the next, (I+L,) each."""
     reward, cost = np.zeros(place.shape), np.zeros(place.shape)
@@ -319,7 +319,7 @@ def _rotated(column: FloatArray, turns: FloatArray, k: int) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _evaluated(
-    model: Model, actions: Actions, states: States, policy: _Policy, value: FloatArray,
+    model: StructuredArrays, actions: Actions, states: States, policy: _Policy, value: FloatArray,
     tolerance: float, steps: int,
 ) -> float:
     """Values of nodes, from near ones, in place; the gain, NaN where the steps were too few.
@@ -368,7 +368,7 @@ def _evaluated(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rounds(
-    model: Model, actions: Actions, states: States, place: IntArray, value: FloatArray,
+    model: StructuredArrays, actions: Actions, states: States, place: IntArray, value: FloatArray,
     limits: tuple[float, float, float], steps: int, most: int,
 ) -> tuple[int, float]:
     """Evaluate and improve a policy until no action changes in the states that are listed.
