@@ -14,13 +14,13 @@ from placement_milp import read_placement
 from ramsis.errors import InputFileError, describe
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine
-from ramsis.sim.cluster.schedulers.planned import Planned
+from ramsis.sim.schedulers.loading.planned import Planned
 
 __all__ = ["PlannedByFile", "held_of_placement"]
 
 
 class PlannedByFile(Planned):
-    """See the module; without a file as :class:`~ramsis.sim.cluster.schedulers.planned.Planned`.
+    """See the module; without a file as :class:`~ramsis.sim.schedulers.loading.planned.Planned`.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
-from ramsis.sim._kernels import Terms, _answer, _bin, _first, _level, _near_bin
+from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
 from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["ARRIVED", "ASSIGNED", "BUSY", "FIRST", "HEAD", "IDLE", "LEAVING", "LEFT", "TURN",
@@ -127,7 +127,7 @@ def _enter(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central_queue(
     until_ms: float, changed_ms: float, arrival_ms: FloatArray, tables: CentralTables,
-    terms: Terms, state: CentralState, out: Served,
+    terms: RunTerms, state: CentralState, out: Served,
 ) -> None:
     """One queue of policies that count idle workers.
 
@@ -229,7 +229,7 @@ def central_queue(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def round_robin(
     until_ms: float, active: IntArray, serving: IntArray, arrival_ms: FloatArray, tables: Tables,
-    terms: Terms, state: OwnState, out: Served,
+    terms: RunTerms, state: OwnState, out: Served,
 ) -> None:
     """Requests to the active workers in turn; all that serve decide by the table.
 

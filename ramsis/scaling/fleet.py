@@ -39,8 +39,8 @@ from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scaling import _kernels as kernels
 from ramsis.scaling.rule import Observation, ScalingRule
-from ramsis.sim._kernels import Terms
-from ramsis.sim.compiled import Given
+from ramsis.sim._kernels import RunTerms
+from ramsis.sim.compiled import DrawnRequests
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
@@ -366,7 +366,7 @@ def play(
         raise _out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
                             f"0 to {duration_ms:g}, the duration")
     rng = np.random.default_rng(fleet.seed)
-    given = Given.drawn(arrivals, duration_ms, rng, draws=tables.draws,
+    given = DrawnRequests.drawn(arrivals, duration_ms, rng, draws=tables.draws,
                         by_chance=tables.by_chance)
     station = _STATIONS[tables.dispatch](_Tables(tables, given, fleet), fleet.start)
     workers = _Workers(station, fleet, rng.spawn(1)[0])
@@ -524,10 +524,10 @@ class _Workers:
 class _Tables:
     """Tables and terms by the number of active workers, ready for a loop."""
 
-    def __init__(self, tables: DecisionTables, given: Given, fleet: FleetTerms) -> None:
-        self.tables, self.known = tables, dict[int, tuple[Any, Terms]]()
+    def __init__(self, tables: DecisionTables, given: DrawnRequests, fleet: FleetTerms) -> None:
+        self.tables, self.known = tables, dict[int, tuple[Any, RunTerms]]()
         self.arrival_ms, window_ms = given.arrival_ms, float(fleet.window_ms)
-        terms = Terms(
+        terms = RunTerms(
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=np.empty((0, 0, 0)), quantile_levels=tables.levels,
@@ -537,7 +537,7 @@ class _Tables:
             self.known[workers] = (uniform(compiled.tables), uniform(
                 terms._replace(quantiles_ms=tables.quantiles_ms[workers])))
 
-    def at(self, active: int) -> tuple[Any, Terms]:
+    def at(self, active: int) -> tuple[Any, RunTerms]:
         """For so many active workers."""
         return self.known[self.tables.size(active)]
 

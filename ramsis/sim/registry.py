@@ -105,7 +105,7 @@ _LAZY = {  # what takes long to load
 }
 SCHEDULERS = Schedulers({
     **FLEET_SCHEDULERS, "policies": _policies,
-    **{name: EntryPoint(name, f"ramsis.sim.cluster.schedulers.{place}", GROUP)
+    **{name: EntryPoint(name, f"ramsis.sim.schedulers.loading.{place}", GROUP)
        for name, place in _LAZY.items()},
 })
 """What ``--scheduler`` names."""

@@ -14,7 +14,7 @@ from ramsis.scaling import DecisionTables, Observation, ScaledRun, play
 from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
 from ramsis.scaling.rules import Hpa
 from ramsis.sim import Fleet, Policies
-from ramsis.sim.compiled import Given, replay
+from ramsis.sim.compiled import DrawnRequests, replay
 from tests.central import samples as central
 from tests.scaling.twin import Central, OwnQueues
 from tests.sim.samples import tiny_policy, with_table
@@ -93,7 +93,7 @@ def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, serv
     times = np.cumsum(rng.exponential(0.4, 20_000))
     compiled = Policies(levels).prepare(fleet).compiled
     assert compiled is not None
-    plain = replay(fleet, compiled, Given.drawn(times, 1e5, np.random.default_rng(3)), None)
+    plain = replay(fleet, compiled, DrawnRequests.drawn(times, 1e5, np.random.default_rng(3)), None)
     run = play(times, DecisionTables.of({4: levels}, fleet), Script([4]), seed=3,
                **{**SETTING, "start": 4, "duration_s": None})
     assert run.finish_ms.tolist() == plain.answered_ms.tolist()

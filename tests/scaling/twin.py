@@ -16,7 +16,7 @@ from ramsis.runtime import LoadMonitor
 from ramsis.runtime.policy_set import set_of_selectors
 from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
 from ramsis.scaling import Observation
-from ramsis.sim.compiled import Given
+from ramsis.sim.compiled import DrawnRequests
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Twin:
         every = [one for levels in policies.values() for one in levels]
         self.arrival_ms, self.slo_ms = arrival_ms, slo_ms
         rng = np.random.default_rng(seed)
-        given = Given.drawn(np.array(arrival_ms), 1000 * duration_s, rng, draws=False,
+        given = DrawnRequests.drawn(np.array(arrival_ms), 1000 * duration_s, rng, draws=False,
                             by_chance=any(one.randomised for one in every))
         self.coins, self.drawn, self.head = given.coin.tolist(), 0, 0
         self.rng = rng.spawn(1)[0]

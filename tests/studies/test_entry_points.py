@@ -10,14 +10,14 @@ from ramsis.errors import InputFileError
 from ramsis.planning import SCHEDULERS as PLANNED
 from ramsis.sim import registry
 from ramsis.sim.cluster import SCHEDULERS, scheduler
-from ramsis.sim.cluster.schedulers.clockwork import Clockwork
+from ramsis.sim.schedulers.loading.clockwork import Clockwork
 
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package with three schedulers, of which one is none and one cannot be imported."""
     found = {name: EntryPoint(name, value, registry.GROUP) for name, value in {
-        "theirs": "ramsis.sim.cluster.schedulers.clockwork:Clockwork",
+        "theirs": "ramsis.sim.schedulers.loading.clockwork:Clockwork",
         "broken": "ramsis.sim.cluster.no_such_module:Any", "none": "json:dumps",
         "clockwork": "ramsis.sim.cluster.no_such_module:Any"}.items()}
     monkeypatch.setattr(registry, "_offered", lambda: found)

@@ -1,4 +1,4 @@
-"""Simulation of clusters on which models come and go: schedulers, figures, models that share."""
+"""Simulation of clusters on which models come and go, and of models that share a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedulers of like workers that hold all models, one file each, and their names."""
+"""Schedulers of like workers that hold all models, one file each; others are in ``loading``."""
 
 from __future__ import annotations
 

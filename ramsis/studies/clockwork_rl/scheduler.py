@@ -11,7 +11,7 @@ Choices that cannot be carried out (a slot without model, more requests than wai
 So one agent serves any number of workers and models: nothing that it sees says which worker it is,
 and on 6 GPUs it is asked 6 times a millisecond. Requests lapse when not even a batch of one that
 started now would be in time, as in Clockwork. The thesis leaves loading to another module; here
-models that no worker holds are loaded as :mod:`~ramsis.sim.cluster.schedulers.invoked` says.
+models that no worker holds are loaded as :mod:`~ramsis.sim.schedulers.loading.invoked` says.
 
 Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`), which
 ``ramsis scenario train`` makes.
@@ -24,8 +24,8 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.schedulers.invoked import Invoked
 from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.schedulers.loading.invoked import Invoked
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
 __all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "AgentView",

@@ -1,7 +1,7 @@
 """Workers of several types, started and stopped as rates change.
 
 Every ``every_ms`` the rate of requests for each model is estimated from those seen
-(:class:`~ramsis.sim.cluster.schedulers.replanning.Demand`). Models, the ones with most work first,
+(:class:`~ramsis.sim.schedulers.loading.replanning.Demand`). Models, the ones with most work first,
 are given to the worker type on which a request takes least time, as far as workers of it suffice
 at a utilisation of ``target``, and the rest to the next type. What a type is given, over
 ``target`` and rounded up, is the number of its workers that are wanted; where requests wait for a
@@ -24,10 +24,10 @@ from functools import partial
 from math import ceil, inf
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.cluster.schedulers.planned import Planned
-from ramsis.sim.cluster.schedulers.replanning import Demand
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import OFF
+from ramsis.sim.schedulers.loading.planned import Planned
+from ramsis.sim.schedulers.loading.replanning import Demand
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
 from ramsis.studies.warsaw.round_robin import WarsawRoundRobin

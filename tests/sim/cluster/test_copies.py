@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from ramsis.sim.cluster.schedulers.copies import (
+from ramsis.sim.schedulers.loading.copies import (
     CopyProblem,
     bound_on_served,
     choose_copies,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ramsis.sim.cluster.schedulers.replanning import (
+from ramsis.sim.schedulers.loading.replanning import (
     Demand,
     Holding,
     loads_in_balance,

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from ramsis.sim.cluster.schedulers.replanning import Demand
-from ramsis.sim.cluster.schedulers.waiting import WaitingRequests
+from ramsis.sim.schedulers.loading.replanning import Demand
+from ramsis.sim.schedulers.loading.waiting import WaitingRequests
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,6 +1,6 @@
 """The compiled part of late decisions: which batch a worker that is free runs now.
 
-M models of K kinds, W workers; see :mod:`ramsis.sim.cluster.schedulers.planned`.
+M models of K kinds, W workers; see :mod:`ramsis.sim.schedulers.loading.planned`.
 """
 
 from __future__ import annotations

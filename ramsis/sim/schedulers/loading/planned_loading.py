@@ -1,9 +1,9 @@
 """Loading planned from the rates seen so far, and each request run as late as can be decided.
 
 *Loading.* Every ``every_ms`` the demand for each model is estimated from the requests that have
-arrived (:class:`~ramsis.sim.cluster.schedulers.replanning.Demand`), with a margin of ``margin``
+arrived (:class:`~ramsis.sim.schedulers.loading.replanning.Demand`), with a margin of ``margin``
 times its square root, in workers. As long as one change of what workers hold saves more waiting
-than it costs (:func:`~ramsis.sim.cluster.schedulers.replanning.next_change`), it is made: a worker
+than it costs (:func:`~ramsis.sim.schedulers.loading.replanning.next_change`), it is made: a worker
 that is chosen starts nothing more, and loads when it is idle. A model that no worker holds is
 loaded as soon as a request waits for it, in the place of what fewest requests wait for and, of
 equal ones, has the lowest rate; not of what has not run since it was loaded and is waited for. At
@@ -14,7 +14,7 @@ estimate: not a scheduler that could run, but a measure of what the estimate cos
 *Inference.* Nothing is given to a worker before it is idle. It then runs the request, for any of
 the models that it holds, whose last moment to start comes first; those that can no longer be in
 time are put off until nothing else waits
-(:class:`~ramsis.sim.cluster.schedulers.waiting.WaitingRequests`). A request that finds several
+(:class:`~ramsis.sim.schedulers.loading.waiting.WaitingRequests`). A request that finds several
 idle workers takes the one that other models can best do without. Requests run one at a time.
 
 Each model is weighed on each worker, so that both have to be few: their product at most
@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, describe
-from ramsis.sim.cluster.schedulers.replanning import (
+from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.schedulers.loading.replanning import (
     Change,
     Demand,
     Holding,
@@ -40,8 +41,7 @@ from ramsis.sim.cluster.schedulers.replanning import (
     overloaded,
     set_work,
 )
-from ramsis.sim.cluster.schedulers.waiting import WaitingRequests
-from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.schedulers.loading.waiting import WaitingRequests
 
 __all__ = ["PlannedLoading"]
 

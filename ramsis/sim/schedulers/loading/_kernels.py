@@ -2,7 +2,7 @@
 
 W workers, M models. ``held`` and ``serving`` (W, M) say what each worker holds, or will, and what
 it can run meanwhile; ``work`` (W, M) is the demand for a model if the worker served it alone,
-infinite where it cannot run it; see :mod:`ramsis.sim.cluster.schedulers.replanning`.
+infinite where it cannot run it; see :mod:`ramsis.sim.schedulers.loading.replanning`.
 """
 
 from __future__ import annotations

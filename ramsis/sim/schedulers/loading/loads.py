@@ -2,7 +2,7 @@
 
 *The plan.* Arrivals are counted by model and window. At the end of each window it is worked out
 how many copies of each model there should be, and where
-(:mod:`ramsis.sim.cluster.schedulers.copies`): by the last ``windows`` windows, the mean for what
+(:mod:`ramsis.sim.schedulers.loading.copies`): by the last ``windows`` windows, the mean for what
 is loaded at all, the busiest one for what is loaded more than once. Nothing that is yet to come is
 known; a model that was loaded at the start counts as half a request. Workers load what they lack,
 the copies of most work first; models that the plan does not want there make room, those of least
@@ -21,9 +21,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.schedulers.copies import CopyProblem, choose_copies, gap_of, place_copies
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
+from ramsis.sim.schedulers.loading.copies import CopyProblem, choose_copies, gap_of, place_copies
 
 __all__ = ["LoadsByPlan"]
 

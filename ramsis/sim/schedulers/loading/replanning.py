@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray
-from ramsis.sim.cluster.schedulers import _kernels as kernels
+from ramsis.sim.schedulers.loading import _kernels as kernels
 
 __all__ = ["Change", "Demand", "Holding", "loads_in_balance", "next_change", "overloaded",
            "set_work"]

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.schedulers._planned_kernels import put_copies, served
+from ramsis.sim.schedulers.loading._planned_kernels import put_copies, served
 
 __all__ = ["CopyProblem", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
 

@@ -21,7 +21,7 @@ less often.)
 
 *Continuous batches* are joined as long as they have room.
 
-*Loads* follow a plan of copies: :mod:`ramsis.sim.cluster.schedulers.loads`.
+*Loads* follow a plan of copies: :mod:`ramsis.sim.schedulers.loading.loads`.
 
 An event costs some numbers in lists; a decision a compiled pass over the models that the worker
 holds, and ``look_ahead`` steps.
@@ -35,14 +35,14 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.cluster.schedulers._planned_kernels import (
+from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.schedulers.loading._planned_kernels import (
     EPSILON_MS,
     Waiting,
     WorkerTimes,
     first_batch,
 )
-from ramsis.sim.cluster.schedulers.loads import LoadsByPlan
-from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.schedulers.loading.loads import LoadsByPlan
 
 __all__ = ["Planned"]
 

@@ -8,7 +8,7 @@ thesis on reinforcement learning in Clockwork (Saarland, 2022) before it has lea
 slots, a decision every millisecond, invalid actions masked.
 
 Requests that are overdue are dropped. Models that no worker holds are loaded
-(:class:`~ramsis.sim.cluster.schedulers.invoked.Invoked`).
+(:class:`~ramsis.sim.schedulers.loading.invoked.Invoked`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import inf
 
-from ramsis.sim.cluster.schedulers.invoked import Invoked
 from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.schedulers.loading.invoked import Invoked
 
 __all__ = ["RandomScheduler"]
 

@@ -1,1 +1,0 @@
-"""Schedulers, one file each; their names are in :mod:`ramsis.sim.registry`."""

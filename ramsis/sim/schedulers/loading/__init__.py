@@ -1,0 +1,1 @@
+"""Schedulers that load models and give them up; :mod:`ramsis.sim.registry` has their names."""
