@@ -1,0 +1,651 @@
+r"""Worker-seconds that no scheduler can do with less of on a trace that it knows.
+
+*The problem.* Requests come at a_i and are to be answered by a_i + SLO. W(t) workers serve at t,
+a whole number; a worker costs from X (the start-up time) before it serves. A worker that serves
+without a pause of more than X costs all the time, so at least k workers are paid for at t if
+W >= k somewhere in [t, t + X]. The cost of W is the time that is paid for,
+
+    Σ_k |{t in [0, end] : max of W in [t, t + X] >= k}|.
+
+A request that is answered in a batch of b by model m takes at least l(m, b)/b of worker time
+between its arrival and its deadline, and is then worth accuracy(m). Only batches count that
+enough requests come for within SLO − l(m, b). What is answered is to be worth as much as the
+target asks for: a number of answers, a sum of accuracies, or both. The relaxed problem takes the
+work of a request for a fluid, so it bounds every scheduler.
+
+*Prices.* For weights of the two sums and a price s of what is lost to the target, the bound is
+
+    min_W [cost(W) + s·lost(W)] − s·(what may be lost),
+
+for any s >= 0; the largest over s is taken. lost(W) is what W(t) workers fall short of the value
+of all requests answered as well as possible.
+
+*Layers.* The value of a request is concave in its work. Those who value a unit of work at more
+than ρ ask for d_i(ρ). By the greedy algorithm on polymatroids (requests have nested deadlines),
+lost(W) = ∫ Λ_ρ(W) dρ, where Λ_ρ is the least work that is lost when request i asks for d_i(ρ): a
+queue that takes in what can be served in time (reflected at 0 and at what W serves in an SLO).
+As d and Λ fall with ρ, some thresholds give a lower bound on the integral.
+
+*Bins.* Time is cut into bins of Δ >= SLO. Let K_j be the most workers in bin j.
+
+- Cost. A worker number k that serves in bins i to j, and not in those beside, was paid for X
+  before, and in the bins between. With κ = min(Δ, X/2) that is at least X − κ and κ for each edge
+  of bins that it passes (a pause is longer than X and lies in two bins; each gets half of the next
+  start); at the beginning min(X − κ, start of the bin). What is done after `end` is free.
+- Loss. Let r_j be the backlog after bin j of a queue that begins bin j empty with K_j workers all
+  the time, and u_j the true one. Then the true loss up to there is no less than the sum of the
+  bins' bounds and (r_j − u_j)+: whoever has less backlog has lost more. A bin's bound is its loss
+  from an empty queue, or from r of the bin before with the same K, less what that r is above the
+  true bin's (a queue that begins with δ less loses at most δ less). Where K_{j+1} > K_j, requests
+  of the last SLO of bin j may find more workers: as much is saved as these could serve, at most
+  what was lost then.
+
+A dynamic programme over (bin, K) finds the cheapest K_1, K_2, ...
+
+*Without windows* the work that the target takes at least is a bound as well; the larger one is
+stated. *Rounding.* Windows are wider by 2e-6 ms, and 1e-9 of the value may be lost in addition.
+
+Service times that are drawn count with the mean of the work until the deadline; the bound is
+then on the mean over runs, of schedulers that do not know service times beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds import _worker_seconds_kernels as kernels
+from ramsis.bounds.targets import outward
+from ramsis.cluster.quantiles import cdf
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, describe
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+__all__ = ["WorkerSecondsBound", "fewest_worker_seconds"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
+_MOST_KINDS = 64
+_MOST_LAYERS = 16
+_MOST_BINS = 20_000
+_EXACT_LEVELS = 96
+_LEVEL_STEP = 1.02
+_ROUNDS = 30
+_EXACT = 1e-9
+_SHARES = (2.0, 8.0, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerSecondsBound:
+    """What no scheduler can do with less of.
+
+    Attributes
+    ----------
+    worker_s : float
+        Worker-seconds that are paid for, start-ups included.
+    peak : int
+        Workers at some time: with fewer at all times the target is missed.
+    mean : float
+        ``worker_s`` over the time that is paid for.
+    time_s : ndarray, shape (n + 1,)
+        Edges of the times of ``workers``.
+    workers : ndarray, shape (n,)
+        Workers that the cheapest plan of the relaxed problem pays for, start-ups included: where
+        the bound comes from. At a single time a scheduler may have fewer.
+    """
+
+    worker_s: float
+    peak: int
+    mean: float
+    time_s: FloatArray
+    workers: FloatArray
+
+
+def fewest_worker_seconds(
+    arrival_ms: FloatArray, times: ServiceTimes | None, *, slo_ms: float, startup_s: float = 0.0,
+    max_violation: float | None = None, min_effective_accuracy: float | None = None,
+    rate_per_worker_qps: float | None = None, max_batch: int = 32, most: int | None = None,
+    least: int = 0, duration_s: float | None = None,
+) -> WorkerSecondsBound:
+    """The worker-seconds without which no scheduler meets a target on a trace.
+
+    Parameters
+    ----------
+    arrival_ms : ndarray, shape (n,)
+        Rising, >= 0, from when the fleet is paid for on.
+    times : ServiceTimes or None
+        What batches take; None with ``rate_per_worker_qps``.
+    slo_ms : float
+        > 0.
+    startup_s : float
+        >= 0. A worker costs from when it begins to start, and serves only that much later.
+    max_violation : float, optional
+        Most violations, in [0, 1).
+    min_effective_accuracy : float, optional
+        Least mean accuracy over all requests, in (0, 1]; with ``times``.
+    rate_per_worker_qps : float, optional
+        Requests that a worker can answer in time per second, > 0.
+    max_batch : int
+        Largest batch, from 1.
+    most, least : int
+        Workers that there are at most and at least.
+    duration_s : float, optional
+        Until when workers cost; by default until the last deadline.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    InfeasibleError
+        No number of workers, or not as many as ``most``, meets the target; with the best.
+    """
+    arrival = np.ascontiguousarray(arrival_ms, dtype=float)
+    _check(arrival, times, slo_ms, startup_s, max_violation, min_effective_accuracy,
+           rate_per_worker_qps, max_batch, most, least, duration_s)
+    end_ms = arrival[-1] + slo_ms if duration_s is None else 1000.0 * duration_s
+    window_ms = slo_ms + 2.0 * SLACK_TOLERANCE_MS
+    work = _Work.of(arrival, times, window_ms, max_batch, rate_per_worker_qps)
+    target = _Target.of(work, max_violation, min_effective_accuracy,
+                        drawn=times is not None and times.distributed)
+    target.check(work)
+    fleet = _Fleet(1000.0 * startup_s, math.inf if most is None else float(most), float(least),
+                   end_ms)
+    return _bound(_Problem(arrival, window_ms, work, target, fleet))
+
+
+def _check(
+    arrival: FloatArray, times: ServiceTimes | None, slo_ms: float, startup_s: float,
+    max_violation: float | None, min_effective_accuracy: float | None, rate: float | None,
+    max_batch: int, most: int | None, least: int, duration_s: float | None,
+) -> None:
+    """Refuse numbers out of range, and what does not fit together."""
+    check_positive(slo_ms=slo_ms)
+    if arrival.ndim != 1 or not (np.isfinite(arrival).all() and (np.diff(arrival) >= 0).all()
+                                 and (arrival >= 0).all() and len(arrival)):
+        raise InvalidValueError(describe("not arrivals", where="arrival_ms",
+                                         allowed="one or more finite times >= 0, rising"))
+    span_s = float(arrival[-1] - arrival[0]) / 1000.0
+    if span_s == 0.0:
+        raise InvalidValueError(describe(
+            "a trace of one instant", where="arrival_ms", value=float(arrival[0]),
+            allowed="arrivals at two times or more"))
+    if not 0.0 <= startup_s <= span_s:
+        raise InvalidValueError(describe(
+            "start-up not within the trace", where="startup_s", value=startup_s,
+            allowed=f"0 to {outward(span_s)}, from the first arrival to the last"))
+    if (times is None) == (rate is None):
+        raise InvalidValueError(describe(
+            "what a worker can do is not said once", where="rate_per_worker_qps", value=rate,
+            allowed="either service times or a rate"))
+    if rate is not None:
+        check_positive(rate_per_worker_qps=rate)
+        if min_effective_accuracy is not None:
+            raise InvalidValueError(describe(
+                "a rate says nothing of accuracy", where="min_effective_accuracy",
+                value=min_effective_accuracy, allowed="service times, or max_violation alone"))
+    if max_violation is None and min_effective_accuracy is None:
+        raise InvalidValueError(describe("no target", where="max_violation",
+                                         allowed="max_violation or min_effective_accuracy"))
+    if max_violation is not None and not 0 <= max_violation < 1:
+        raise InvalidValueError(describe("not a share of violations", where="max_violation",
+                                         value=max_violation, allowed="a fraction in [0, 1)"))
+    if min_effective_accuracy is not None and not 0 < min_effective_accuracy <= 1:
+        raise InvalidValueError(describe(
+            "not an accuracy", where="min_effective_accuracy", value=min_effective_accuracy,
+            allowed="a fraction in (0, 1]"))
+    longest = max_batch if times is None else times.max_batch
+    if not 1 <= max_batch <= longest:
+        raise InvalidValueError(describe("largest batch out of range", where="max_batch",
+                                         value=max_batch, allowed=f"1 to {longest}"))
+    if least < 0:
+        raise InvalidValueError(describe("not a number of workers", where="least", value=least,
+                                         allowed="a whole number from 0"))
+    if most is not None and most < max(least, 1):
+        raise InvalidValueError(describe("fewer workers than the least", where="most", value=most,
+                                         allowed=f"a whole number from {max(least, 1)}"))
+    if duration_s is not None and not arrival[-1] <= 1000.0 * duration_s < math.inf:
+        raise InvalidValueError(describe(
+            "ends before the last arrival", where="duration_s", value=duration_s,
+            allowed=f"from {outward(arrival[-1] / 1000.0, up=True)}"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What each request can be answered with; requests of a kind have the same ways.
+
+    Attributes
+    ----------
+    kind : ndarray of int, shape (n,)
+    count : ndarray of int, shape (kinds,)
+        Requests of each kind.
+    time_ms, reward, in_time : list of ndarray
+        Of each way of each kind: worker time, accuracy if in time, and how often it is.
+    """
+
+    kind: IntArray
+    count: IntArray
+    time_ms: list[FloatArray]
+    reward: list[FloatArray]
+    in_time: list[FloatArray]
+
+    @classmethod
+    def of(
+        cls, arrival: FloatArray, times: ServiceTimes | None, window_ms: float, max_batch: int,
+        rate_qps: float | None,
+    ) -> _Work:
+        if times is None:
+            assert rate_qps is not None
+            one = np.ones(1)
+            return cls(np.zeros(len(arrival), dtype=np.int64), np.array([len(arrival)]),
+                       [one * 1000.0 / rate_qps], [one], [one])
+        ways = _Ways.of(times, window_ms, max_batch)
+        largest, kind = _kinds(kernels.gathered(arrival, ways.sizes, ways.window_ms))
+        kinds = [ways.up_to(one) for one in largest.T]
+        return cls(kind, np.bincount(kind, minlength=len(kinds)),
+                   *(list(field) for field in zip(*kinds, strict=True)))
+
+    def hulls(self, worth: tuple[float, float]) -> list[_Hull]:
+        """The best mixes of each kind, valued at ``worth`` for accuracy and being in time."""
+        return [_Hull.of(time, worth[0] * reward + worth[1] * in_time)
+                for time, reward, in_time in zip(self.time_ms, self.reward, self.in_time,
+                                                 strict=True)]
+
+    def most(self, worth: tuple[float, float]) -> float:
+        """The largest sum of values."""
+        return math.fsum(float(count) * float((worth[0] * reward + worth[1] * in_time).max(
+            initial=0.0)) for count, reward, in_time in zip(self.count, self.reward, self.in_time,
+                                                            strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """Ways to answer a request: model m, a batch of ``sizes[g]`` up to the next size.
+
+    Attributes
+    ----------
+    sizes : ndarray of int, shape (G,)
+    window_ms : ndarray, shape (M, G)
+        What the batch can gather in; below 0 where it is late.
+    points : list of list of ndarray, shape (2, p)
+        Worker time and probability of being in time, of each model and size.
+    accuracy : ndarray, shape (M,)
+    """
+
+    sizes: IntArray
+    window_ms: FloatArray
+    points: list[list[FloatArray]]
+    accuracy: FloatArray
+
+    @classmethod
+    def of(cls, times: ServiceTimes, window_ms: float, max_batch: int) -> _Ways:
+        """The ways that can be in time."""
+        # A batch with more requests that is faster can be run instead, so times do not fall.
+        taken = np.minimum.accumulate(times.quantiles_ms[:, ::-1], axis=1)[:, ::-1]
+        sizes = np.extract(max_batch >= _SIZES, _SIZES)
+        edges = np.append(sizes, max_batch + 1)
+        points = [[np.concatenate([
+            _points(taken[m, b - 1], times, window_ms) / np.array([[b], [1.0]])
+            for b in range(low, high)], axis=1)
+            for low, high in pairwise(edges.tolist())] for m in range(len(taken))]
+        return cls(sizes, window_ms - taken[:, sizes - 1, 0], points, times.accuracy)
+
+    def up_to(self, largest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Time, reward and share in time with batches up to the ``largest``-th sizes, (M,)."""
+        parts = [np.vstack([point, np.full(point.shape[1], accuracy)])
+                 for of_model, accuracy, count in zip(self.points, self.accuracy, largest,
+                                                      strict=True)
+                 for point in of_model[:count]]
+        time, in_time, accuracy = np.concatenate([np.zeros((3, 0)), *parts], axis=1)
+        return time, accuracy * in_time, in_time
+
+
+def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> FloatArray:
+    """Worker time until a deadline, and probability of being in time, by time left; (2, p)."""
+    if not quantiles[0] <= limit_ms:
+        return np.zeros((2, 0))
+    left = np.append(quantiles[quantiles < limit_ms], limit_ms)
+    if not times.distributed:
+        return np.array([[quantiles[0]], [1.0]])
+    often = np.array([float(cdf(quantiles, times.levels, one)) for one in left])
+    # With time left between two points: no more often than at the second, no less than at the
+    # first. Minima of chords are below the minimum, so the work is not overstated.
+    work = np.minimum(quantiles, left[:, None]) @ times.weights
+    corners = _Hull.of(np.append(work[0], work[:-1]), often)
+    return np.stack([corners.time_ms, corners.value])
+
+
+def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
+    """Kinds of requests by the largest batches, (M, n): those of each kind, (M, kinds), and kinds.
+
+    Where there are too many, like ones are joined, and have the larger batches of both.
+    """
+    codes = np.ravel_multi_index(tuple(largest), tuple(largest.max(axis=1) + 1))
+    _, first, kind, count = np.unique(codes, return_index=True, return_inverse=True,
+                                      return_counts=True)
+    patterns = largest[:, first]
+    if len(first) > _MOST_KINDS:
+        order = np.lexsort((*patterns, patterns.sum(axis=0)))
+        group = np.empty(len(first), dtype=np.int64)
+        group[order] = (np.cumsum(count[order]) - 1) * _MOST_KINDS // count.sum()
+        _, group = np.unique(group, return_inverse=True)
+        joined = np.zeros((len(patterns), int(group.max()) + 1), dtype=np.int64)
+        for m, row in enumerate(patterns):
+            np.maximum.at(joined[m], group, row)
+        patterns, kind = joined, group[kind]
+    return patterns, kind.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Hull:
+    """The concave value of worker time: corners from (0, 0) on; slopes fall and are above 0."""
+
+    time_ms: FloatArray
+    slope: FloatArray
+
+    @property
+    def value(self) -> FloatArray:
+        """At the corners."""
+        return np.cumsum(self.slope * np.diff(self.time_ms, prepend=0.0))
+
+    @classmethod
+    def of(cls, time_ms: FloatArray, value: FloatArray) -> _Hull:
+        """Of some ways to answer a request."""
+        at, height = 0.0, 0.0
+        times: list[float] = []
+        slopes: list[float] = []
+        while True:
+            ahead = (time_ms > at) & (value > height)
+            if not ahead.any():
+                return cls(np.array(times), np.array(slopes))
+            slope = np.where(ahead, (value - height) / np.where(ahead, time_ms - at, 1.0), 0.0)
+            best = np.flatnonzero(slope >= slope.max() * (1.0 - 1e-12))
+            furthest = best[np.argmax(time_ms[best])]
+            slopes.append(float(slope[furthest]))
+            at, height = float(time_ms[furthest]), float(value[furthest])
+            times.append(at)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What is asked for: sums over the requests; None where it is not."""
+
+    answered: float | None
+    accuracy: float | None
+    shown: tuple[float | None, float | None]
+    requests: int
+
+    @classmethod
+    def of(
+        cls, work: _Work, max_violation: float | None, min_effective_accuracy: float | None, *,
+        drawn: bool,
+    ) -> _Target:
+        requests = int(work.count.sum())
+        answered = None
+        if max_violation is not None:
+            late = max_violation * requests
+            answered = requests - (late if drawn else math.floor(late + 1e-6))
+        accuracy = (None if min_effective_accuracy is None
+                    else min_effective_accuracy * requests)
+        return cls(answered, accuracy, (max_violation, min_effective_accuracy), requests)
+
+    def directions(self) -> Iterator[tuple[float, float]]:
+        """Weights of accuracy and of answers in time whose sums are asked for."""
+        if self.accuracy is not None:
+            yield 1.0, 0.0
+        if self.answered is not None:
+            yield 0.0, 1.0
+
+    def asked(self, worth: tuple[float, float]) -> float:
+        """What both sums have to be worth."""
+        return worth[0] * (self.accuracy or 0.0) + worth[1] * (self.answered or 0.0)
+
+    def check(self, work: _Work) -> None:
+        """Refuse what no number of workers reaches."""
+        for worth in self.directions():
+            most = work.most(worth)
+            if most < self.asked(worth) * (1.0 - _EXACT):
+                raise self.missed(worth, most, "no number of workers reaches")
+
+    def missed(self, worth: tuple[float, float], most: float, what: str) -> InfeasibleError:
+        """The refusal of one that is not reached; with the nearest that is."""
+        share = most / self.requests
+        if worth[0]:
+            return InfeasibleError(describe(
+                f"{what} this effective accuracy", where="min_effective_accuracy",
+                value=self.shown[1], allowed=f"at most {outward(share)}"))
+        return InfeasibleError(describe(
+            f"{what} this share of violations", where="max_violation", value=self.shown[0],
+            allowed=f"at least {outward(1.0 - share, up=True)}"))
+
+
+@dataclass(frozen=True)
+class _Fleet:
+    """Start-up time, most and least workers, and until when they cost."""
+
+    startup_ms: float
+    most: float
+    least: float
+    end_ms: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    arrival: FloatArray
+    window_ms: float
+    work: _Work
+    target: _Target
+    fleet: _Fleet
+
+
+def _bound(problem: _Problem) -> WorkerSecondsBound:
+    fleet, target = problem.fleet, problem.target
+    best_ms, peak = fleet.least * fleet.end_ms, int(fleet.least)
+    edges, workers = np.array([0.0, fleet.end_ms]), np.array([fleet.least])
+    for worth in _tried(target):
+        layered = _Layered.of(problem, worth)
+        peak = max(peak, layered.peak())
+        by_work = layered.least_work()
+        if by_work > best_ms:
+            best_ms = by_work
+            edges, workers = layered.work_profile(by_work)
+        for width in _widths(problem):
+            cost, profile_edges, profile = layered.over_bins(width)
+            if cost > best_ms:
+                best_ms, edges, workers = cost, profile_edges, profile
+    return WorkerSecondsBound(best_ms / 1000.0, peak, best_ms / fleet.end_ms, edges / 1000.0,
+                              workers)
+
+
+def _tried(target: _Target) -> Iterator[tuple[float, float]]:
+    yield from target.directions()
+    if target.answered is not None and target.accuracy is not None:
+        for share in _SHARES:
+            yield 1.0, share
+
+
+def _widths(problem: _Problem) -> Iterator[float]:
+    """Widths of bins, in ms, that the time is cut into."""
+    fleet = problem.fleet
+    if fleet.startup_ms > 0.0:
+        wanted = max(problem.window_ms, fleet.startup_ms / 40.0, fleet.end_ms / _MOST_BINS)
+        bins = max(1, math.floor(fleet.end_ms / wanted * (1.0 + 1e-12)))
+        yield fleet.end_ms / bins
+
+
+@dataclass(frozen=True, eq=False)
+class _Layered:
+    """The problem with one weight for each sum.
+
+    Attributes
+    ----------
+    demand : ndarray, shape (layers, kinds)
+        Work that is worth more than a layer's threshold per ms, of each request.
+    weight : ndarray, shape (layers,)
+        Width of each layer, in value per ms.
+    slack : float
+        Value that may be lost.
+    """
+
+    problem: _Problem
+    worth: tuple[float, float]
+    hulls: list[_Hull]
+    demand: FloatArray
+    weight: FloatArray
+    slack: float
+
+    @classmethod
+    def of(cls, problem: _Problem, worth: tuple[float, float]) -> _Layered:
+        work = problem.work
+        hulls = work.hulls(worth)
+        slope = np.concatenate([one.slope for one in hulls])
+        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * count
+                                for one, count in zip(hulls, work.count, strict=True)])
+        threshold = _thresholds(slope, added)
+        demand = np.array([[one.time_ms[(one.slope >= at).sum() - 1]
+                            if (one.slope >= at).any() else 0.0 for one in hulls]
+                           for at in threshold])
+        slack = work.most(worth) - problem.target.asked(worth)
+        return cls(problem, worth, hulls, demand, -np.diff(np.append(threshold, 0.0)),
+                   max(slack, 0.0) + _EXACT * work.most(worth))
+
+    def least_work(self) -> float:
+        """Worker time that the target takes, whenever it is, in ms."""
+        count = self.problem.work.count
+        slope = np.concatenate([one.slope for one in self.hulls])
+        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * number
+                                for one, number in zip(self.hulls, count, strict=True)])
+        order = np.argsort(slope)
+        value, lost = slope[order] * added[order], 0.0
+        total = float(added.sum())
+        for gain, ms in zip(value.tolist(), added[order].tolist(), strict=True):
+            part = min(1.0, (self.slack - lost) / gain)
+            total -= part * ms
+            lost += part * gain
+            if part < 1.0:
+                break
+        return total * (1.0 - _EXACT)
+
+    def work_profile(self, total_ms: float) -> tuple[FloatArray, FloatArray]:
+        """Edges and workers of that much work, where the requests come."""
+        problem = self.problem
+        end, window = problem.fleet.end_ms, problem.window_ms
+        bins = max(1, min(1000, int(end / window)))
+        edges = np.linspace(0.0, end, bins + 1)
+        share = np.bincount(problem.work.kind, minlength=len(problem.work.count))
+        own = np.histogram(problem.arrival, edges)[0] / share.sum()
+        return edges, own * total_ms / np.diff(edges)
+
+    @property
+    def _levels(self) -> FloatArray:
+        """Numbers of workers that are looked at."""
+        fleet = self.problem.fleet
+        levels = np.unique(np.concatenate([
+            np.arange(_EXACT_LEVELS + 1),
+            np.rint(_EXACT_LEVELS * _LEVEL_STEP ** np.arange(1, 1200))]))
+        levels = levels[(levels >= fleet.least) & (levels <= min(fleet.most, 1e10))]
+        if np.isfinite(fleet.most) and levels[-1] < fleet.most:
+            levels = np.append(levels, fleet.most)
+        ample = levels[::8]
+        lost = self._constant(ample, self.demand[-1:], np.ones(1))
+        enough = ample[np.argmax(lost <= 0.0)] if (lost <= 0.0).any() else levels[-1]
+        return np.asarray(levels[levels <= enough], dtype=float)
+
+    def _constant(
+        self, levels: FloatArray, demand: FloatArray, weight: FloatArray
+    ) -> FloatArray:
+        """Weighted loss of the whole trace with as many workers all the time."""
+        found = self._losses(np.array([0, len(self.problem.arrival)]),
+                             self.problem.fleet.end_ms + self.problem.window_ms, levels, demand,
+                             weight)
+        return np.asarray(found.alone[0])
+
+    def _losses(
+        self, first: IntArray, width: float, levels: FloatArray, demand: FloatArray,
+        weight: FloatArray,
+    ) -> kernels.Losses:
+        return kernels.bin_losses(
+            self.problem.arrival, self.problem.work.kind, first, width,
+            np.ascontiguousarray(demand), np.ascontiguousarray(weight), levels,
+            self.problem.window_ms)
+
+    def peak(self) -> int:
+        """The fewest workers that could meet the target if they were there all the time."""
+        levels = self._levels
+        lost = self._constant(levels, self.demand, self.weight)
+        if lost[-1] > self.slack:
+            problem = self.problem
+            most = problem.work.most(self.worth) - float(lost[-1])
+            raise problem.target.missed(self.worth, most,
+                                        f"{problem.fleet.most:g} workers do not reach")
+        at = int(np.argmax(lost <= self.slack))
+        return int(levels[at - 1] + 1) if at else int(levels[0])
+
+    def over_bins(self, width: float) -> tuple[float, FloatArray, FloatArray]:
+        """The bound with bins of a width: worker-ms, edges and workers."""
+        fleet, levels = self.problem.fleet, self._levels
+        bins = round(fleet.end_ms / width)
+        edges: FloatArray = width * np.arange(bins + 1.0)
+        first = np.searchsorted(self.problem.arrival, edges[:-1])
+        first = np.append(first, len(self.problem.arrival))
+        losses = self._losses(first, width, levels, self.demand, self.weight)
+        least = np.append(0.0, levels[:-1] + 1.0) if levels[0] == 0 else np.append(
+            levels[0], levels[:-1] + 1.0)
+        paid = np.maximum(least - fleet.least, 0.0)
+        stay = min(width, fleet.startup_ms / 2.0)
+        start = np.minimum(fleet.startup_ms - stay, edges[:-1])
+        base = fleet.least * fleet.end_ms
+        path, best = self._dual(lambda price: kernels.cheapest_path(
+            losses, paid, start, stay, price))
+        return base + best, edges, levels[path]
+
+    def _dual(
+        self, cheapest: Callable[[float], tuple[float, float, IntArray]]
+    ) -> tuple[IntArray, float]:
+        """The largest of cost + price·(loss - slack) over prices, by the least cost paths."""
+        cost, loss, path = cheapest(0.0)
+        low = (cost, loss)
+        price = 1.0
+        for _ in range(80):
+            cost, loss, path = cheapest(price)
+            if loss <= self.slack:
+                break
+            low, price = (cost, loss), 4.0 * price
+        high = (cost, loss)
+        best = cost + price * (loss - self.slack)
+        for _ in range(_ROUNDS):
+            if low[1] <= high[1] or low[1] <= self.slack:
+                break
+            price = (high[0] - low[0]) / (low[1] - high[1])
+            cost, loss, at = cheapest(price)
+            value = cost + price * (loss - self.slack)
+            gain = value - best
+            if value > best:
+                best, path = value, at
+            upper = low[0] + price * (low[1] - self.slack)
+            if upper - value <= 1e-4 * upper or gain == 0.0:
+                break
+            if loss > self.slack:
+                low = (cost, loss)
+            else:
+                high = (cost, loss)
+        return path, best
+
+
+def _thresholds(slope: FloatArray, added: FloatArray) -> FloatArray:
+    """Thresholds of the layers, falling: all slopes, or quantiles of them by work."""
+    order = np.argsort(-slope)
+    sorted_slope = slope[order]
+    new = np.append(True, sorted_slope[1:] < sorted_slope[:-1] * (1.0 - 1e-9))
+    distinct = sorted_slope[np.flatnonzero(np.append(new[1:], True))]
+    if len(distinct) <= _MOST_LAYERS:
+        return distinct
+    total = np.cumsum(added[order])
+    at = np.searchsorted(total, total[-1] * (np.arange(_MOST_LAYERS) + 1.0) / _MOST_LAYERS)
+    return np.unique(sorted_slope[np.minimum(at, len(order) - 1)])[::-1]

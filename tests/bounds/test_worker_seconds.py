@@ -1,0 +1,138 @@
+"""The bound on worker-seconds: against fleets that are simulated, and exact optima."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ramsis.bounds import fewest_worker_seconds
+from ramsis.cluster import ServiceTimes
+
+FloatArray = NDArray[np.float64]
+Spans = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A trace, what batches take, and a fleet; times in ms."""
+
+    arrival: FloatArray
+    slo: float
+    startup: float
+    batch_ms: FloatArray
+    accuracy: FloatArray
+    workers: list[Spans]
+    fastest: bool
+
+    @classmethod
+    def drawn(cls, seed: int) -> Case:
+        """Loads that are even, that rise, and in bursts; some workers stay, others come and go."""
+        rng = np.random.default_rng(seed)
+        slo, models, size = float(rng.choice([20.0, 50.0, 100.0])), *rng.integers(1, [4, 9])
+        first = np.sort(rng.uniform(0.05, 0.6, models)) * slo
+        batch_ms = first[:, None] + (first * rng.uniform(0.05, 1.0, models))[:, None] * np.arange(
+            size)
+        count, length = int(rng.integers(5, 400)), slo * rng.uniform(2, 200)
+        arrival = np.sort([
+            rng.random(count) * length, rng.random(count) ** 3 * length,
+            rng.choice(rng.random(5) * length, count) + rng.exponential(slo / 3, count),
+        ][rng.integers(3)])
+        startup = min(float(rng.choice([0.0, 0.3, 1.0, 3.0, 10.0])) * slo,
+                      0.9 * float(arrival[-1] - arrival[0]))
+        end = float(arrival[-1]) + slo
+        workers: list[Spans] = []
+        for k in range(int(rng.integers(1, 8))):
+            cuts = np.sort(rng.random(2 * rng.integers(1, 5)) * end).tolist()
+            always = k == 0 or rng.random() < 0.3
+            workers.append([(0.0, end)] if always else
+                           list(zip(cuts[::2], cuts[1::2], strict=True)))
+        return cls(arrival, slo, startup, batch_ms, np.sort(rng.uniform(0.5, 1.0, models)),
+                   workers, bool(rng.integers(2)))
+
+    @property
+    def times(self) -> ServiceTimes:
+        names = tuple(f"m{m}" for m in range(len(self.accuracy)))
+        return ServiceTimes(names, self.accuracy, self.batch_ms[:, :, None].copy(), "p95")
+
+    def bound(self, **targets: Any) -> tuple[float, int]:
+        """Worker-ms and peak."""
+        found = fewest_worker_seconds(
+            self.arrival, self.times, slo_ms=self.slo, startup_s=self.startup / 1000.0,
+            max_batch=self.batch_ms.shape[1], **targets)
+        return 1000.0 * found.worker_s, found.peak
+
+    def batch(self, waiting: int, left: float) -> tuple[int, int]:
+        """The model and batch that are run: the largest in time, most or least accurate."""
+        fits = self.batch_ms[:, :waiting] <= left
+        size = int(np.flatnonzero(fits.any(axis=0))[-1])
+        able = np.flatnonzero(fits[:, size])
+        return int(able[0 if self.fastest else -1]), size + 1
+
+    def played(self) -> tuple[FloatArray, list[Spans]]:
+        """What each answer is worth (0 if late), and when each worker is busy.
+
+        An idle worker takes what is oldest; the first workers are preferred.
+        """
+        worth = np.zeros(len(self.arrival))
+        busy: list[Spans] = [[] for _ in self.workers]
+        free = [(start, k, end) for k, spans in enumerate(self.workers) for start, end in spans]
+        heapq.heapify(free)
+        queue: list[int] = []
+        come = 0
+        while free:
+            now, k, end = heapq.heappop(free)
+            while come < len(worth) and self.arrival[come] <= now:
+                queue.append(come)
+                come += 1
+            queue = [i for i in queue
+                     if self.arrival[i] + self.slo - now >= self.batch_ms[:, 0].min()]
+            if not queue:
+                if come < len(worth) and self.arrival[come] < end:
+                    heapq.heappush(free, (float(self.arrival[come]), k, end))
+                continue
+            model, size = self.batch(len(queue), float(self.arrival[queue[0]]) + self.slo - now)
+            done = now + float(self.batch_ms[model, size - 1])
+            if done <= end:
+                worth[queue[:size]] = self.accuracy[model]
+                busy[k].append((now, done))
+                del queue[:size]
+                heapq.heappush(free, (done, k, end))
+        return worth, busy
+
+    def paid(self, workers: list[Spans]) -> float:
+        """Worker-ms of workers that serve at some times, each from its start-up on."""
+        total = 0.0
+        for spans in workers:
+            until = 0.0
+            for start, end in sorted(spans):
+                begun = max(0.0, start - self.startup, until)
+                total += max(0.0, end - begun)
+                until = max(until, end)
+        return total
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
+    """Fleets that come and go, and the same ones that know when they will be busy."""
+    checked, near = 0, []
+    for seed in range(50 * part, 50 * part + 50):
+        case = Case.drawn(seed)
+        worth, busy = case.played()
+        if not worth.any():
+            continue
+        violations, effective = float((worth == 0).mean()), float(worth.mean())
+        targets = [{"max_violation": violations}, {"min_effective_accuracy": effective},
+                   {"max_violation": violations, "min_effective_accuracy": effective}][seed % 3]
+        low, peak = case.bound(**targets)
+        assert peak <= len(case.workers), seed
+        assert low <= case.paid(busy) * (1 + 1e-9), seed
+        assert case.paid(busy) <= case.paid(case.workers) * (1 + 1e-9), seed
+        near.append(low / case.paid(busy))
+        checked += 1
+    assert checked > 40
+    assert max(near) > 0.8
