@@ -19,27 +19,31 @@ __all__ = ["NEAR", "Losses", "bin_losses", "cheapest_path", "gathered"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-NEAR = 6
+NEAR = 3
 """Steps between levels up to which losses of pairs of bins are looked at together."""
 
 
 class Losses(NamedTuple):
-    """Least losses of bins, weighted over layers; the level's axis is that of the bin itself.
+    """Losses of bins, weighted over layers; the second axis is the level of the bin itself.
 
     Attributes
     ----------
     alone : ndarray, shape (J, K)
         Of a bin that begins without a backlog.
     after : ndarray, shape (J, K, 2·NEAR + 1)
-        After a bin whose level is d - NEAR steps above this one's.
+        Of a bin after a steady one whose level is d - NEAR steps above this one's, less what its
+        backlog at the end is below the steady one.
+    missing : ndarray, shape (J, K, 2·NEAR + 1)
+        What the steady backlog at the start is above the one of such a bin that was alone.
     late : ndarray, shape (J, K)
-        Of those that arrive within an SLO of the bin's end.
+        Largest loss of those that arrive within an SLO of the bin's end.
     rescued : ndarray, shape (J, K, NEAR + 1)
         The most of these that d steps more in the next bin could save.
     """
 
     alone: FloatArray
     after: FloatArray
+    missing: FloatArray
     late: FloatArray
     rescued: FloatArray
 
@@ -100,40 +104,46 @@ def bin_losses(
     weight: FloatArray, levels: FloatArray, slo: float,
 ) -> Losses:
     """The losses of each bin and level, with ``weight`` (layers,) for each layer's."""
-    bins, count, layers = first.size - 1, levels.size, weight.size
+    bins, count, sides = first.size - 1, levels.size, 2 * NEAR + 1
     alone, late = np.zeros((bins, count)), np.zeros((bins, count))
-    after = np.zeros((bins, count, 2 * NEAR + 1))
+    after, missing = np.zeros((bins, count, sides)), np.zeros((bins, count, sides))
     rescued = np.zeros((bins, count, NEAR + 1))
-    fresh, carried = np.zeros(count), np.zeros(count)
-    lost, more, zone, unused = (np.zeros(count), np.zeros(count), np.zeros(count),
-                                np.zeros(count))
-    before = np.zeros(count)
-    for c in range(layers):
-        before[:] = 0.0
+    # Paths of one bin: from nothing, and from the steady backlog of each level near by.
+    lanes, before = np.repeat(levels, sides + 1), np.zeros(count * (sides + 1), dtype=np.int64)
+    for k in range(count):
+        for d in range(sides):
+            before[k * (sides + 1) + d] = min(max(k + d - NEAR, 0), count - 1)
+    backlog, lost, zone = (np.zeros(lanes.size), np.zeros(lanes.size), np.zeros(lanes.size))
+    steady, fresh = np.zeros(count), np.zeros(count)
+    for c in range(weight.size):
+        steady[:] = 0.0
+        fresh[:] = 0.0
         for j in range(bins):
-            fresh[:] = 0.0
-            carried[:] = before
-            lost[:] = 0.0
-            more[:] = 0.0
-            zone[:] = 0.0
-            start, end = j * width, (j + 1) * width
-            _fill(first[j], first[j + 1], start, end, arrival, kind, demand[c], levels, slo,
-                  fresh, lost, unused)
-            _fill(first[j], first[j + 1], start, end, arrival, kind, demand[c], levels, slo,
-                  carried, more, zone)
+            start, end, low, high = j * width, (j + 1) * width, first[j], first[j + 1]
             for k in range(count):
-                alone[j, k] += weight[c] * lost[k]
-                late[j, k] += weight[c] * zone[k]
-                for d in range(2 * NEAR + 1):
-                    other = min(max(k + d - NEAR, 0), count - 1)
-                    missing = max(before[k] - before[other], 0.0)
-                    after[j, k, d] += weight[c] * max(lost[k], more[k] - missing)
+                for d in range(sides):
+                    at = k * (sides + 1) + d
+                    backlog[at] = steady[before[at]]
+                    missing[j, k, d] += weight[c] * max(steady[k] - fresh[before[at]], 0.0)
+                backlog[k * (sides + 1) + sides] = 0.0
+            lost[:] = 0.0
+            zone[:] = 0.0
+            _fill(low, high, start, end, arrival, kind, demand[c], lanes, slo, backlog, lost, zone)
+            for k in range(count):
+                at = k * (sides + 1)
+                steady[k], fresh[k] = backlog[at + NEAR], backlog[at + sides]
+                alone[j, k] += weight[c] * lost[at + sides]
+                most = 0.0
+                for d in range(sides + 1):
+                    most = max(most, zone[at + d])
+                for d in range(sides):
+                    after[j, k, d] += weight[c] * (
+                        lost[at + d] - max(steady[k] - backlog[at + d], 0.0))
+                late[j, k] += weight[c] * most
                 for d in range(NEAR + 1):
-                    other = min(k + d, count - 1)
-                    rescued[j, k, d] += weight[c] * min(zone[k],
-                                                        slo * (levels[other] - levels[k]))
-            before[:] = fresh
-    return Losses(alone, after, late, rescued)
+                    more = slo * (levels[min(k + d, count - 1)] - levels[k])
+                    rescued[j, k, d] += weight[c] * min(most, more)
+    return Losses(alone, after, missing, late, rescued)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -154,44 +164,53 @@ def cheapest_path(
     price : float
     """
     bins, count = losses.alone.shape
-    total, following = np.zeros(count), np.zeros(count)
-    chosen = np.zeros((bins, count), dtype=np.int64)
+    # States are levels whose backlog is at least that of a bin alone (0), or of a steady one (1).
+    total, following = np.full((count, 2), np.inf), np.empty((count, 2))
+    chosen = np.zeros((bins, count, 2), dtype=np.int64)
     for k in range(count):
-        total[k] = price * losses.alone[0, k] + start_cost[0] * paid[k]
+        total[k, 1] = price * losses.after[0, k, NEAR] + start_cost[0] * paid[k]
     for j in range(1, bins):
+        following[:] = np.inf
         for k in range(count):
-            best, at = np.inf, 0
             for i in range(count):
-                cost = (total[i] + stay_cost * min(paid[i], paid[k])
-                        + start_cost[j] * max(paid[k] - paid[i], 0.0))
-                if cost >= best:
+                cost = stay_cost * min(paid[i], paid[k]) + start_cost[j] * max(
+                    paid[k] - paid[i], 0.0)
+                if min(total[i, 0], total[i, 1]) + cost >= max(following[k, 0], following[k, 1]):
                     continue
-                cost += price * _loss(losses, j, i, k)
-                if cost < best:
-                    best, at = cost, i
-            following[k] = best
-            chosen[j, k] = at
+                for f in range(2):
+                    loss, steady = _loss(losses, j, i, f, k)
+                    if total[i, f] + cost + price * loss < following[k, steady]:
+                        following[k, steady] = total[i, f] + cost + price * loss
+                        chosen[j, k, steady] = 2 * i + f
         total[:] = following
-    path, best = np.zeros(bins, dtype=np.int64), np.inf
-    for k in range(count):  # what arrives last may be served after all that is paid for
-        cost = total[k] - price * losses.late[bins - 1, k]
-        if cost < best:
-            best, path[bins - 1] = cost, k
-    loss = -losses.late[bins - 1, path[bins - 1]]
+    # Those that arrive last may be served after all that is paid for.
+    total -= price * losses.late[bins - 1].copy().reshape((count, 1))
+    at = int(np.argmin(total))
+    path, f = np.zeros(bins, dtype=np.int64), at % 2
+    lost = -losses.late[bins - 1, at // 2]
+    path[bins - 1] = at // 2
     for j in range(bins - 1, 0, -1):
-        path[j - 1] = chosen[j, path[j]]
-        loss += _loss(losses, j, path[j - 1], path[j])
-    loss += losses.alone[0, path[0]]
-    return best - price * loss, loss, path
+        path[j - 1], before = divmod(chosen[j, path[j], f], 2)
+        lost += _loss(losses, j, path[j - 1], before, path[j])[0]
+        f = before
+    lost += losses.after[0, path[0], NEAR]
+    return total[at // 2, at % 2] - price * lost, lost, path
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _loss(losses: Losses, j: int, before: int, level: int) -> float:
-    """The loss of a bin after another one, less what its level saves of that one's."""
+def _loss(losses: Losses, j: int, before: int, kept: int, level: int) -> tuple[float, int]:
+    """The loss of a bin after another one, less what its level saves of that one's.
+
+    And whether the backlog that it ends with is the steady one.
+    """
     step = before - level
-    found = (losses.after[j, level, step + NEAR] if abs(step) <= NEAR
-             else losses.alone[j, level])
+    found, steady = losses.alone[j, level], 0
+    if abs(step) <= NEAR:
+        chained = losses.after[j, level, step + NEAR] if kept else (
+            losses.after[j, level, NEAR] - losses.missing[j, level, step + NEAR])
+        if chained >= found:
+            found, steady = chained, 1
     if step < 0:
         found -= losses.rescued[j - 1, before, -step] if -step <= NEAR else (
             losses.late[j - 1, before])
-    return float(found)
+    return found, steady

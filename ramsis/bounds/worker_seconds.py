@@ -80,6 +80,7 @@ _LEVEL_STEP = 1.02
 _ROUNDS = 30
 _EXACT = 1e-9
 _SHARES = (2.0, 8.0, 0.5)
+_PARTS = (4.0, 10.0, 25.0)  # bins in a start-up
 
 
 @dataclass(frozen=True, eq=False)
@@ -472,10 +473,13 @@ def _tried(target: _Target) -> Iterator[tuple[float, float]]:
 
 def _widths(problem: _Problem) -> Iterator[float]:
     """Widths of bins, in ms, that the time is cut into."""
-    fleet = problem.fleet
-    if fleet.startup_ms > 0.0:
-        wanted = max(problem.window_ms, fleet.startup_ms / 40.0, fleet.end_ms / _MOST_BINS)
+    fleet, tried = problem.fleet, set()
+    for part in _PARTS if fleet.startup_ms > 0.0 else ():
+        wanted = max(problem.window_ms, fleet.startup_ms / part, fleet.end_ms / _MOST_BINS)
         bins = max(1, math.floor(fleet.end_ms / wanted * (1.0 + 1e-12)))
+        if fleet.end_ms / bins >= problem.window_ms:
+            tried.add(bins)
+    for bins in sorted(tried):
         yield fleet.end_ms / bins
 
 
