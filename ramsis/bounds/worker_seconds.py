@@ -42,8 +42,11 @@ As d and Λ fall with ρ, some thresholds give a lower bound on the integral.
 
 A dynamic programme over (bin, K) finds the cheapest K_1, K_2, ...
 
-*Without windows* the work that the target takes at least is a bound as well; the larger one is
-stated. *Rounding.* Windows are wider by 2e-6 ms, and 1e-9 of the value may be lost in addition.
+*Without windows* the work that the target takes at least is a bound as well, and for few requests
+the relaxed problem is solved as an integer program (:mod:`ramsis.bounds._few_requests`). The
+largest bound is stated.
+
+*Rounding.* Windows are wider by 2e-6 ms, and 1e-9 of the value may be lost in addition.
 
 Service times that are drawn count with the mean of the work until the deadline; the bound is
 then on the mean over runs, of schedulers that do not know service times beforehand.
@@ -60,6 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds import _worker_seconds_kernels as kernels
+from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
@@ -80,6 +84,7 @@ _LEVEL_STEP = 1.02
 _ROUNDS = 30
 _EXACT = 1e-9
 _SHARES = (2.0, 8.0, 0.5)
+_FEW = 40  # requests, of which the integer program is solved
 _PARTS = (4.0, 10.0, 25.0)  # bins in a start-up
 
 
@@ -381,6 +386,7 @@ class _Target:
     accuracy: float | None
     shown: tuple[float | None, float | None]
     requests: int
+    drawn: bool
 
     @classmethod
     def of(
@@ -394,7 +400,8 @@ class _Target:
             answered = requests - (late if drawn else math.floor(late + 1e-6))
         accuracy = (None if min_effective_accuracy is None
                     else min_effective_accuracy * requests)
-        return cls(answered, accuracy, (max_violation, min_effective_accuracy), requests)
+        return cls(answered, accuracy, (max_violation, min_effective_accuracy), requests,
+                   drawn)
 
     def directions(self) -> Iterator[tuple[float, float]]:
         """Weights of accuracy and of answers in time whose sums are asked for."""
@@ -460,6 +467,15 @@ def _bound(problem: _Problem) -> WorkerSecondsBound:
             cost, profile_edges, profile = layered.over_bins(width)
             if cost > best_ms:
                 best_ms, edges, workers = cost, profile_edges, profile
+    if len(problem.arrival) <= _FEW and fleet.startup_ms > 0.0:
+        work = problem.work
+        ways = [np.stack([work.time_ms[k], work.reward[k], work.in_time[k]])
+                for k in work.kind.tolist()]
+        plan = FewRequests(problem.arrival, problem.window_ms, ways, not target.drawn,
+                           fleet.startup_ms, fleet.end_ms, fleet.least, fleet.most).solve(
+                               (target.accuracy or 0.0, target.answered or 0.0))
+        if plan is not None and plan.cost_ms > best_ms:
+            best_ms, edges, workers = plan.cost_ms, plan.edges_ms, plan.workers
     return WorkerSecondsBound(best_ms / 1000.0, peak, best_ms / fleet.end_ms, edges / 1000.0,
                               workers)
 

@@ -1,0 +1,137 @@
+"""The bound on worker-seconds as an integer program, for traces of few requests.
+
+Time is cut at all arrivals and deadlines. w_h workers serve at the h-th cut, K_h are the most
+between it and the next, d_h later, and u_h is the work that is done there:
+
+    min  Σ_h c_h + Σ_h min(X, cut h)·(K_h − w_h)
+    s.t. K_h >= w_h, w_{h+1};   u_h <= d_h·K_h;   c_h >= u_h,   c_h >= min(d_h, X)·(w_h + w_{h+1} − K_h),
+         u_h = Σ_i f_ih,   Σ_h f_ih = Σ_c t_c·y_ic for cells of the window of i,   Σ_c y_ic <= 1,
+         Σ p·y and Σ a·p·y as asked for,
+
+with w, K and, where service times are fixed, y whole numbers. A worker that serves at both ends of
+a cell is paid for throughout or for another start, which takes X. One that serves at neither costs
+a start, which is no less than what w_h + w_{h+1} − K_h leaves out then. Requests that arrive at
+once are one i. The solver's lower bound is what counts, whether it has ended or not.
+"""  # noqa: E501 - equations
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["FewRequests", "Plan"]
+
+FloatArray = NDArray[np.float64]
+
+_MOST_NODES = 500
+_GAP = 1e-3
+_TOLERANCE = 1e-5  # what rows and whole numbers may be off
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Least cost in worker-ms, and the workers that are paid for at least in each cell."""
+
+    cost_ms: float
+    edges_ms: FloatArray
+    workers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class FewRequests:
+    """The program of a trace.
+
+    Attributes
+    ----------
+    arrival : ndarray, shape (n,)
+        In ms, rising.
+    window_ms : float
+    ways : sequence of (3, p) arrays
+        Worker time, accuracy if in time and how often it is, of the ways of each request.
+    whole : bool
+        Whether requests are answered in one way each.
+    startup_ms, end_ms : float
+    least, most : float
+    """
+
+    arrival: FloatArray
+    window_ms: float
+    ways: Sequence[FloatArray]
+    whole: bool
+    startup_ms: float
+    end_ms: float
+    least: float
+    most: float
+
+    def solve(self, asked: tuple[float, float]) -> Plan | None:
+        """The least cost with which sums of accuracies and answers are as asked for.
+
+        None where the solver found no bound.
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp  # which take long to load
+
+        # The unit of time is the window: the solver's tolerances are absolute.
+        unit = self.window_ms
+        startup, stop, come = self.startup_ms / unit, self.end_ms / unit, self.arrival / unit
+        cuts = np.unique(np.concatenate([[0.0, stop], come, come + 1.0]))
+        length = np.diff(cuts)
+        cells, arrivals = len(length), np.unique(come)
+        free = cuts[:-1] >= stop
+        ways = [(int(i), way) for i, own in zip(np.searchsorted(arrivals, come),
+                                                self.ways, strict=True) for way in own.T]
+        # Like requests that arrive at once are one with as many answers.
+        column, count = np.unique(np.array([(i, *way) for i, way in ways]), axis=0,
+                                  return_counts=True)
+        request, columns = column[:, 0].astype(int), column[:, 1:].T
+        served = sparse.coo_array((np.ones(len(request)), (request, np.arange(len(request)))),
+                                  shape=(len(arrivals), len(request)))
+        whole = np.bincount(np.searchsorted(arrivals, come))
+        flows = [(i, h) for i, at in enumerate(arrivals)
+                 for h in range(*np.searchsorted(cuts, [at, at + 1.0]))]
+        of_request, of_cell = (sparse.coo_array(
+            (np.ones(len(flows)), (rows, np.arange(len(flows)))), shape=(size, len(flows)))
+            for rows, size in zip(np.array(flows).T, (len(arrivals), cells), strict=True))
+        each, begin = sparse.eye_array(cells), sparse.eye_array(cells, cells + 1)
+        end, long = sparse.eye_array(cells, cells + 1, k=1), sparse.diags_array(length)
+        kept = sparse.diags_array(np.where(free, 0.0, np.minimum(length, startup)))
+        busy = sparse.diags_array(np.where(free, 0.0, 1.0))
+        rows: Any = sparse.block_array([
+            [begin, -each, None, None, None],
+            [end, -each, None, None, None],
+            [None, -long, None, of_cell, None],
+            [None, None, -each, busy @ of_cell, None],
+            [kept @ (begin + end), -kept, -each, None, None],
+            [None, None, None, -of_request, served @ sparse.diags_array(columns[0] / unit)],
+            [None, None, None, None, served],
+            [None, None, None, None, -sparse.csr_array(columns[1:])],
+        ], format="csr")
+        limit = np.concatenate([np.zeros(5 * cells + len(arrivals)), whole,
+                                -(1.0 - 1e-9) * np.array(asked)])
+        start = np.where(free, np.maximum(startup - (cuts[1:] - stop), 0.0),
+                         np.minimum(startup, cuts[:-1]))
+        workers, levels = 2 * cells + 1, (cells + 1, cells)
+        lowest = np.concatenate([np.full(workers, self.least),
+                                 np.where(free, 0.0, self.least * length),
+                                 np.zeros(len(flows) + len(request))])
+        highest = np.concatenate([np.full(workers, self.most),
+                                  np.full(cells + len(flows), np.inf), count])
+        integral = np.concatenate([np.ones(workers), np.zeros(cells + len(flows)),
+                                   np.full(len(request), float(self.whole))])
+        cost = np.zeros(len(lowest))
+        cost[:cells] -= start
+        cost[levels[0]:workers] = start
+        cost[workers:workers + cells] = 1.0
+        found: Any = milp(cost, integrality=integral, bounds=Bounds(lowest, highest),
+                          constraints=LinearConstraint(rows, ub=limit),
+                          options={"mip_rel_gap": _GAP, "node_limit": _MOST_NODES})
+        bound = getattr(found, "mip_dual_bound", None)
+        if bound is None or not np.isfinite(bound):
+            return None
+        paid = (np.zeros(cells) if found.x is None
+                else found.x[workers:workers + cells] / length)
+        return Plan(float(bound) * unit * (1.0 - _TOLERANCE), cuts * unit, paid)
