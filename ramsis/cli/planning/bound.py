@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
+import numpy as np
 
-from ramsis.bounds import FluidBound, fluid_bound
-from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options.command import Command, by_option
+from ramsis.bounds import FluidBound, fewest_worker_seconds, fluid_bound
+from ramsis.cli.options.clusters import (
+    cluster_of,
+    cluster_terms_if_several,
+    profiles_of,
+)
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, given_options
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.shared import (
     DEFAULT_SERVICE,
     cluster_options,
-    load_option,
     models_option,
     overhead_option,
     padding_option,
+    workload_options,
 )
+from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
-from ramsis.cluster import Cluster, ServiceTimes, SloClass
-from ramsis.errors import InfeasibleError
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -46,9 +53,30 @@ _OF_SEVERAL = (
 )
 
 
-@click.command("bound", cls=Command, more=("--max-batch", "--overhead-ms", "--no-padding"))
-@cluster_options
-@load_option()
+_MORE = ("--models", "--max-batch", "--overhead-ms", "--no-padding", *MORE_ARRIVALS, "--arrivals",
+         "--duration-s", "--seed")
+"""Options that only --help-all shows."""
+_TRACE = (
+    Column("requests", "requests", "d"),
+    Column("worker_s", "worker-seconds", ".1f"),
+    Column("mean_workers", "mean workers", ".3f"),
+    Column("peak_workers", "peak workers", "d"),
+)
+
+
+@click.command("bound", cls=Command, more=_MORE)
+@partial(cluster_options, required=False)  # a trace has neither loads nor workers
+@workload_options
+@click.option("--rate-per-worker", type=float, metavar="QPS",
+              help="Of a trace: requests/s that a worker answers in time, in place of --profiles.")
+@click.option("--startup-s", type=float, metavar="X",
+              help="Of a trace: a worker costs that long before it serves.  [default: 0]")
+@click.option("--min-effective-accuracy", type=float, metavar="E",
+              help="Of a trace: least mean accuracy over all requests; late ones count 0.")
+@click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
+              help="Of a trace: workers that there are at most.  [default: any number]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Of arrivals that are drawn for the loads of a trace.")
 @models_option
 @click.option("--service", type=click.Choice(SERVICES),
               help="Latency statistic that service times are taken to be, or drawn from the "
@@ -64,10 +92,15 @@ _OF_SEVERAL = (
 @padding_option
 @table_options
 def bound(
-    profile_names: ByType[str],
-    slo_ms: tuple[SloClass, ...],
-    workers: ByType[int],
-    loads: tuple[float, ...],
+    profile_names: ByType[str] | None,
+    slo_ms: tuple[SloClass, ...] | None,
+    workers: ByType[int] | None,
+    workload: WorkloadOptions,
+    rate_per_worker: float | None,
+    startup_s: float | None,
+    min_effective_accuracy: float | None,
+    max_workers: int | None,
+    seed: int,
     models: list[str] | None,
     service: str | None,
     max_batch: int,
@@ -77,7 +110,11 @@ def bound(
     padding: bool,
     as_json: bool,
 ) -> None:
-    """Bound the effective accuracy of every scheduler with batches up to --max-batch.
+    """Bound the effective accuracy of every scheduler; of a trace, its worker-seconds.
+
+    With --trace and a target (--max-violation, --min-effective-accuracy) it says the fewest
+    worker-seconds with which any scheduler, one that knows the trace, could meet the target,
+    start-ups included. With --load and --workers it is on effective accuracy.
 
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the
@@ -90,7 +127,19 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 25 --workers 4 --load 9000 --violation-price 1
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
+      $ ramsis bound --rate-per-worker 25 --slo-ms 400 --trace day --startup-s 5 \\
+          --max-violation 0.01
     """
+    workload.check()
+    if workload.trace is not None:
+        _of_trace(click.get_current_context(), workload, json_rows=as_json)
+        return
+    _refuse_without_trace(click.get_current_context())
+    if profile_names is None or slo_ms is None or workers is None:
+        missing = next(name for name, given in (("--profiles", profile_names), (
+            "--slo-ms", slo_ms), ("--workers", workers)) if given is None)
+        raise click.UsageError(f"Missing option '{missing}'.")
+    loads = workload.loads or ()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     chosen = service or cluster.default_service
     times = [one.service_times(chosen, max_batch) for one in cluster.worker_types]
@@ -105,6 +154,59 @@ def bound(
     else:
         print_rows((*_BOUND, *optimum, *_OF_SEVERAL),
                    [{**row, **_shares_in_words(row)} for row in rows])
+
+
+def _refuse_without_trace(context: click.Context) -> None:
+    for option in given_options(context):
+        if option.name in ("rate_per_worker", "startup_s", "min_effective_accuracy",
+                           "max_workers", "seed", "arrivals", "duration_s", "scale",
+                           "trace_format", "unit", "time_column"):
+            raise click.UsageError(f"{option.opts[0]} is for --trace.")
+
+
+def _of_trace(context: click.Context, workload: WorkloadOptions, *, json_rows: bool) -> None:
+    """Print the fewest worker-seconds for a trace."""
+    given = context.params
+    for option in given_options(context):
+        if option.name in ("workers", "violation_price"):
+            raise click.UsageError(f"{option.opts[0]} is for --load.")
+    if (given["profile_names"] is None) == (given["rate_per_worker"] is None):
+        raise click.UsageError("Give either --profiles or --rate-per-worker.")
+    classes = given["slo_ms"]
+    if classes is None:
+        raise click.UsageError("Missing option '--slo-ms'.")
+    if len(classes) > 1:
+        raise click.UsageError("--trace takes a single --slo-ms.")
+    times = None
+    if given["profile_names"] is not None:
+        names = given["profile_names"]
+        if names.typed:
+            raise click.UsageError("--trace takes workers of a single type.")
+        profile = profiles_of(names, given["models"], given["overhead_ms"],
+                              given["padding"])[names.one]
+        times = ServiceTimes.of(profile, given["service"] or default_service(profile),
+                                given["max_batch"])
+    (drawn,) = workload.workloads(None)
+    arrival_ms = drawn.arrivals_ms(np.random.default_rng(given["seed"]))
+    targets = {name: given[name] for name in ("max_violation", "min_effective_accuracy")}
+    try:
+        found = fewest_worker_seconds(
+            arrival_ms, times, slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
+            rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
+            most=given["max_workers"], **targets)
+    except (InvalidValueError, InfeasibleError) as error:
+        text = str(error).replace("rate_per_worker_qps: ", "rate_per_worker: ", 1)
+        raise type(error)(by_option(text, ("startup_s", "rate_per_worker", *targets))) from error
+    row = {"slo_ms": classes[0].slo_ms, "startup_s": given["startup_s"] or 0.0,
+           "max_violation_rate": given["max_violation"],
+           "min_effective_accuracy": given["min_effective_accuracy"],
+           "requests": len(arrival_ms), "worker_s": found.worker_s,
+           "mean_workers": found.mean, "peak_workers": found.peak}
+    if json_rows:
+        print_json([{**row, "time_s": found.time_s.tolist(),
+                     "workers_over_time": found.workers.tolist()}])
+    else:
+        print_rows(_TRACE, [row])
 
 
 @dataclass(frozen=True, eq=False)
