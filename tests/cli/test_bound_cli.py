@@ -157,3 +157,38 @@ def test_bad_options_get_one_line(
     run: Run, tiny_file: Path, more: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
     refused(run("bound", *options(tiny_file), *more), code, *words)
+
+
+TRACE = ["--trace", "day", "--duration-s", "7", "--slo-ms", "400", "--rate-per-worker", "41.5"]
+
+
+def test_a_trace_has_a_row_of_worker_seconds(run: Run) -> None:
+    given = (*TRACE, "--startup-s", "1.3", "--json")
+    some, none = (json.loads(run("bound", *given, "--max-violation", share).out)["rows"][0]
+                  for share in ("0.2", "0"))
+    assert none["worker_s"] >= none["requests"] / 41.5 * (1 - 1e-6)
+    assert some["worker_s"] < none["worker_s"]
+    assert some["peak_workers"] <= none["peak_workers"]
+    assert len(none["time_s"]) == len(none["workers_over_time"]) + 1
+
+
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (("--startup-s", "9", "--max-violation", "0"), 2, ("--startup-s", "got 9", "6.9")),
+    (("--profiles", "digits-cpu"), 2, ("either --profiles or --rate-per-worker",)),
+    (("--load", "7"), 2, ("either --load or --trace",)),
+    (("--workers", "7"), 2, ("--workers is for --load",)),
+    ((), 2, ("no target",)),
+    (("--max-workers", "2", "--max-violation", "0.01"), 4, ("2 workers do not", "at least 0.")),
+], ids=str)
+def test_bad_options_of_a_trace_get_one_line(
+    run: Run, more: tuple[str, ...], code: int, words: tuple[str, ...]
+) -> None:
+    refused(run("bound", *TRACE, *more), code, *words)
+
+
+def test_a_trace_of_one_instant_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "trace.txt").write_text("3.5\n3.5\n")
+    ran = run("bound", "--trace", tmp_path / "trace.txt", "--unit", "s", "--slo-ms", "400",
+              "--rate-per-worker", "4", "--max-violation", "0")
+    assert ran.code in (2, 3)
+    assert "error: " in ran.err
