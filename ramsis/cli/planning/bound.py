@@ -54,7 +54,7 @@ _OF_SEVERAL = (
 
 
 _MORE = ("--models", "--max-batch", "--overhead-ms", "--no-padding", *MORE_ARRIVALS, "--arrivals",
-         "--duration-s", "--seed")
+         "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
 _TRACE = (
     Column("requests", "requests", "d"),
