@@ -93,7 +93,8 @@ def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, serv
     times = np.cumsum(rng.exponential(0.4, 20_000))
     compiled = Policies(levels).prepare(fleet).compiled
     assert compiled is not None
-    plain = replay(fleet, compiled, DrawnRequests.drawn(times, 1e5, np.random.default_rng(3)), None)
+    drawn = DrawnRequests.drawn(times, 1e5, np.random.default_rng(3))
+    plain = replay(fleet, compiled, drawn, None)
     run = play(times, DecisionTables.of({4: levels}, fleet), Script([4]), seed=3,
                **{**SETTING, "start": 4, "duration_s": None})
     assert run.finish_ms.tolist() == plain.answered_ms.tolist()

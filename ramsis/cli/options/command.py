@@ -85,10 +85,15 @@ def by_option(message: str, options: Collection[str]) -> str:
 
     >>> by_option("max_queue: not a number in range", ["--max-queue"])
     '--max-queue: not a number in range'
+    >>> by_option("load_qps: not positive", ["--load"])
+    '--load: not positive'
     """
     name, colon, rest = message.partition(": ")
-    option = f"--{name.replace('_', '-')}"
-    return f"{option}{colon}{rest}" if option in options else message
+    named = f"--{name.replace('_', '-')}"
+    for option in (named, re.sub("-(qps|ms|s)$", "", named)):
+        if option in options:
+            return f"{option}{colon}{rest}"
+    return message
 
 
 def _examples(text: str) -> list[str]:

@@ -29,7 +29,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -189,14 +189,10 @@ def _of_trace(context: click.Context, workload: WorkloadOptions, *, json_rows: b
     (drawn,) = workload.workloads(None)
     arrival_ms = drawn.arrivals_ms(np.random.default_rng(given["seed"]))
     targets = {name: given[name] for name in ("max_violation", "min_effective_accuracy")}
-    try:
-        found = fewest_worker_seconds(
-            arrival_ms, times, slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
-            rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
-            most=given["max_workers"], **targets)
-    except (InvalidValueError, InfeasibleError) as error:
-        text = str(error).replace("rate_per_worker_qps: ", "rate_per_worker: ", 1)
-        raise type(error)(by_option(text, ("startup_s", "rate_per_worker", *targets))) from error
+    found = fewest_worker_seconds(
+        arrival_ms, times, slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
+        rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
+        most=given["max_workers"], **targets)
     row = {"slo_ms": classes[0].slo_ms, "startup_s": given["startup_s"] or 0.0,
            "max_violation_rate": given["max_violation"],
            "min_effective_accuracy": given["min_effective_accuracy"],
