@@ -1,0 +1,238 @@
+r"""Levels of load and how it moves between them, fitted on part of a trace.
+
+The load of an interval is x = log(load). With b the smoothed change of x,
+
+    x' = x + ρ b - φ (x - x̄) + ε,    b' = (1 - β) b + β (x' - x),
+
+a damped trend that returns to the mean load x̄. For each smoothing β of a list, ρ in [0, 1] and
+φ in [0, 1) are fitted by least squares; the β with the smallest sum of squares is kept. The
+errors ε are those met in the fit, so they need no distribution of their own. A state of the load
+is a place on a grid of levels and trends; what a state leads to is spread over the four places
+around it so that its mean is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
+
+__all__ = ["LoadDynamics", "fit_loads", "interval_loads"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
+_MOST_ERRORS = 81  # quantiles that stand for the errors
+_LEAST_INTERVALS = 4
+_MARGIN = 0.25  # of the log load beyond the loads that were met, on each side
+
+
+def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
+                   offset_s: float = 0.0) -> FloatArray:
+    """Arrivals per second in each whole interval, shape (n,).
+
+    Parameters
+    ----------
+    arrival_ms : array_like
+        Sorted times.
+    interval_s, duration_s : float
+        Length of an interval and of all of them, > 0.
+    offset_s : float
+        When the first interval begins, >= 0.
+    """
+    count = int((duration_s - offset_s) / interval_s + 1e-9)
+    edges = 1000.0 * (offset_s + interval_s * np.arange(count + 1))
+    loads: FloatArray = np.diff(np.searchsorted(np.asarray(arrival_ms), edges)) / interval_s
+    return loads
+
+
+@dataclass(frozen=True, eq=False)
+class LoadDynamics:
+    """A Markov chain of the load from one interval to the next.
+
+    States are numbered level by level: state i·B + j has level i and trend j.
+
+    Attributes
+    ----------
+    interval_s : float
+        Length of an interval.
+    levels_qps : ndarray, shape (L,)
+        Rising, > 0.
+    trends : ndarray, shape (B,)
+        Smoothed changes of the log load in an interval, rising, one of them 0.
+    smoothing, carried, reverting, mean_log_qps : float
+        β, ρ, φ and x̄ of the module's text.
+    errors : ndarray, shape (E,)
+        Equally likely errors of the forecast of the log load, rising.
+    transition : ndarray, shape (L·B, L·B)
+        Rows sum to 1.
+    """
+
+    interval_s: float
+    levels_qps: FloatArray
+    trends: FloatArray
+    smoothing: float
+    carried: float
+    reverting: float
+    mean_log_qps: float
+    errors: FloatArray
+    transition: FloatArray = field(repr=False)
+
+    @property
+    def states(self) -> int:
+        """Number of states of the load."""
+        return len(self.levels_qps) * len(self.trends)
+
+    def next_loads(self) -> FloatArray:
+        """Equally likely loads of the interval that follows each state, shape (L·B, E)."""
+        x, b = self._grid()
+        return np.exp(self._mean(x, b)[:, None] + self.errors)
+
+    def forecast_error(self) -> float:
+        """Share by which nine of ten loads differ from their forecast at most."""
+        return float(math.expm1(np.quantile(np.abs(self.errors), 0.9)))
+
+    def state_of(self, load_qps: float, trend: float) -> int:
+        """The state nearest to a load and its trend."""
+        level = _nearest(np.log(self.levels_qps), math.log(max(load_qps, self.levels_qps[0])))
+        return level * len(self.trends) + _nearest(self.trends, trend)
+
+    def sample(self, intervals: int, rng: np.random.Generator) -> FloatArray:
+        """Loads of successive intervals, from the mean load on, shape (intervals,)."""
+        low, high = np.log(self.levels_qps[[0, -1]])
+        x, b = self.mean_log_qps, 0.0
+        loads = np.empty(intervals)
+        for at, error in enumerate(rng.choice(self.errors, intervals)):
+            following = min(max(float(self._mean(x, b)) + error, low), high)
+            b = (1.0 - self.smoothing) * b + self.smoothing * (following - x)
+            x = following
+            loads[at] = x
+        return np.exp(loads)
+
+    def _grid(self) -> tuple[FloatArray, FloatArray]:
+        """Log load and trend of each state."""
+        return (np.repeat(np.log(self.levels_qps), len(self.trends)),
+                np.tile(self.trends, len(self.levels_qps)))
+
+    def _mean(self, x: FloatArray | float, b: FloatArray | float) -> FloatArray:
+        """The forecast of the next interval's log load."""
+        return np.asarray(x + self.carried * b - self.reverting * (x - self.mean_log_qps))
+
+
+def fit_loads(
+    arrival_ms: ArrayLike, *, duration_s: float, interval_s: float, levels: int = 32,
+    trends: int = 5,
+) -> LoadDynamics:
+    """The dynamics of a load, fitted on arrivals.
+
+    Parameters
+    ----------
+    arrival_ms : array_like
+        Sorted times in [0, duration).
+    duration_s, interval_s : float
+        Of the part that is fitted, and between decisions, > 0; at least four intervals.
+    levels, trends : int
+        Places of the grid, >= 2 and odd. With one trend the load has no direction.
+
+    Raises
+    ------
+    InvalidValueError
+        Too few intervals or arrivals.
+    """
+    check_positive(duration_s=duration_s, interval_s=interval_s)
+    check_number_of("levels", levels)
+    check_number_of("trends", trends)
+    times = np.asarray(arrival_ms, dtype=float)
+    loads = interval_loads(times, interval_s, duration_s)
+    if len(loads) < _LEAST_INTERVALS or not loads.any():
+        raise InvalidValueError(describe(
+            "too short to fit the dynamics of its load", where="trace", value=duration_s,
+            allowed=f"arrivals for at least {_LEAST_INTERVALS} intervals of {interval_s:g} s"))
+    least = 0.5 / interval_s  # of less than one arrival in an interval nothing can be said
+    # Intervals that begin elsewhere say the same of the load, with other arrivals.
+    shifts = [interval_s * share for share in (0.0, 0.25, 0.5, 0.75)]
+    logs = [np.log(np.maximum(interval_loads(times, interval_s, duration_s, shift), least))
+            for shift in shifts]
+    mean = float(np.mean(logs[0]))
+    smoothing, carried, reverting, errors = _fitted(
+        [one for one in logs if len(one) >= _LEAST_INTERVALS - 1], mean, trends > 1)
+    low, high = float(min(map(np.min, logs))), float(max(map(np.max, logs)))
+    grid = np.linspace(low - _MARGIN, high + _MARGIN, levels)
+    steps = np.concatenate([_trends_of(one, smoothing) for one in logs])
+    widest = max(float(np.quantile(np.abs(steps), 0.98)), 1e-3)
+    slopes = np.linspace(-widest, widest, trends) if trends > 1 else np.zeros(1)
+    found = LoadDynamics(interval_s, np.exp(grid), slopes, smoothing, carried, reverting, mean,
+                         errors, np.empty((0, 0)))
+    x, b = found._grid()
+    following = np.clip(found._mean(x, b)[:, None] + errors, grid[0], grid[-1])
+    turned = (1.0 - smoothing) * b[:, None] + smoothing * (following - x[:, None])
+    matrix = _spread(following, turned, grid, slopes)
+    object.__setattr__(found, "transition", matrix)
+    return found
+
+
+def _fitted(logs: list[FloatArray], mean: float, trended: bool
+            ) -> tuple[float, float, float, FloatArray]:
+    """Smoothing, carried trend, return to the mean, and the errors that stay."""
+    best: tuple[float, float, float, float, FloatArray] | None = None
+    for smoothing in _SMOOTHINGS if trended else (0.5,):
+        x = np.concatenate([one[1:-1] for one in logs])
+        change = np.concatenate([np.diff(one)[1:] for one in logs])
+        trend = np.concatenate([_trends_of(one, smoothing)[:-1] for one in logs])
+        columns = np.stack([trend if trended else np.zeros_like(trend), mean - x], axis=1)
+        # A ridge keeps a hundred intervals from claiming a trend that was luck.
+        scale = 1e-9 + 2.0 * float(np.var(change)) * np.eye(2)
+        carried, reverting = np.linalg.solve(columns.T @ columns + scale, columns.T @ change)
+        carried, reverting = float(np.clip(carried, 0, 1)), float(np.clip(reverting, 0, 0.9))
+        errors = change - carried * trend - reverting * (mean - x)
+        squares = float(errors @ errors)
+        if best is None or squares < best[0]:
+            best = squares, smoothing, carried, reverting, errors
+    assert best is not None
+    errors = best[-1] - best[-1].mean()
+    if len(errors) > _MOST_ERRORS:
+        shares = (np.arange(_MOST_ERRORS) + 0.5) / _MOST_ERRORS
+        errors = np.quantile(errors, shares)
+    return best[1], best[2], best[3], np.sort(errors)
+
+
+def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
+    """The smoothed change at each interval from the second on."""
+    trend, trends = 0.0, np.empty(max(len(x) - 1, 0))
+    for at, change in enumerate(np.diff(x)):
+        trend = (1.0 - smoothing) * trend + smoothing * change
+        trends[at] = trend
+    return trends
+
+
+def _nearest(places: FloatArray, value: float) -> int:
+    return int(np.argmin(np.abs(places - value)))
+
+
+def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The place below each value, and how much of the way to the next it is."""
+    if len(places) == 1:
+        return np.zeros(values.shape, np.int64), np.zeros(values.shape)
+    at = np.clip(np.searchsorted(places, values, side="right") - 1, 0, len(places) - 2)
+    share = (values - places[at]) / (places[at + 1] - places[at])
+    return at, np.clip(share, 0.0, 1.0)
+
+
+def _spread(x: FloatArray, b: FloatArray, levels: FloatArray, trends: FloatArray) -> FloatArray:
+    """Equally likely followers of each state as probabilities of the grid's places."""
+    states, number = x.shape
+    matrix = np.zeros((states, len(levels), len(trends)))
+    i, up = _between(levels, x)
+    j, right = _between(trends, b)
+    row = np.repeat(np.arange(states), number).reshape(x.shape)
+    for di, weight_i in ((0, 1 - up), (1, up)):
+        for dj, weight_j in ((0, 1 - right), (1, right)):
+            if len(trends) == 1 and dj:
+                continue
+            np.add.at(matrix, (row, i + di, j + dj), weight_i * weight_j / number)
+    return matrix.reshape(states, states)
