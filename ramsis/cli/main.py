@@ -42,6 +42,7 @@ _GROUPS = {
         "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),
         "generate": ("policies.generate:generate", "Make a policy for each load level."),
         "capacity": ("planning.capacity:capacity", "Find the fewest workers for a target."),
+        "scale": ("planning.scale:scale_command", "Decide how many workers there are when."),
         "place": ("planning.place:place", "Decide which models run on which workers."),
         "bound": ("planning.bound:bound", "Bound the accuracy of every scheduler."),
         "frontier": ("planning.frontier:frontier_command",

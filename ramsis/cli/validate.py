@@ -23,8 +23,8 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
 
     FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
-    scenario, an agent, what a command printed with --json, a manifest, or a folder with a
-    manifest; these stand for all policy files that they name. Prints a line for each FILE and
+    scenario, an agent, a scaling policy, what a command printed with --json, a manifest, or a
+    folder with a manifest; these stand for all policy files that they name. Prints a line for each FILE and
     goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
@@ -135,6 +135,14 @@ def _agent(path: Path) -> str:
             f"{_count(len(checked.batch_sizes), 'batch size')}")
 
 
+def _scaling(path: Path) -> str:
+    from ramsis.scaling.policy_file import validate_scaling
+
+    checked = validate_scaling(path)
+    return (f"scaling policy, {checked.least} to {checked.most} workers, "
+            f"{_count(len(checked.levels_qps), 'level')} up to {checked.levels_qps[-1]:.4g} QPS")
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
@@ -144,4 +152,5 @@ _CHECKS: dict[str, Callable[[Path], str]] = {
     "ramsis.value-table/1": _values,
     "ramsis.scenario/1": _scenario,
     "ramsis.agent/1": _agent,
+    "ramsis.scaling/1": _scaling,
 }

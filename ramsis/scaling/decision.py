@@ -106,6 +106,7 @@ def concave_gains(values: FloatArray) -> FloatArray:
 def solve_workers(
     gains: FloatArray, transition: FloatArray, *, cost: float, stages: int, partial: float,
     tolerance: float = 1e-4, initial: FloatArray | None = None,
+    sweeps: int | None = None,
 ) -> WorkerDecisions:
     """The best decisions for the average reward of an interval.
 
@@ -125,6 +126,8 @@ def solve_workers(
         Of what each worker's average may be off, as a share of ``cost``, > 0.
     initial : ndarray, shape (N, d+1, S), optional
         Values to begin with, as of a problem that is near.
+    sweeps : int, optional
+        Stop after so many at the latest; the span then says how far the average may be off.
 
     Raises
     ------
@@ -153,6 +156,8 @@ def solve_workers(
         # No less than what the values themselves are rounded by.
         rounding = 1e-13 * np.abs(expected).max(axis=(1, 2))
         small = high[left] - low[left] <= np.maximum(tolerance * cost, rounding)
+        if sweep == sweeps:
+            small[:] = True
         if small.any():
             kept[left[small]] = (stay > expected[:, :1])[small]
         known += _DAMPING * change

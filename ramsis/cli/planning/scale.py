@@ -1,0 +1,310 @@
+"""``ramsis scale``: how many workers when, and which policy meanwhile."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import Arrivals
+from ramsis.bounds import Targets
+from ramsis.cli.options.command import MORE_ARRIVALS, Command
+from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE, ByType, TraceName
+from ramsis.cli.options.shared import models_option
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import (
+    Column,
+    command_line,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    table_options,
+)
+from ramsis.cluster import SloClass
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.profiles import ProfileSet
+from ramsis.sim import RateTrace, Recorded
+
+__all__ = ["scale_command"]
+
+FloatArray = NDArray[np.float64]
+
+_LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
+_ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
+_COLUMNS = (
+    Column("scheduler", "scheduler"), Column("tuned_word", "tuned"),
+    Column("worker_s", "worker-seconds", ".0f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
+)
+_COST = Column("cost", "cost", ".4g")
+
+
+@click.command("scale", cls=Command, more=(
+    *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
+    "--models"))
+@click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
+              help="Profile file, or the name of a shipped profile set.")
+@models_option
+@click.option("--slo-ms", type=SLOS, required=True, metavar="MS",
+              help="Deadline after arrival, in ms.")
+@click.option("--trace", type=TRACE, required=True, metavar="FILE|NAME",
+              help="Loads over time, or recorded timestamps: lines of seconds and QPS, times, or "
+                   "a public data set, as text, .gz or .zst; or a shipped trace.")
+@click.option("--trace-format", default="auto", show_default=True, metavar="NAME",
+              help="Format of the trace, where its first line does not tell it; `ramsis help "
+                   "traces` lists them.")
+@click.option("--unit", default=None, metavar="UNIT", help="Unit of the times in the trace.")
+@click.option("--time-column", metavar="NAME",
+              help="Column of the timestamps in a CSV trace, or key in JSON lines.")
+@click.option("--scale", "factor", type=float, default=1.0, show_default=True, metavar="F",
+              help="Multiplies the load of the trace; of recorded timestamps the load of each "
+                   "second, in which requests then come at random.")
+@click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
+              help="Multiplies the times of a trace of loads, not its loads.")
+@click.option("--startup-s", type=float, required=True, metavar="S",
+              help="What a worker takes to start; it costs from then on.")
+@click.option("--interval-s", type=float, default=15.0, show_default=True, metavar="S",
+              help="Time between decisions.")
+@click.option("--min-workers", type=click.IntRange(1, 10_000), default=1, show_default=True,
+              metavar="N", help="Workers at least.")
+@click.option("--max-workers", type=click.IntRange(1, 10_000), metavar="N",
+              help="Workers at most.  [default: half more than the highest load needs]")
+@click.option("--cost-per-worker-s", type=float, metavar="C",
+              help="What a worker costs for a second; adds what each row costs.")
+@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
+              help="Largest share of the requests that are late or dropped.")
+@click.option("--min-effective-accuracy", type=float, metavar="E",
+              help="Least mean accuracy over all requests; those late or dropped count 0.")
+@click.option("--dispatch", type=click.Choice(("round-robin", "central-queue")),
+              default="round-robin", show_default=True, metavar="NAME",
+              help="How requests reach workers: round-robin or central-queue; in turn, or by one "
+                   "queue that all workers take from.")
+@click.option("--levels", type=click.IntRange(4, 200), default=16, show_default=True, metavar="N",
+              help="Loads of a worker that decision tables are made for.")
+@click.option("--compare", is_flag=True,
+              help="Tune the rules that people run on the fitted part, and play them too.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
+              help="New folder for scaling.json, the decision tables and the results.")
+@table_options
+def scale_command(
+    profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
+    trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
+    factor: float, stretch: float, startup_s: float, interval_s: float, min_workers: int,
+    max_workers: int | None, cost_per_worker_s: float | None, max_violation: float,
+    min_effective_accuracy: float | None, dispatch: str, levels: int, compare: bool, seed: int,
+    out: Path, as_json: bool,
+) -> None:
+    """Decide how many workers a load needs when, and by which policy they serve.
+
+    Fits the load on the first half of the trace and finds the cheapest scaling policy that meets
+    the target there. Prints what it costs and delivers on the second half: worker-seconds of the
+    workers that serve and start, violations and effective accuracy. --compare plays the rules of
+    Kubernetes, KEDA, Ray Serve, llm-d and Dynamo and a static fleet beside it, by their defaults
+    and tuned on the first half, all with the same decision tables, and prints the bound on the
+    worker-seconds of every scheduler.
+
+    DIR gets scaling.json, which docs/autoscaling.md describes, the decision tables for each number
+    of workers, and the results.
+
+    \b
+    Examples:
+      $ ramsis scale --profiles text-cpu --slo-ms 95 --trace day --scale 0.3 --startup-s 10 \\
+          --max-violation 0.001 --min-effective-accuracy 0.86 --out scaled
+      $ ramsis scale --profiles text-cpu --slo-ms 95 --trace day --scale 0.3 --startup-s 10 \\
+          --max-workers 12 --compare --out compared --json
+    """
+    _check(startup_s, interval_s, factor, stretch, min_workers, max_workers, cost_per_worker_s)
+    if len(slo_ms) > 1:
+        raise click.UsageError("--slo-ms: fleets that scale have one SLO.")
+    target = Targets(max_violation, None, min_effective_accuracy)
+    workload = _workload(trace, trace_format, unit, time_column, factor, stretch, seed)
+    duration_s = workload.duration_ms / 1000.0
+    if startup_s >= duration_s:
+        raise InvalidValueError(describe("longer than the trace", where="--startup-s",
+                                         value=startup_s, allowed=f"less than {duration_s:g}"))
+    if duration_s < 8 * interval_s:
+        raise InvalidValueError(describe(
+            "the trace is too short to fit its load on a half and try it on the other",
+            where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}"))
+    from ramsis.scaling.policy_file import check_new
+
+    check_new(out)
+    study = _Study(_profile(profile_names, models), slo_ms[0].slo_ms, target, dispatch, seed,
+                   workload.arrivals_ms(np.random.default_rng(seed)), duration_s, startup_s,
+                   interval_s, min_workers, max_workers, levels)
+    rows, more = study.run(out, compare)
+    if cost_per_worker_s is not None:
+        rows = [{**row, "cost": cost_per_worker_s * row["worker_s"]} for row in rows]
+    document = {"created_by": more.pop("created_by"), "command": command_line(), **more,
+                "rows": rows}
+    write_atomic(out / "results.json", json.dumps(document, indent=1) + "\n")
+    if as_json:
+        print_json(rows, **more)
+        return
+    columns = _COLUMNS if cost_per_worker_s is None else (*_COLUMNS[:3], _COST, *_COLUMNS[3:])
+    print_rows(columns, [_words(row) for row in rows])
+    _say_more(more, rows)
+
+
+class _Study:
+    """A scaling policy for a trace, and what it is compared with."""
+
+    def __init__(
+        self, profile: ProfileSet, slo_ms: float, target: Targets, dispatch: str, seed: int,
+        arrival_ms: FloatArray, duration_s: float, startup_s: float, interval_s: float,
+        least: int, most: int | None, levels: int,
+    ) -> None:
+        self.profile, self.slo_ms, self.target, self.dispatch = profile, slo_ms, target, dispatch
+        self.seed, self.arrival_ms, self.duration_s = seed, arrival_ms, duration_s
+        self.startup_s, self.interval_s = startup_s, interval_s
+        self.least, self.most, self.levels = least, most, levels
+
+    def run(self, out: Path, compare: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Write the policy, and return the rows and what else is to be said."""
+        from ramsis import __version__
+        from ramsis.scaling.comparison import Part, compared, row_of
+        from ramsis.scaling.levels import interval_loads
+        from ramsis.scaling.policy import Fleet, ScalingPolicy, choose_policy, start_workers
+        from ramsis.scaling.policy_file import scaling_document, write_scaling
+        from ramsis.scaling.promise import promise
+        from ramsis.scaling.synthesis import fleet_tables
+        from ramsis.synthesis import SynthesisSettings
+
+        loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
+        least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
+        settings = SynthesisSettings(slo_ms=self.slo_ms, workers=1, dispatch=self.dispatch,
+                                     headroom=0.0)
+        with progress("decision tables", None) as advance:
+            tables = fleet_tables(
+                self.profile, settings, target=self.target, most=self.most,
+                peak_qps=_ROOM * float(loads.max()), least_load_qps=least_qps,
+                levels=self.levels, least=self.least, on_policy=advance)
+        fleet = Fleet(self.slo_ms, self.startup_s, self.interval_s, self.least, tables.most)
+        played = tables.for_fleet()
+        half = self.duration_s / 2.0
+        fit = Part.of(self.arrival_ms, 0.0, half, tables, fleet)
+        rest = Part.of(self.arrival_ms, half, self.duration_s, tables, fleet)
+        with progress("scaling policies tried", None) as advance:
+            chosen = choose_policy(fit.arrival_ms, tables, played, self.target, fleet,
+                                   duration_s=half, start=fit.start, seed=self.seed,
+                                   on_play=advance)
+        with progress("runs for the promise", None) as advance:
+            promised = promise(
+                chosen.table, chosen.dynamics, played, fleet,
+                intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance,
+                start_at=lambda qps: start_workers([qps], tables, fleet))
+        document = scaling_document(chosen, tables, promised, self.target, fleet)
+        if compare:
+            with progress("rules tuned", None) as advance:
+                rows = compared(chosen.table, played, self.target, fleet, fit=fit, rest=rest,
+                                rate_per_worker_qps=tables.largest_qps, seed=self.seed,
+                                on_rule=lambda _: advance())
+        else:
+            rows = [row_of("ramsis", True, {}, rest.played(
+                ScalingPolicy(chosen.table), played, fleet, self.seed), self.target)]
+        more = {"created_by": f"ramsis {__version__}", "max_workers": tables.most,
+                "rate_per_worker_qps": tables.largest_qps,
+                "fitted": {**chosen.delivered._asdict(), "seconds": half},
+                "promise": document["promise"], "bound": self._bound(rest.arrival_ms, half,
+                                                                     tables.most)}
+        write_scaling(out, document, tables)
+        return rows, more
+
+    def _bound(self, arrival_ms: FloatArray, duration_s: float, most: int
+               ) -> dict[str, float | None]:
+        from ramsis.bounds.worker_seconds import fewest_worker_seconds
+        from ramsis.cluster import Cluster
+
+        cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
+        times = cluster.worker_types[0].service_times(cluster.default_service, 32)
+        try:
+            found = fewest_worker_seconds(
+                arrival_ms, times, slo_ms=self.slo_ms, startup_s=self.startup_s,
+                max_violation=self.target.max_violation,
+                min_effective_accuracy=self.target.min_effective_accuracy, most=most,
+                least=self.least, duration_s=duration_s)
+        except InfeasibleError as error:
+            click.echo(f"note: bound on the other half: {error}", err=True)
+            return {"worker_s": None, "peak": None, "mean": None}
+        return {"worker_s": found.worker_s, "peak": found.peak, "mean": found.mean}
+
+
+def _check(startup_s: float, interval_s: float, factor: float, stretch: float, least: int,
+           most: int | None, cost: float | None) -> None:
+    """Refuse numbers out of range."""
+    for where, value in (("--interval-s", interval_s), ("--scale", factor),
+                         ("--stretch", stretch), ("--cost-per-worker-s", cost)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidValueError(describe("not positive", where=where, value=value,
+                                             allowed="a finite number > 0"))
+    if not (math.isfinite(startup_s) and startup_s >= 0):
+        raise InvalidValueError(describe("not a time", where="--startup-s", value=startup_s,
+                                         allowed="a finite number >= 0"))
+    if most is not None and least > most:
+        raise InvalidValueError(describe("more than at most", where="--min-workers", value=least,
+                                         allowed=f"up to --max-workers {most}"))
+
+
+def _profile(names: ByType[str], models: list[str] | None) -> ProfileSet:
+    from ramsis.cli.options.clusters import profiles_of
+
+    if names.typed:
+        raise click.UsageError("--profiles: fleets that scale have one worker type.")
+    return profiles_of(names, models)[names.one]
+
+
+def _workload(
+    trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
+    factor: float, stretch: float, seed: int,
+) -> RateTrace | Recorded:
+    """The trace, stretched and scaled."""
+    options = WorkloadOptions(None, trace, unit, time_column, trace_format, 1.0,
+                              Arrivals.parse("poisson"), None)
+    (found,) = options.workloads(None)
+    assert isinstance(found, RateTrace | Recorded)
+    if isinstance(found, RateTrace):
+        return RateTrace(found.start_ms * stretch, found.rate_qps * factor,
+                         found.end_ms * stretch)
+    if not found.times_ms[-1] > 0:
+        raise InputFileError(describe("all requests come at one instant", where=trace.name,
+                                      allowed="a trace that takes time"))
+    if stretch != 1.0:
+        raise InvalidValueError(describe("recorded requests are not stretched",
+                                         where="--stretch", value=stretch, allowed="1"))
+    if factor == 1.0:
+        return found
+    seconds = math.ceil(found.duration_ms / 1000.0)
+    counts = np.histogram(found.times_ms, bins=1000.0 * np.arange(seconds + 1))[0]
+    return RateTrace(1000.0 * np.arange(seconds), counts * factor,
+                     max(found.duration_ms, 1000.0 * (seconds - 1) + 1.0))
+
+
+def _words(row: dict[str, Any]) -> dict[str, Any]:
+    words = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                      for name, value in row["parameters"].items())
+    return {**row, "tuned_word": "yes" if row["tuned"] else "no", "parameter_words": words,
+            "meets_word": "yes" if row["meets_target"] else "no"}
+
+
+def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    promised, bound = more["promise"], more["bound"]
+    workers, late, accuracy = (promised[name] for name in (
+        "workers", "violation_rate", "effective_accuracy"))
+    click.echo()
+    say(f"promise, where the load goes on as on the first half: {workers['mean']:.2f} ± "
+        f"{workers['half_width']:.2f} workers, violations {late['mean']:.4%} ± "
+        f"{late['half_width']:.4%}, effective accuracy {accuracy['mean']:.4f} ± "
+        f"{accuracy['half_width']:.4f}")
+    if bound["worker_s"] is not None:
+        say(f"bound: no scheduler meets the target on the second half with less than "
+            f"{bound['worker_s']:.0f} worker-seconds; the policy took {rows[0]['worker_s']:.0f}")

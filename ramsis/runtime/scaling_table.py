@@ -1,0 +1,253 @@
+"""The scaling table: how many workers are wanted, by anticipated load and workers there are.
+
+The file says, for each level and trend of the load, up to which worker one is started, one that
+starts is kept by how long ago it began, and an active one is kept. Standard library only.
+
+A load stands for the nearest level of the logarithm, a trend for the nearest one. Of two that are
+equally near it is the lower one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import read_json
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.table import MAX_WORKERS
+
+__all__ = ["SCALING_FORMAT", "SCALING_NAME", "ScalingControl", "ScalingTable"]
+
+SCALING_FORMAT = "ramsis.scaling/1"
+SCALING_NAME = "scaling.json"
+
+
+class ScalingTable:
+    """Workers wanted, by anticipated load and its trend, workers active and starting.
+
+    Parameters
+    ----------
+    levels_qps, trends
+        Loads, rising and > 0; changes of the log load in an interval, rising.
+    thresholds
+        By level and trend: up to which worker one is started, is kept when it began to start 1,
+        2, ... decisions ago, and is kept when it is active. They do not fall.
+    smoothing
+        Share of the latest change of the log load in the trend, in (0, 1].
+    forecast_error
+        Share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
+        believed.
+    interval_s, startup_s
+        Between decisions, > 0, and what a worker takes to start, >= 0.
+    least, most
+        Workers, 1 <= least <= most.
+
+    Raises
+    ------
+    InvalidValueError
+        Numbers that do not fit together.
+    """
+
+    __slots__ = ("_logs", "forecast_error", "interval_s", "least", "levels_qps", "most",
+                 "smoothing", "startup_s", "thresholds", "trends")
+
+    def __init__(
+        self, levels_qps: Sequence[float], trends: Sequence[float],
+        thresholds: Sequence[Sequence[Sequence[int]]], *, smoothing: float,
+        forecast_error: float, interval_s: float, startup_s: float, least: int, most: int,
+    ) -> None:
+        self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
+        self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
+        self.smoothing, self.forecast_error = smoothing, forecast_error
+        self.interval_s, self.startup_s = interval_s, startup_s
+        self.least, self.most = least, most
+        if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
+            raise _unfit("levels_qps", "loads that do not rise")
+        if not self.trends or not _rising(self.trends):
+            raise _unfit("trends", "trends that do not rise")
+        stages = math.ceil(startup_s / interval_s - 1e-9)
+        if len(self.thresholds) != len(self.levels_qps) or any(
+                len(row) != len(self.trends) or any(len(one) != stages + 1 for one in row)
+                for row in self.thresholds):
+            raise _unfit("thresholds", f"not {len(self.levels_qps)} levels of {len(self.trends)} "
+                                       f"trends of {stages + 1} thresholds")
+        if any(list(one) != sorted(one) for row in self.thresholds for one in row):
+            raise _unfit("thresholds", "thresholds that fall")
+        if not 1 <= least <= most:
+            raise _unfit("least", "more workers at least than at most")
+        self._logs = [math.log(level) for level in self.levels_qps]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ScalingTable:
+        """The table in a file, or in the ``scaling.json`` of a folder.
+
+        Raises
+        ------
+        InputFileError
+            The file cannot be read or breaks its format.
+        """
+        file = Path(path)
+        file = file / SCALING_NAME if file.is_dir() else file
+        return cls.from_document(read_json(file), str(file))
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
+        """The table of a document.
+
+        Raises
+        ------
+        InputFileError
+            It breaks its format.
+        """
+        fields = Fields(document, where)
+        fields.of_format(SCALING_FORMAT)
+        levels = fields.numbers("levels_qps", POSITIVE)
+        trends = fields.numbers("trends")
+        thresholds = [[[_workers(fields, f"thresholds[{i}][{j}][{k}]", worker)
+                        for k, worker in enumerate(_list(fields, f"thresholds[{i}][{j}]", one))]
+                       for j, one in enumerate(_list(fields, f"thresholds[{i}]", row))]
+                      for i, row in enumerate(fields.items("thresholds"))]
+        try:
+            return cls(levels, trends, thresholds,
+                       smoothing=fields.number("smoothing", FRACTION),
+                       forecast_error=fields.number("forecast_error", NON_NEGATIVE),
+                       interval_s=fields.number("interval_s", POSITIVE),
+                       startup_s=fields.number("startup_s", NON_NEGATIVE),
+                       least=fields.whole("least", 1, MAX_WORKERS),
+                       most=fields.whole("most", 1, MAX_WORKERS))
+        except InvalidValueError as error:
+            raise InputFileError(f"{where}: {error}") from None
+
+    def wanted(
+        self, load_qps: float, active: int, starting: int, *, trend: float = 0.0,
+        ages: Sequence[int] | None = None,
+    ) -> int:
+        """Workers that should be active or starting.
+
+        Parameters
+        ----------
+        load_qps
+            Anticipated load, >= 0.
+        active, starting
+            Workers that serve, and that start.
+        trend
+            Smoothed change of the log load in an interval.
+        ages
+            Decisions since each starting worker began to start, oldest first; by default one.
+
+        Raises
+        ------
+        InvalidValueError
+            A load that is negative or not a number.
+        """
+        if not load_qps >= 0:
+            raise InvalidValueError(describe("not a load", where="load_qps", value=load_qps,
+                                             allowed="0 or more"))
+        level = _nearest(self._logs, math.log(load_qps)) if load_qps > 0 else 0
+        limits = self.thresholds[level][_nearest(self.trends, trend)]
+        kept = min(active, limits[-1])
+        if kept == active:
+            for age in [1] * starting if ages is None else ages:
+                if kept + 1 > limits[min(max(age, 1), len(limits) - 1)]:
+                    break
+                kept += 1
+        return min(max(kept, limits[0], self.least), self.most)
+
+
+class ScalingControl:
+    """Follows a scaling table: keeps the trend of the load and how long workers have started.
+
+    Ask it once every interval.
+
+    Parameters
+    ----------
+    table
+        What says how many workers are wanted.
+    """
+
+    __slots__ = ("_ages", "_forecast_log", "_log", "_trend", "believed", "table")
+
+    def __init__(self, table: ScalingTable) -> None:
+        self.table = table
+        self._log: float | None = None
+        self._trend = 0.0
+        self._ages: list[int] = []
+        self._forecast_log: float | None = None
+        self.believed = True
+
+    def wanted(
+        self, load_qps: float, active: int, starting: int, forecast_qps: float | None = None
+    ) -> int:
+        """Workers that should be active or starting.
+
+        Parameters
+        ----------
+        load_qps
+            Load of the interval that has just ended, as the load monitor has it.
+        active, starting
+            Workers that serve, and that start.
+        forecast_qps
+            What a forecast says of the next interval. It counts as long as the last one differed
+            from what then came by no more than the table's ``forecast_error``.
+
+        Raises
+        ------
+        InvalidValueError
+            A load that is negative or not a number.
+        """
+        anticipated = self._anticipated(load_qps, forecast_qps)
+        log = math.log(max(anticipated, self.table.levels_qps[0]))
+        if self._log is not None:
+            share = self.table.smoothing
+            self._trend = (1.0 - share) * self._trend + share * (log - self._log)
+        self._log = log
+        # The oldest have become active; what is not known began just before.
+        ages = [age + 1 for age in self._ages]
+        ages = ages[max(len(ages) - starting, 0):]
+        ages += [1] * (starting - len(ages))
+        wanted = self.table.wanted(anticipated, active, starting, trend=self._trend, ages=ages)
+        more = wanted - active - starting
+        self._ages = ages + [0] * more if more > 0 else ages[:max(starting + more, 0)]
+        return wanted
+
+    def _anticipated(self, load_qps: float, forecast_qps: float | None) -> float:
+        """The forecast, or what was observed where the last forecast was off."""
+        lowest = self.table.levels_qps[0]
+        if self._forecast_log is not None and load_qps >= 0:
+            off = abs(math.log(max(load_qps, lowest)) - self._forecast_log)
+            self.believed = off <= math.log1p(self.table.forecast_error)
+        self._forecast_log = (None if forecast_qps is None
+                              else math.log(max(forecast_qps, lowest)))
+        return load_qps if forecast_qps is None or not self.believed else forecast_qps
+
+
+def _nearest(places: Sequence[float], value: float) -> int:
+    at = min(max(bisect_left(places, value), 1), len(places) - 1) if len(places) > 1 else 0
+    return at - 1 if at and value - places[at - 1] <= places[at] - value else at
+
+
+def _rising(values: Sequence[float]) -> bool:
+    return all(one < other for one, other in pairwise(values))
+
+
+def _unfit(where: str, what: str) -> InvalidValueError:
+    return InvalidValueError(describe(what, where=where))
+
+
+def _list(fields: Fields, where: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise fields.refusal(where, "not a list", value=value)
+    return value
+
+
+def _workers(fields: Fields, where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WORKERS:
+        raise fields.refusal(where, "not a number of workers", value=value,
+                             allowed=f"a whole number from 0 to {MAX_WORKERS}")
+    return value

@@ -1,0 +1,119 @@
+"""A scaling policy and the rules that people run, on the part of a trace that was not fitted.
+
+All play the same decision tables and begin with the same number of workers. The parameters of
+each rule are tuned on the part that the policy is fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds import Targets
+from ramsis.runtime.scaling_table import ScalingTable
+from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.policy import Fleet, ScalingPolicy, start_workers
+from ramsis.scaling.rule import ScalingRule
+from ramsis.scaling.rules import RULES, made, tunable
+from ramsis.scaling.synthesis import FleetTables, reached
+from ramsis.scaling.tuning import tune
+
+__all__ = ["Part", "compared", "plays_of"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Part of a trace.
+
+    Attributes
+    ----------
+    arrival_ms : ndarray, shape (n,)
+        Rising, from its beginning on.
+    duration_s : float
+    start : int
+        Workers that are active at its beginning.
+    """
+
+    arrival_ms: FloatArray
+    duration_s: float
+    start: int
+
+    @classmethod
+    def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, tables: FleetTables,
+           fleet: Fleet) -> Part:
+        """What lies between two times, with the workers that its first interval needs."""
+        first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
+        times = arrival_ms[first:last] - 1000.0 * from_s
+        loads = interval_loads(times, min(fleet.interval_s, to_s - from_s), to_s - from_s)
+        return cls(times, to_s - from_s, start_workers(loads, tables, fleet))
+
+    def played(self, rule: ScalingRule, tables: DecisionTables, fleet: Fleet, seed: int,
+               start: int | None = None) -> ScaledRun:
+        """The run of a rule on it."""
+        return play(self.arrival_ms, tables, rule, slo_ms=fleet.slo_ms,
+                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
+                    most=fleet.most, start=self.start if start is None else start,
+                    duration_s=self.duration_s, seed=seed)
+
+
+def plays_of() -> int:
+    """Runs that a comparison plays, about."""
+    return sum(len(tunable(name)) for name in RULES if name != "static")
+
+
+def compared(
+    table: ScalingTable, played: DecisionTables, target: Targets, fleet: Fleet, *, fit: Part,
+    rest: Part, rate_per_worker_qps: float, seed: int,
+    on_rule: Callable[[str], object] | None = None,
+) -> list[dict[str, Any]]:
+    """A row for the policy, and for each rule with its defaults and with tuned parameters.
+
+    Parameters
+    ----------
+    table : ScalingTable
+    played : DecisionTables
+    target : Targets
+    fleet : Fleet
+    fit, rest : Part
+        What parameters are tuned on, and what the rows are of.
+    rate_per_worker_qps : float
+        What a worker carries within the target.
+    seed : int
+        Of the runs.
+    on_rule : callable, optional
+        Told the name of each rule before it is tuned.
+    """
+    rows = [row_of("ramsis", True, {}, rest.played(ScalingPolicy(table), played, fleet, seed),
+                   target)]
+    for name in RULES:
+        if on_rule is not None:
+            on_rule(name)
+        tuned = tune(name, fit.arrival_ms, played, target,
+                     rate_per_worker_qps=rate_per_worker_qps, slo_ms=fleet.slo_ms,
+                     startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
+                     most=fleet.most, start=fit.start, duration_s=fit.duration_s, seed=seed)
+        # A static fleet has no default: that for the highest load is what people would take.
+        usual = {"workers": fleet.most} if name == "static" else {}
+        for known, parameters in ((False, usual), (True, tuned)):
+            rule = made(name, parameters, rate_per_worker_qps=rate_per_worker_qps,
+                        slo_ms=fleet.slo_ms)
+            start = parameters["workers"] if name == "static" else None
+            run = rest.played(rule, played, fleet, seed, start)
+            rows.append(row_of(name, known, parameters, run, target))
+    return rows
+
+
+def row_of(name: str, tuned: bool, parameters: dict[str, Any], run: ScaledRun,
+           target: Targets) -> dict[str, Any]:
+    """A row of results."""
+    return {"scheduler": name, "tuned": tuned, "parameters": parameters,
+            "worker_s": float(run.worker_s), "violation_rate": float(run.violation_rate),
+            "effective_accuracy": float(run.effective_accuracy), "requests": int(run.requests),
+            "meets_target": reached(target, run.violation_rate, run.effective_accuracy)}

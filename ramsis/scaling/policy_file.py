@@ -1,0 +1,133 @@
+"""The file of a scaling policy, ``scaling.json``, beside the decision tables that it plays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ramsis import __version__
+from ramsis.bounds import Targets
+from ramsis.errors import InputFileError, OutputError, describe
+from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.policy import set_of, write_set
+from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
+from ramsis.scaling.policy import Candidate, Fleet
+from ramsis.scaling.promise import CONFIDENCE, Promise
+from ramsis.scaling.synthesis import FleetTables
+
+__all__ = ["scaling_document", "scaling_schema", "validate_scaling", "write_scaling"]
+
+_TABLES = "tables"
+
+
+def scaling_document(
+    chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets, fleet: Fleet
+) -> dict[str, Any]:
+    """A scaling policy as plain JSON values."""
+    table, known = chosen.table, chosen.dynamics
+    return {
+        "format": SCALING_FORMAT,
+        "created_by": f"ramsis {__version__}",
+        "slo_ms": float(fleet.slo_ms),
+        "dispatch": next(iter(tables.policies.values()))[0].dispatch,
+        "interval_s": float(table.interval_s),
+        "startup_s": float(table.startup_s),
+        "least": table.least,
+        "most": table.most,
+        "levels_qps": list(table.levels_qps),
+        "trends": list(table.trends),
+        "smoothing": table.smoothing,
+        "forecast_error": table.forecast_error,
+        "thresholds": [[list(one) for one in row] for row in table.thresholds],
+        "tables": [{"workers": workers, "made_for": tables.size(workers),
+                    "folder": f"{_TABLES}/workers-{tables.size(workers)}"}
+                   for workers in range(1, table.most + 1)],
+        "target": {"max_violation": target.max_violation,
+                   "min_effective_accuracy": target.min_effective_accuracy},
+        "prices": {"violation_worker_s": chosen.prices.violation,
+                   "accuracy_worker_s": chosen.prices.accuracy},
+        "dynamics": {"carried": known.carried, "reverting": known.reverting,
+                     "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist()},
+        "promise": {**{name: asdict(getattr(promised, name)) for name in (
+            "workers", "violation_rate", "effective_accuracy")},
+            "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},
+        "certificate": {"average_reward": chosen.decisions.average,
+                        "span": chosen.decisions.span, "sweeps": chosen.decisions.sweeps},
+    }
+
+
+def write_scaling(
+    folder: str | os.PathLike[str], document: Mapping[str, Any], tables: FleetTables
+) -> Path:
+    """Write the decision tables and then the scaling policy into a folder; the policy's path.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be written.
+    """
+    folder = Path(folder)
+    for size, policies in tables.policies.items():
+        write_set(folder / _TABLES / f"workers-{size}", set_of(policies),
+                  created_by=f"ramsis {__version__}")
+    path = folder / SCALING_NAME
+    write_atomic(path, canonical_json(document))
+    return path
+
+
+def check_new(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that holds a scaling policy or decision tables.
+
+    Raises
+    ------
+    OutputError
+    """
+    for name in (SCALING_NAME, _TABLES):
+        if os.path.lexists(Path(folder) / name):
+            raise OutputError(describe("the folder holds another scaling policy",
+                                       where=str(folder), value=name,
+                                       allowed="an empty folder"))
+
+
+@cache
+def scaling_schema() -> dict[str, Any]:
+    """The JSON schema of ``scaling.json``."""
+    text = resources.files(__package__).joinpath("scaling-1.schema.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def validate_scaling(path: str | os.PathLike[str]) -> ScalingTable:
+    """The scaling table in a file, its schema and the folders that it names checked too.
+
+    Raises
+    ------
+    InputFileError
+        The file breaks its format, or a folder that it names is missing.
+    """
+    from jsonschema import Draft202012Validator  # here, as it takes long to load
+
+    document = read_json(path)
+    table = ScalingTable.from_document(document, str(path))
+    errors = Draft202012Validator(scaling_schema()).iter_errors(document)
+    first = min(errors, key=lambda error: error.json_path, default=None)
+    if first is not None:
+        raise InputFileError(describe(
+            f"breaks the schema's rule '{first.validator}'", value=first.instance,
+            where=f"{path}: {first.json_path.removeprefix('$').removeprefix('.')}",
+            allowed=f"{first.validator} {json.dumps(first.validator_value)[:80]}"))
+    numbers = [one["workers"] for one in document["tables"]]
+    if numbers != list(range(1, table.most + 1)):
+        raise InputFileError(describe("not each number of workers once", where=f"{path}: tables",
+                                      allowed=f"1 to {table.most}"))
+    for one in document["tables"]:
+        if not (Path(path).parent / one["folder"]).is_dir():
+            raise InputFileError(describe("no such folder", where=f"{path}: tables",
+                                          value=one["folder"], allowed="a folder of policies"))
+    return table

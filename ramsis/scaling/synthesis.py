@@ -1,0 +1,223 @@
+"""Decision tables for all numbers of workers and loads that a fleet can meet.
+
+What a worker sees depends on its own load far more than on how many others there are. So policies
+are made for a few numbers of workers and a few loads of a worker, and n active workers play those
+of the largest number that is not above n, at the same load of a worker. Behind round robin that is
+on the safe side: arrivals at one of few workers are more irregular than at one of many.
+
+The loads of a worker lie close around the largest one at which the target is met, and are further
+apart down to the least load and up to what the fastest model can do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds import Targets
+from ramsis.errors import InfeasibleError, describe
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.scaling.fleet import DecisionTables
+from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.settings import SynthesisSettings
+
+__all__ = ["FleetTables", "fleet_tables", "reached", "sizes_up_to"]
+
+FloatArray = NDArray[np.float64]
+
+_RATIO = {"round-robin": 1.34, "central-queue": 1.16}
+_TRIAL_SIZE = 8
+_PRICES = (1.0, 4.0)
+"""Prices of a violation, in accuracy, that policies are tried with."""
+_NEARLY_ALL = 0.97  # of what the fastest model can do
+_OVERLOAD_POWER = 3.0  # how fast answers in time vanish beyond that, as queues build up
+_PRECISION = 0.03  # of the largest load that meets the target
+
+
+@dataclass(frozen=True, eq=False)
+class FleetTables:
+    """Policies by number of workers and load of a worker, with what they promise.
+
+    Attributes
+    ----------
+    load_qps : ndarray, shape (J,)
+        Of a worker, rising.
+    policies : mapping of int to tuple of Policy
+        By number of workers, one for each load.
+    accuracy : float
+        Of the most accurate model.
+    capacity_qps : float
+        What the fastest model answers on one worker.
+    largest_qps : float
+        Largest load of a worker that was found to meet the target.
+    most : int
+        Workers of the fleet at most.
+    """
+
+    load_qps: FloatArray
+    policies: Mapping[int, tuple[Policy, ...]]
+    accuracy: float
+    capacity_qps: float
+    largest_qps: float
+    most: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of workers that policies were made for, rising."""
+        return tuple(sorted(self.policies))
+
+    def size(self, workers: int) -> int:
+        """The number whose policies so many workers play."""
+        return max((one for one in self.sizes if one <= workers), default=self.sizes[0])
+
+    def for_fleet(self) -> DecisionTables:
+        """The tables of each number of active workers."""
+        return DecisionTables.of({
+            workers: [replace(policy, workers=workers,
+                              load_qps=policy.load_qps * workers / self.size(workers))
+                      for policy in self.policies[self.size(workers)]]
+            for workers in range(1, self.most + 1)})
+
+    def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
+        """Effective accuracy and violation rate of workers under loads, by the promises.
+
+        Beyond the capacity the share in time falls with the third power of the load, since what
+        waits makes the next ones late.
+        """
+        if workers == 0:
+            return np.zeros_like(load_qps), np.ones_like(load_qps)
+        known = [policy.expectations for policy in self.policies[self.size(workers)]]
+        each = load_qps / workers
+        accuracy = np.interp(each, self.load_qps, [one.effective_accuracy for one in known])
+        violation = np.interp(each, self.load_qps, [one.violation_rate for one in known])
+        in_time = np.minimum(1.0, (self.load_qps[-1] / np.maximum(each, 1e-12)) ** _OVERLOAD_POWER)
+        return accuracy * in_time, 1.0 - (1.0 - violation) * in_time
+
+
+def reached(target: Targets, violation_rate: float, effective_accuracy: float) -> bool:
+    """Whether figures reach a target."""
+    return target.met(effective_accuracy / max(1.0 - violation_rate, 1e-300), violation_rate)
+
+
+def sizes_up_to(most: int, dispatch: str) -> list[int]:
+    """Numbers of workers that policies are made for, each at most a ratio above the one before.
+
+    >>> sizes_up_to(20, "round-robin")
+    [1, 2, 3, 4, 5, 6, 8, 10, 13, 17]
+    """
+    sizes, ratio = [1], _RATIO[dispatch]
+    while (following := max(sizes[-1] + 1, int(sizes[-1] * ratio))) <= most:
+        sizes.append(following)
+    return sizes
+
+
+def fleet_tables(
+    profile: ProfileSet, settings: SynthesisSettings, *, target: Targets, levels: int,
+    least_load_qps: float, peak_qps: float, most: int | None = None, least: int = 1,
+    make: Callable[[Sequence[tuple[float, SynthesisSettings]]], Sequence[Policy]] | None = None,
+    on_policy: Callable[[], object] | None = None,
+) -> FleetTables:
+    """Make the decision tables of a fleet.
+
+    Parameters
+    ----------
+    profile : ProfileSet
+    settings : SynthesisSettings
+        Workers and price of violations do not count.
+    target : Target
+        What the loads of a worker lie around.
+    levels : int
+        Loads of a worker, >= 4.
+    least_load_qps, peak_qps : float
+        Of all requests, > 0.
+    most : int, optional
+        Workers, >= 1; by default those that meet the target at ``peak_qps``.
+    least : int
+        Of which there are at least so many.
+    make : callable, optional
+        Makes the policies for loads and settings; by default one after the other.
+    on_policy : callable, optional
+        Called when a policy is finished.
+
+    Raises
+    ------
+    InfeasibleError
+        No load is low enough for the target: the message says what the best is.
+    """
+    trial = _TRIAL_SIZE if most is None else min(_TRIAL_SIZE, most)
+    largest, price, capacity = 0.0, _PRICES[0], 0.0
+    for one in _PRICES:
+        tried, capacity = _largest_load(profile, replace(
+            settings, workers=trial, violation_price=one), target)
+        if tried > largest * (1.0 + _PRECISION):
+            largest, price = tried, one
+    if most is None:
+        most = max(math.ceil(peak_qps / largest), least)
+    lowest = min(least_load_qps / most, largest / 3.0)
+    loads = _loads(lowest, largest, _NEARLY_ALL * capacity, levels)
+    questions = [(load * size, replace(settings, workers=size, violation_price=price))
+                 for size in sizes_up_to(most, settings.dispatch) for load in loads.tolist()]
+    if make is None:
+        made = []
+        for load_qps, terms in questions:
+            made.append(generate_policy(profile, load_qps, terms))
+            if on_policy is not None:
+                on_policy()
+    else:
+        made = list(make(questions))
+    policies: dict[int, list[Policy]] = {}
+    for policy in made:
+        policies.setdefault(policy.workers, []).append(policy)
+    return FleetTables(loads, {size: tuple(row) for size, row in policies.items()},
+                       float(max(made[0].accuracy)), capacity, largest, most)
+
+
+def _largest_load(
+    profile: ProfileSet, settings: SynthesisSettings, target: Targets
+) -> tuple[float, float]:
+    """The largest load of a worker that meets the target, and what its fastest model can do."""
+
+    def promised(load_qps: float) -> tuple[bool, Policy]:
+        policy = generate_policy(profile, load_qps * settings.workers, settings)
+        known = policy.expectations
+        return reached(target, known.violation_rate, known.effective_accuracy), policy
+
+    _, policy = promised(1.0 / settings.workers)
+    capacity = policy.expectations.capacity_qps / settings.workers
+    low, high = capacity / 2048.0, _NEARLY_ALL * capacity
+    met, policy = promised(low)
+    if not met:
+        known = policy.expectations
+        raise InfeasibleError(describe(
+            "not met however few requests there are for a worker",
+            where=f"target of at most {target.max_violation:g} violations and at least "
+                  f"{target.min_effective_accuracy or 0:g} effective accuracy",
+            value=f"{known.violation_rate:.4g} violations, effective accuracy "
+                  f"{known.effective_accuracy:.4f}"))
+    if promised(high)[0]:
+        return high, capacity
+    while high > low * (1.0 + _PRECISION):
+        middle = math.sqrt(low * high)
+        if promised(middle)[0]:
+            low = middle
+        else:
+            high = middle
+    return low, capacity
+
+
+def _loads(lowest: float, largest: float, highest: float, levels: int) -> FloatArray:
+    """Loads of a worker: half of them around the largest that meets the target."""
+    near = max(levels // 2, 2)
+    ends = [min(max(share * largest, lowest), highest) for share in (0.6, 1.5)]
+    below = max((levels - near) // 2, 1)
+    above = max(levels - near - below, 1)
+    loads = np.concatenate([np.geomspace(lowest, ends[0], below, endpoint=False),
+                            np.geomspace(ends[0], ends[1], near),
+                            np.geomspace(ends[1], highest, above + 1)[1:]])
+    rounded = np.array([float(f"{load:.4g}") for load in loads])
+    return np.unique(rounded[rounded > 0])
