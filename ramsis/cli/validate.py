@@ -24,8 +24,8 @@ def validate_command(files: tuple[str, ...]) -> None:
 
     FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
     scenario, an agent, a scaling policy, what a command printed with --json, a manifest, or a
-    folder with a manifest; these stand for all policy files that they name. Prints a line for each FILE and
-    goes on after a bad one; the exit code is 3 if any is bad.
+    folder with a manifest; these stand for all policy files that they name. Prints a line for
+    each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:

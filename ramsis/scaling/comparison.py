@@ -1,13 +1,15 @@
 """A scaling policy and the rules that people run, on the part of a trace that was not fitted.
 
-All play the same decision tables and begin with the same number of workers. The parameters of
-each rule are tuned on the part that the policy is fitted on.
+All play the same decision tables. The parameters of each rule are tuned on the part that the
+policy is fitted on, and each begins the other part with the workers that it had at the end of that
+part, as if it had gone on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,11 @@ from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
 from ramsis.scaling.levels import interval_loads
 from ramsis.scaling.policy import Fleet, ScalingPolicy, start_workers
 from ramsis.scaling.rule import ScalingRule
-from ramsis.scaling.rules import RULES, made, tunable
+from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.synthesis import FleetTables, reached
 from ramsis.scaling.tuning import tune
 
-__all__ = ["Part", "compared", "plays_of"]
+__all__ = ["Part", "compared"]
 
 FloatArray = NDArray[np.float64]
 
@@ -55,22 +57,17 @@ class Part:
         return cls(times, to_s - from_s, start_workers(loads, tables, fleet))
 
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: Fleet, seed: int,
-               start: int | None = None) -> ScaledRun:
+               start: int) -> ScaledRun:
         """The run of a rule on it."""
         return play(self.arrival_ms, tables, rule, slo_ms=fleet.slo_ms,
                     startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                    most=fleet.most, start=self.start if start is None else start,
+                    most=fleet.most, start=start,
                     duration_s=self.duration_s, seed=seed)
-
-
-def plays_of() -> int:
-    """Runs that a comparison plays, about."""
-    return sum(len(tunable(name)) for name in RULES if name != "static")
 
 
 def compared(
     table: ScalingTable, played: DecisionTables, target: Targets, fleet: Fleet, *, fit: Part,
-    rest: Part, rate_per_worker_qps: float, seed: int,
+    rest: Part, rate_per_worker_qps: float, seed: int, rules: bool = True,
     on_rule: Callable[[str], object] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for the policy, and for each rule with its defaults and with tuned parameters.
@@ -87,11 +84,18 @@ def compared(
         What a worker carries within the target.
     seed : int
         Of the runs.
+    rules : bool
+        Whether there are rows for the rules.
     on_rule : callable, optional
         Told the name of each rule before it is tuned.
     """
-    rows = [row_of("ramsis", True, {}, rest.played(ScalingPolicy(table), played, fleet, seed),
-                   target)]
+    def run(rule: Callable[[], ScalingRule], start: int) -> ScaledRun:
+        before = fit.played(rule(), played, fleet, seed, start)
+        return rest.played(rule(), played, fleet, seed, int(before.wanted[-1]))
+
+    rows = [_row("ramsis", True, {}, run(lambda: ScalingPolicy(table), fit.start), target)]
+    if not rules:
+        return rows
     for name in RULES:
         if on_rule is not None:
             on_rule(name)
@@ -102,15 +106,14 @@ def compared(
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": fleet.most} if name == "static" else {}
         for known, parameters in ((False, usual), (True, tuned)):
-            rule = made(name, parameters, rate_per_worker_qps=rate_per_worker_qps,
-                        slo_ms=fleet.slo_ms)
-            start = parameters["workers"] if name == "static" else None
-            run = rest.played(rule, played, fleet, seed, start)
-            rows.append(row_of(name, known, parameters, run, target))
+            rule = partial(made, name, parameters, rate_per_worker_qps=rate_per_worker_qps,
+                           slo_ms=fleet.slo_ms)
+            start = parameters["workers"] if name == "static" else fit.start
+            rows.append(_row(name, known, parameters, run(rule, start), target))
     return rows
 
 
-def row_of(name: str, tuned: bool, parameters: dict[str, Any], run: ScaledRun,
+def _row(name: str, tuned: bool, parameters: dict[str, Any], run: ScaledRun,
            target: Targets) -> dict[str, Any]:
     """A row of results."""
     return {"scheduler": name, "tuned": tuned, "parameters": parameters,

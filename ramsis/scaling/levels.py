@@ -6,7 +6,8 @@ The load of an interval is x = log(load). With b the smoothed change of x,
 
 a damped trend that returns to the mean load x̄. For each smoothing β of a list, ρ in [0, 1] and
 φ in [0, 1) are fitted by least squares; the β with the smallest sum of squares is kept. The
-errors ε are those met in the fit, so they need no distribution of their own. A state of the load
+errors ε are those met in the fit, so they need no distribution of their own; those that were met
+near a load count most there, as bursts follow low loads and high loads end. A state of the load
 is a place on a grid of levels and trends; what a state leads to is spread over the four places
 around it so that its mean is kept.
 """
@@ -27,7 +28,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
-_MOST_ERRORS = 81  # quantiles that stand for the errors
+_MOST_ERRORS = 160
+_LEAST_WEIGHT = 0.02  # of an error that was met far from a load
+_NEARBY = 0.35  # standard deviations of the log load within which errors count most
 _LEAST_INTERVALS = 4
 _MARGIN = 0.25  # of the log load beyond the loads that were met, on each side
 
@@ -67,8 +70,8 @@ class LoadDynamics:
         Smoothed changes of the log load in an interval, rising, one of them 0.
     smoothing, carried, reverting, mean_log_qps : float
         β, ρ, φ and x̄ of the module's text.
-    errors : ndarray, shape (E,)
-        Equally likely errors of the forecast of the log load, rising.
+    errors, met_at : ndarrays, shape (E,)
+        Errors of the forecast of the log load, and the log loads at which they were met.
     transition : ndarray, shape (L·B, L·B)
         Rows sum to 1.
     """
@@ -80,7 +83,8 @@ class LoadDynamics:
     carried: float
     reverting: float
     mean_log_qps: float
-    errors: FloatArray
+    errors: FloatArray = field(repr=False)
+    met_at: FloatArray = field(repr=False)
     transition: FloatArray = field(repr=False)
 
     @property
@@ -88,14 +92,21 @@ class LoadDynamics:
         """Number of states of the load."""
         return len(self.levels_qps) * len(self.trends)
 
-    def next_loads(self) -> FloatArray:
-        """Equally likely loads of the interval that follows each state, shape (L·B, E)."""
+    def next_loads(self) -> tuple[FloatArray, FloatArray]:
+        """Loads of the interval that follows each state, and how likely each is; (L·B, E)."""
         x, b = self._grid()
-        return np.exp(self._mean(x, b)[:, None] + self.errors)
+        return np.exp(self._mean(x, b)[:, None] + self.errors), self._likely(x)
 
     def forecast_error(self) -> float:
         """Share by which nine of ten loads differ from their forecast at most."""
         return float(math.expm1(np.quantile(np.abs(self.errors), 0.9)))
+
+    def _likely(self, x: FloatArray) -> FloatArray:
+        """How likely each error is at log loads, shape (n, E)."""
+        width = max(_NEARBY * float(self.met_at.std()), 1e-9)
+        weight = np.exp(-0.5 * ((x[:, None] - self.met_at) / width) ** 2) + _LEAST_WEIGHT
+        likely: FloatArray = weight / weight.sum(axis=1, keepdims=True)
+        return likely
 
     def state_of(self, load_qps: float, trend: float) -> int:
         """The state nearest to a load and its trend."""
@@ -107,7 +118,9 @@ class LoadDynamics:
         low, high = np.log(self.levels_qps[[0, -1]])
         x, b = self.mean_log_qps, 0.0
         loads = np.empty(intervals)
-        for at, error in enumerate(rng.choice(self.errors, intervals)):
+        for at, chance in enumerate(rng.random(intervals)):
+            below = np.cumsum(self._likely(np.array([x]))[0])
+            error = self.errors[min(int(np.searchsorted(below, chance)), len(below) - 1)]
             following = min(max(float(self._mean(x, b)) + error, low), high)
             b = (1.0 - self.smoothing) * b + self.smoothing * (following - x)
             x = following
@@ -126,7 +139,7 @@ class LoadDynamics:
 
 def fit_loads(
     arrival_ms: ArrayLike, *, duration_s: float, interval_s: float, levels: int = 32,
-    trends: int = 5,
+    trends: int = 5, least_qps: float = 0.0,
 ) -> LoadDynamics:
     """The dynamics of a load, fitted on arrivals.
 
@@ -138,6 +151,8 @@ def fit_loads(
         Of the part that is fitted, and between decisions, > 0; at least four intervals.
     levels, trends : int
         Places of the grid, >= 2 and odd. With one trend the load has no direction.
+    least_qps : float
+        Loads below are taken for this one, as where one worker is enough for either.
 
     Raises
     ------
@@ -153,13 +168,14 @@ def fit_loads(
         raise InvalidValueError(describe(
             "too short to fit the dynamics of its load", where="trace", value=duration_s,
             allowed=f"arrivals for at least {_LEAST_INTERVALS} intervals of {interval_s:g} s"))
-    least = 0.5 / interval_s  # of less than one arrival in an interval nothing can be said
+    # Of less than one arrival in an interval nothing can be said.
+    least = max(0.5 / interval_s, least_qps)
     # Intervals that begin elsewhere say the same of the load, with other arrivals.
     shifts = [interval_s * share for share in (0.0, 0.25, 0.5, 0.75)]
     logs = [np.log(np.maximum(interval_loads(times, interval_s, duration_s, shift), least))
             for shift in shifts]
     mean = float(np.mean(logs[0]))
-    smoothing, carried, reverting, errors = _fitted(
+    smoothing, carried, reverting, errors, met_at = _fitted(
         [one for one in logs if len(one) >= _LEAST_INTERVALS - 1], mean, trends > 1)
     low, high = float(min(map(np.min, logs))), float(max(map(np.max, logs)))
     grid = np.linspace(low - _MARGIN, high + _MARGIN, levels)
@@ -167,19 +183,19 @@ def fit_loads(
     widest = max(float(np.quantile(np.abs(steps), 0.98)), 1e-3)
     slopes = np.linspace(-widest, widest, trends) if trends > 1 else np.zeros(1)
     found = LoadDynamics(interval_s, np.exp(grid), slopes, smoothing, carried, reverting, mean,
-                         errors, np.empty((0, 0)))
+                         errors, met_at, np.empty((0, 0)))
     x, b = found._grid()
     following = np.clip(found._mean(x, b)[:, None] + errors, grid[0], grid[-1])
     turned = (1.0 - smoothing) * b[:, None] + smoothing * (following - x[:, None])
-    matrix = _spread(following, turned, grid, slopes)
+    matrix = _spread(following, turned, found._likely(x), grid, slopes)
     object.__setattr__(found, "transition", matrix)
     return found
 
 
 def _fitted(logs: list[FloatArray], mean: float, trended: bool
-            ) -> tuple[float, float, float, FloatArray]:
-    """Smoothing, carried trend, return to the mean, and the errors that stay."""
-    best: tuple[float, float, float, float, FloatArray] | None = None
+            ) -> tuple[float, float, float, FloatArray, FloatArray]:
+    """Smoothing, carried trend, return to the mean, the errors that stay, and where."""
+    best: tuple[float, float, float, float, FloatArray, FloatArray] | None = None
     for smoothing in _SMOOTHINGS if trended else (0.5,):
         x = np.concatenate([one[1:-1] for one in logs])
         change = np.concatenate([np.diff(one)[1:] for one in logs])
@@ -192,13 +208,12 @@ def _fitted(logs: list[FloatArray], mean: float, trended: bool
         errors = change - carried * trend - reverting * (mean - x)
         squares = float(errors @ errors)
         if best is None or squares < best[0]:
-            best = squares, smoothing, carried, reverting, errors
+            best = squares, smoothing, carried, reverting, errors, x
     assert best is not None
-    errors = best[-1] - best[-1].mean()
-    if len(errors) > _MOST_ERRORS:
-        shares = (np.arange(_MOST_ERRORS) + 0.5) / _MOST_ERRORS
-        errors = np.quantile(errors, shares)
-    return best[1], best[2], best[3], np.sort(errors)
+    *_, smoothing, carried, reverting, errors, met_at = best
+    kept = np.unique(np.linspace(0, len(errors) - 1, _MOST_ERRORS).astype(int))
+    order = np.argsort(errors)[kept]
+    return smoothing, carried, reverting, (errors - errors.mean())[order], met_at[order]
 
 
 def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
@@ -223,8 +238,9 @@ def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArr
     return at, np.clip(share, 0.0, 1.0)
 
 
-def _spread(x: FloatArray, b: FloatArray, levels: FloatArray, trends: FloatArray) -> FloatArray:
-    """Equally likely followers of each state as probabilities of the grid's places."""
+def _spread(x: FloatArray, b: FloatArray, likely: FloatArray, levels: FloatArray,
+            trends: FloatArray) -> FloatArray:
+    """Followers of each state as probabilities of the grid's places."""
     states, number = x.shape
     matrix = np.zeros((states, len(levels), len(trends)))
     i, up = _between(levels, x)
@@ -234,5 +250,5 @@ def _spread(x: FloatArray, b: FloatArray, levels: FloatArray, trends: FloatArray
         for dj, weight_j in ((0, 1 - right), (1, right)):
             if len(trends) == 1 and dj:
                 continue
-            np.add.at(matrix, (row, i + di, j + dj), weight_i * weight_j / number)
+            np.add.at(matrix, (row, i + di, j + dj), weight_i * weight_j * likely)
     return matrix.reshape(states, states)

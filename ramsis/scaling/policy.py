@@ -35,6 +35,7 @@ FloatArray = NDArray[np.float64]
 _CORRECTIONS = 4  # times that the expected figures are corrected by played ones
 _LEAST_PRICE, _MOST_PRICE = 1e-5, 1e3
 _PRICE_STEP = 1.03
+_ONE_IS_ENOUGH = 0.5  # of the load that one worker carries within the target
 _SWEEPS = 80  # while prices are looked for: the values at one price begin those at the next
 _ROUGHLY, _FINALLY = 0.05, 1e-3  # tolerances of the averages, in costs of a worker
 _NEAR = 4.0  # within which factor a price changes when the aim is corrected
@@ -155,19 +156,21 @@ class _Values:
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet, aim: float,
                  width: float) -> None:
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
-        loads = dynamics.next_loads()
+        loads, likely = dynamics.next_loads()
         late, missed = (np.empty((len(loads), fleet.most + 1)) for _ in range(2))
         for workers in range(fleet.most + 1):
             accuracy, violation = tables.delivered(loads, workers)
-            late[:, workers] = (violation * loads).mean(axis=1)
+            late[:, workers] = (violation * loads * likely).sum(axis=1)
             over = (accuracy - aim) / width
             worth = width * (over - _BEND * np.logaddexp(over, -over))
-            missed[:, workers] = -(worth * loads).mean(axis=1)
+            missed[:, workers] = -(worth * loads * likely).sum(axis=1)
         self.late, self.missed = late, missed
         self.stages, self.partial = stages_of(fleet.startup_s, fleet.interval_s)
         self.values: FloatArray | None = None
 
-    def solved(self, prices: Prices, tolerance: float, sweeps: int | None = None) -> WorkerDecisions:
+    def solved(
+        self, prices: Prices, tolerance: float, sweeps: int | None = None
+    ) -> WorkerDecisions:
         """The best decisions at prices."""
         reward = -self.fleet.interval_s * (prices.violation * self.late
                                            + prices.accuracy * self.missed)
@@ -239,7 +242,7 @@ def choose_policy(
     for trends, (width, share) in product(
             (1, 5), _SHAPES if aims_at_accuracy else ((1.0, math.inf),)):
         dynamics = fit_loads(times, duration_s=duration_s, interval_s=fleet.interval_s,
-                             trends=trends)
+                             trends=trends, least_qps=_ONE_IS_ENOUGH * tables.largest_qps)
         values = _Values(dynamics, tables, fleet, target.min_effective_accuracy or 0.0, width)
         search = _Search(values, target, share, loads, start)
         for expected, table, decisions, prices in search.rounds():

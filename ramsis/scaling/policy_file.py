@@ -53,7 +53,8 @@ def scaling_document(
         "prices": {"violation_worker_s": chosen.prices.violation,
                    "accuracy_worker_s": chosen.prices.accuracy},
         "dynamics": {"carried": known.carried, "reverting": known.reverting,
-                     "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist()},
+                     "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist(),
+                     "met_at": known.met_at.tolist()},
         "promise": {**{name: asdict(getattr(promised, name)) for name in (
             "workers", "violation_rate", "effective_accuracy")},
             "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},

@@ -188,7 +188,7 @@ def _largest_load(
         return reached(target, known.violation_rate, known.effective_accuracy), policy
 
     _, policy = promised(1.0 / settings.workers)
-    capacity = policy.expectations.capacity_qps / settings.workers
+    capacity = (policy.expectations.capacity_qps or 0.0) / settings.workers
     low, high = capacity / 2048.0, _NEARLY_ALL * capacity
     met, policy = promised(low)
     if not met:

@@ -172,9 +172,9 @@ class _Study:
     def run(self, out: Path, compare: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Write the policy, and return the rows and what else is to be said."""
         from ramsis import __version__
-        from ramsis.scaling.comparison import Part, compared, row_of
+        from ramsis.scaling.comparison import Part, compared
         from ramsis.scaling.levels import interval_loads
-        from ramsis.scaling.policy import Fleet, ScalingPolicy, choose_policy, start_workers
+        from ramsis.scaling.policy import Fleet, choose_policy, start_workers
         from ramsis.scaling.policy_file import scaling_document, write_scaling
         from ramsis.scaling.promise import promise
         from ramsis.scaling.synthesis import fleet_tables
@@ -204,14 +204,10 @@ class _Study:
                 intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance,
                 start_at=lambda qps: start_workers([qps], tables, fleet))
         document = scaling_document(chosen, tables, promised, self.target, fleet)
-        if compare:
-            with progress("rules tuned", None) as advance:
-                rows = compared(chosen.table, played, self.target, fleet, fit=fit, rest=rest,
-                                rate_per_worker_qps=tables.largest_qps, seed=self.seed,
-                                on_rule=lambda _: advance())
-        else:
-            rows = [row_of("ramsis", True, {}, rest.played(
-                ScalingPolicy(chosen.table), played, fleet, self.seed), self.target)]
+        with progress("rules tuned", None) as advance:
+            rows = compared(chosen.table, played, self.target, fleet, fit=fit, rest=rest,
+                            rate_per_worker_qps=tables.largest_qps, seed=self.seed,
+                            rules=compare, on_rule=lambda _: advance())
         more = {"created_by": f"ramsis {__version__}", "max_workers": tables.most,
                 "rate_per_worker_qps": tables.largest_qps,
                 "fitted": {**chosen.delivered._asdict(), "seconds": half},
