@@ -7,6 +7,7 @@ part, as if it had gone on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
-from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import Fleet, ScalingPolicy, start_workers
+from ramsis.scaling.policy import Fleet, ScalingPolicy
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.synthesis import FleetTables, reached
@@ -40,7 +40,7 @@ class Part:
         Rising, from its beginning on.
     duration_s : float
     start : int
-        Workers that are active at its beginning.
+        Workers that its mean load needs.
     """
 
     arrival_ms: FloatArray
@@ -50,11 +50,11 @@ class Part:
     @classmethod
     def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, tables: FleetTables,
            fleet: Fleet) -> Part:
-        """What lies between two times, with the workers that its first interval needs."""
+        """What lies between two times."""
         first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
         times = arrival_ms[first:last] - 1000.0 * from_s
-        loads = interval_loads(times, min(fleet.interval_s, to_s - from_s), to_s - from_s)
-        return cls(times, to_s - from_s, start_workers(loads, tables, fleet))
+        needed = math.ceil(len(times) / (to_s - from_s) / tables.largest_qps)
+        return cls(times, to_s - from_s, min(max(needed, fleet.least), fleet.most))
 
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: Fleet, seed: int,
                start: int) -> ScaledRun:
@@ -93,7 +93,9 @@ def compared(
         before = fit.played(rule(), played, fleet, seed, start)
         return rest.played(rule(), played, fleet, seed, int(before.wanted[-1]))
 
-    rows = [_row("ramsis", True, {}, run(lambda: ScalingPolicy(table), fit.start), target)]
+    rows = [_row("ramsis", True, {}, run(
+        lambda: ScalingPolicy(table),
+        table.wanted(len(fit.arrival_ms) / fit.duration_s, 0, 0)), target)]
     if not rules:
         return rows
     for name in RULES:

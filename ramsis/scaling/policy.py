@@ -5,12 +5,16 @@ accuracy that a request misses ``accuracy``. The prices are raised until the tar
 fitted part of the trace. That is first looked for by the promises of the decision tables alone,
 interval by interval (:func:`expected_run`), and then played; by how much the played figures
 differ from the expected ones, the target of the expected ones is shifted, and so on.
+
+A part of a trace need not follow any dynamics. So numbers of workers in proportion to the load,
+some of them with a floor or kept for longer, are tried as well, down to one number for all loads.
+What costs least and meets the target on the fitted part is taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -33,15 +37,15 @@ __all__ = ["Candidate", "Delivered", "Fleet", "Prices", "ScalingPolicy", "choose
 FloatArray = NDArray[np.float64]
 
 _CORRECTIONS = 4  # times that the expected figures are corrected by played ones
-_LEAST_PRICE, _MOST_PRICE = 1e-5, 1e3
-_PRICE_STEP = 1.03
+_STEP = 1.02  # of prices and proportions
+_NEAR = 4.0  # within which factor they change when the aim is corrected
 _ONE_IS_ENOUGH = 0.5  # of the load that one worker carries within the target
 _SWEEPS = 80  # while prices are looked for: the values at one price begin those at the next
 _ROUGHLY, _FINALLY = 0.05, 1e-3  # tolerances of the averages, in costs of a worker
-_NEAR = 4.0  # within which factor a price changes when the aim is corrected
 _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
 """What is tried where accuracy is a target: how far from it a unit of accuracy becomes worth less,
 and the price of a violation per unit of accuracy."""
+_FLOORS, _KEEPS = (0.0, 0.3, 0.6, 1.0), (1.0, 1.3)
 _AS_GOOD = 2e-3
 _BEND = 0.8
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
@@ -94,12 +98,16 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A scaling table, what it was made with, and what it delivered on the fitted part."""
+    """A scaling table, what it was made with, and what it delivered on the fitted part.
+
+    ``prices`` and ``decisions`` are those of the decision process, None where the numbers of
+    workers are in proportion to the load.
+    """
 
     table: ScalingTable
-    prices: Prices
+    prices: Prices | None
     dynamics: LoadDynamics
-    decisions: WorkerDecisions
+    decisions: WorkerDecisions | None
     delivered: Delivered
 
 
@@ -150,11 +158,14 @@ def expected_run(
     return Delivered(worker_s, lost / weight, answered / weight)
 
 
-class _Values:
-    """What numbers of workers are short of, after each state of the load."""
+class _ByPrice:
+    """The decision process at prices, by what workers are short of after each load state."""
+
+    between = 1e-5, 1e3
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet, aim: float,
-                 width: float) -> None:
+                 width: float, share: float) -> None:
+        self.share = share
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
         loads, likely = dynamics.next_loads()
         late, missed = (np.empty((len(loads), fleet.most + 1)) for _ in range(2))
@@ -181,20 +192,83 @@ class _Values:
         self.values = found.values
         return found
 
-    def table(self, decisions: WorkerDecisions) -> ScalingTable:
-        """The scaling table of decisions."""
-        known, fleet = self.dynamics, self.fleet
-        shape = (len(known.levels_qps), len(known.trends), self.stages + 1)
-        return ScalingTable(
-            known.levels_qps.tolist(), known.trends.tolist(),
-            decisions.thresholds.reshape(shape).tolist(), smoothing=known.smoothing,
-            forecast_error=known.forecast_error(), interval_s=fleet.interval_s,
-            startup_s=fleet.startup_s, least=fleet.least, most=fleet.most)
+    def at(self, level: float) -> _Table:
+        """At a price of accuracy, or of a violation where accuracy is no target."""
+        prices = (Prices(level, 0.0) if math.isinf(self.share)
+                  else Prices(level * self.share, level))
+        decisions = self.solved(prices, _ROUGHLY, _SWEEPS + 2 * self.stages)
+        return self._table(decisions), decisions, prices
+
+    def finally_at(self, prices: Prices) -> _Table:
+        """At prices, solved to the tolerance that the certificate states."""
+        decisions = self.solved(prices, _FINALLY)
+        return self._table(decisions), decisions, prices
+
+    def _table(self, decisions: WorkerDecisions) -> ScalingTable:
+        shape = (len(self.dynamics.levels_qps), len(self.dynamics.trends), self.stages + 1)
+        return _table_of(decisions.thresholds.reshape(shape), self.dynamics, self.fleet)
+
+
+class _InProportion:
+    """Workers in proportion to the load, at least a share of those for the highest one.
+
+    Active workers are kept until there are ``keep`` times as many as are wanted.
+    """
+
+    between = 0.05, 50.0
+
+    def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet,
+                 highest_qps: float, floor: float, keep: float) -> None:
+        self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
+        loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
+        self.needed, self.keep = loads / tables.largest_qps, keep
+        self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
+
+    def at(self, level: float) -> _Table:
+        """At a multiple of the workers that carry the load within the target."""
+        start = np.minimum(np.ceil(level * self.needed - 1e-9), self.fleet.most)
+        keep = np.minimum(np.ceil(self.keep * level * self.needed - 1e-9), self.fleet.most)
+        limits = np.stack([start, *[keep] * self.stages], axis=1).astype(np.int64)[:, None, :]
+        limits = np.repeat(limits, len(self.dynamics.trends), axis=1)
+        return _table_of(limits, self.dynamics, self.fleet), None, None
+
+    def finally_at(self, prices: Prices) -> _Table:
+        """There are no prices."""
+        raise NotImplementedError
+
+
+_Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
+_Made = _ByPrice | _InProportion
+
+
+def _table_of(thresholds: NDArray[np.int64], known: LoadDynamics, fleet: Fleet) -> ScalingTable:
+    """The scaling table of thresholds, shape (L, B, d+1)."""
+    return ScalingTable(
+        known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),
+        smoothing=known.smoothing, forecast_error=known.forecast_error(),
+        interval_s=fleet.interval_s, startup_s=fleet.startup_s, least=fleet.least,
+        most=fleet.most)
+
+
+def _ways(
+    times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets, fleet: Fleet,
+    duration_s: float,
+) -> Iterator[_Made]:
+    """All ways to make tables, each by one number that raises cost and quality."""
+    aim = target.min_effective_accuracy
+    for trends in (1, 5):
+        dynamics = fit_loads(times, duration_s=duration_s, interval_s=fleet.interval_s,
+                             trends=trends, least_qps=_ONE_IS_ENOUGH * tables.largest_qps)
+        for width, share in _SHAPES if aim is not None else ((1.0, math.inf),):
+            yield _ByPrice(dynamics, tables, fleet, aim or 0.0, width, share)
+        if trends == 1:
+            for floor, keep in product(_FLOORS, _KEEPS):
+                yield _InProportion(dynamics, tables, fleet, float(loads.max()), floor, keep)
 
 
 def choose_policy(
     arrival_ms: ArrayLike, tables: FleetTables, played: DecisionTables, target: Targets,
-    fleet: Fleet, *, duration_s: float, start: int, seed: int = 0,
+    fleet: Fleet, *, duration_s: float, seed: int = 0,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
     """The cheapest scaling table that meets a target on a part of a trace.
@@ -210,8 +284,6 @@ def choose_policy(
     fleet : Fleet
     duration_s : float
         Of that part.
-    start : int
-        Workers that are active at its beginning.
     seed : int
         Of the runs that are played.
     on_play : callable, optional
@@ -226,30 +298,27 @@ def choose_policy(
     """
     times = np.asarray(arrival_ms, dtype=float)
     loads = interval_loads(times, fleet.interval_s, duration_s)
+    mean_qps = float(loads.mean())
 
     def delivered(table: ScalingTable) -> Delivered:
         run = play(times, played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=start, duration_s=duration_s, seed=seed)
+                   most=fleet.most, start=table.wanted(mean_qps, 0, 0), duration_s=duration_s,
+                   seed=seed)
         if on_play is not None:
             on_play()
         return Delivered(float(run.worker_s), float(run.violation_rate),
                          float(run.effective_accuracy))
 
-    best: tuple[Candidate, _Values] | None = None
+    best: tuple[Candidate, _Made] | None = None
     nearest: Delivered | None = None
-    aims_at_accuracy = target.min_effective_accuracy is not None
-    for trends, (width, share) in product(
-            (1, 5), _SHAPES if aims_at_accuracy else ((1.0, math.inf),)):
-        dynamics = fit_loads(times, duration_s=duration_s, interval_s=fleet.interval_s,
-                             trends=trends, least_qps=_ONE_IS_ENOUGH * tables.largest_qps)
-        values = _Values(dynamics, tables, fleet, target.min_effective_accuracy or 0.0, width)
-        search = _Search(values, target, share, loads, start)
-        for expected, table, decisions, prices in search.rounds():
+    for make in _ways(times, loads, tables, target, fleet, duration_s):
+        search = _Search(make, target, loads)
+        for expected, (table, decisions, prices) in search.rounds():
             real = delivered(table)
             if reached(target, real.violation_rate, real.effective_accuracy):
                 if best is None or real.worker_s < best[0].delivered.worker_s:
-                    best = Candidate(table, prices, dynamics, decisions, real), values
+                    best = Candidate(table, prices, make.dynamics, decisions, real), make
             elif nearest is None or _short(target, real) < _short(target, nearest):
                 nearest = real
             search.learn(expected, real)
@@ -261,30 +330,29 @@ def choose_policy(
                   f"{target.min_effective_accuracy or 0:g} effective accuracy",
             value=f"{nearest.violation_rate:.4g} violations, effective accuracy "
                   f"{nearest.effective_accuracy:.4f}"))
-    found, values = best
+    found, make = best
+    if found.prices is None:
+        return found
     # The values were made roughly; what they become is kept where it is as good.
-    decisions = values.solved(found.prices, _FINALLY)
-    table = values.table(decisions)
+    table, decisions, prices = make.finally_at(found.prices)
     real = found.delivered
     if table.thresholds != found.table.thresholds:
         real = delivered(table)
         if not reached(target, real.violation_rate, real.effective_accuracy) or (
                 real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
             return found
-    return replace(found, table=table, decisions=decisions, delivered=real)
+    return Candidate(table, prices, make.dynamics, decisions, real)
 
 
 class _Search:
     """The least prices at which the expected figures meet a target that is corrected by runs."""
 
-    def __init__(self, values: _Values, target: Targets, share: float, loads: FloatArray,
-                 start: int) -> None:
-        self.values, self.target, self.share = values, target, share
-        self.loads, self.start = loads, start
+    def __init__(self, make: _Made, target: Targets, loads: FloatArray) -> None:
+        self.make, self.target, self.loads = make, target, loads
         self.aim, self.done, self.former = target, False, -1.0
-        self.between = _LEAST_PRICE, _MOST_PRICE
+        self.between = make.between
 
-    def rounds(self) -> Iterator[tuple[Delivered, ScalingTable, WorkerDecisions, Prices]]:
+    def rounds(self) -> Iterator[tuple[Delivered, _Table]]:
         """What is to be played; tell :meth:`learn` after each."""
         for _ in range(_CORRECTIONS):
             yield self._cheapest()
@@ -307,42 +375,29 @@ class _Search:
             min_effective_accuracy=None if least is None else min(
                 max(expected.effective_accuracy + short, 1e-9), 1.0))
 
-    def _prices(self, level: float) -> Prices:
-        if math.isinf(self.share):
-            return Prices(level, 0.0)
-        return Prices(level * self.share, level)
-
-    def _cheapest(self) -> tuple[Delivered, ScalingTable, WorkerDecisions, Prices]:
-        """By bisection of the price, whose logarithm is halved."""
+    def _cheapest(self) -> tuple[Delivered, _Table]:
+        """By bisection of the level, whose logarithm is halved."""
         low, high = self.between
         found = self._at(high)
-        while high > low * _PRICE_STEP:
+        while high > low * _STEP:
             middle = math.sqrt(low * high)
             tried = self._at(middle)
             if reached(self.aim, tried[0].violation_rate, tried[0].effective_accuracy):
                 high, found = middle, tried
             else:
                 low = middle
-        self.between = max(high / _NEAR, _LEAST_PRICE), min(high * _NEAR, _MOST_PRICE)
+        lowest, highest = self.make.between
+        self.between = max(high / _NEAR, lowest), min(high * _NEAR, highest)
         return found
 
-    def _at(self, level: float) -> tuple[Delivered, ScalingTable, WorkerDecisions, Prices]:
-        prices, values = self._prices(level), self.values
-        decisions = values.solved(prices, _ROUGHLY, _SWEEPS + 2 * values.stages)
-        table = values.table(decisions)
-        figures = expected_run(self.loads, ScalingControl(table), values.tables, values.fleet,
-                               self.start)
-        return figures, table, decisions, prices
+    def _at(self, level: float) -> tuple[Delivered, _Table]:
+        made = self.make.at(level)
+        return expected_run(self.loads, ScalingControl(made[0]), self.make.tables,
+                            self.make.fleet,
+                            made[0].wanted(float(self.loads.mean()), 0, 0)), made
 
 
 def _short(target: Targets, real: Delivered) -> float:
     """How far figures are from the target."""
     return (max(real.violation_rate - target.max_violation, 0.0)
             + max((target.min_effective_accuracy or 0.0) - real.effective_accuracy, 0.0))
-
-
-def start_workers(loads_qps: Sequence[float] | FloatArray, tables: FleetTables,
-                  fleet: Fleet) -> int:
-    """Workers with which a run begins: as many as the first interval's load needs."""
-    needed = math.ceil(float(loads_qps[0]) / tables.largest_qps - 1e-9)
-    return min(max(needed, fleet.least), fleet.most)

@@ -50,16 +50,18 @@ def scaling_document(
                    for workers in range(1, table.most + 1)],
         "target": {"max_violation": target.max_violation,
                    "min_effective_accuracy": target.min_effective_accuracy},
-        "prices": {"violation_worker_s": chosen.prices.violation,
-                   "accuracy_worker_s": chosen.prices.accuracy},
+        "prices": None if chosen.prices is None else {
+            "violation_worker_s": chosen.prices.violation,
+            "accuracy_worker_s": chosen.prices.accuracy},
         "dynamics": {"carried": known.carried, "reverting": known.reverting,
                      "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist(),
                      "met_at": known.met_at.tolist()},
         "promise": {**{name: asdict(getattr(promised, name)) for name in (
             "workers", "violation_rate", "effective_accuracy")},
             "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},
-        "certificate": {"average_reward": chosen.decisions.average,
-                        "span": chosen.decisions.span, "sweeps": chosen.decisions.sweeps},
+        "certificate": None if chosen.decisions is None else {
+            "average_reward": chosen.decisions.average, "span": chosen.decisions.span,
+            "sweeps": chosen.decisions.sweeps},
     }
 
 

@@ -88,7 +88,7 @@ def drawn_arrivals(
 
 def promise(
     table: ScalingTable, dynamics: LoadDynamics, played: DecisionTables, fleet: Fleet, *,
-    intervals: int, start_at: Callable[[float], int], seed: int,
+    intervals: int, seed: int,
     on_play: Callable[[], object] | None = None, runs: int = _RUNS,
 ) -> Promise:
     """Play a scaling table on loads drawn from dynamics.
@@ -101,8 +101,6 @@ def promise(
     fleet : Fleet
     intervals : int
         Length of a run.
-    start_at : callable
-        Workers with which a run begins, by its first load in QPS.
     seed : int
         Another one than that of the runs by which the table was chosen.
     on_play : callable, optional
@@ -115,7 +113,7 @@ def promise(
         arrivals, first_qps = drawn_arrivals(dynamics, intervals, rng)
         run = play(arrivals, played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=start_at(first_qps),
+                   most=fleet.most, start=table.wanted(first_qps, 0, 0),
                    duration_s=intervals * fleet.interval_s, seed=int(rng.integers(2**31)))
         figures.append((run.worker_s / (intervals * fleet.interval_s), run.violation_rate,
                         run.effective_accuracy))

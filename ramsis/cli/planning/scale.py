@@ -174,7 +174,7 @@ class _Study:
         from ramsis import __version__
         from ramsis.scaling.comparison import Part, compared
         from ramsis.scaling.levels import interval_loads
-        from ramsis.scaling.policy import Fleet, choose_policy, start_workers
+        from ramsis.scaling.policy import Fleet, choose_policy
         from ramsis.scaling.policy_file import scaling_document, write_scaling
         from ramsis.scaling.promise import promise
         from ramsis.scaling.synthesis import fleet_tables
@@ -196,13 +196,12 @@ class _Study:
         rest = Part.of(self.arrival_ms, half, self.duration_s, tables, fleet)
         with progress("scaling policies tried", None) as advance:
             chosen = choose_policy(fit.arrival_ms, tables, played, self.target, fleet,
-                                   duration_s=half, start=fit.start, seed=self.seed,
+                                   duration_s=half, seed=self.seed,
                                    on_play=advance)
         with progress("runs for the promise", None) as advance:
             promised = promise(
                 chosen.table, chosen.dynamics, played, fleet,
-                intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance,
-                start_at=lambda qps: start_workers([qps], tables, fleet))
+                intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance)
         document = scaling_document(chosen, tables, promised, self.target, fleet)
         with progress("rules tuned", None) as advance:
             rows = compared(chosen.table, played, self.target, fleet, fit=fit, rest=rest,
