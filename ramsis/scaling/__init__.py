@@ -1,6 +1,6 @@
 """How many workers when: scaling policies, the rules that people run, and what both deliver.
 
-May import: bounds, cluster, policy, runtime, sim.
+May import: arrivals, bounds, cluster, policy, profiles, runtime, sim, synthesis.
 """
 
 from __future__ import annotations

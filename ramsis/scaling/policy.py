@@ -36,7 +36,7 @@ __all__ = ["Candidate", "Delivered", "Fleet", "Prices", "ScalingPolicy", "choose
 
 FloatArray = NDArray[np.float64]
 
-_CORRECTIONS = 4  # times that the expected figures are corrected by played ones
+_CORRECTIONS = 5  # times that the expected figures are corrected by played ones
 _STEP = 1.02  # of prices and proportions
 _NEAR = 4.0  # within which factor they change when the aim is corrected
 _ONE_IS_ENOUGH = 0.5  # of the load that one worker carries within the target
@@ -47,6 +47,7 @@ _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
 and the price of a violation per unit of accuracy."""
 _FLOORS, _KEEPS = (0.0, 0.3, 0.6, 1.0), (1.0, 1.3)
 _AS_GOOD = 2e-3
+_CAUTION = 0.05
 _BEND = 0.8
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
 
@@ -162,6 +163,7 @@ class _ByPrice:
     """The decision process at prices, by what workers are short of after each load state."""
 
     between = 1e-5, 1e3
+    caution = 1.0
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet, aim: float,
                  width: float, share: float) -> None:
@@ -216,12 +218,15 @@ class _InProportion:
     """
 
     between = 0.05, 50.0
+    caution: float
+    """What follows the load less is taken only where it costs less by this factor."""
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet,
                  highest_qps: float, floor: float, keep: float) -> None:
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
         loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
         self.needed, self.keep = loads / tables.largest_qps, keep
+        self.caution = 1.0 + _CAUTION * floor
         self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
 
     def at(self, level: float) -> _Table:
@@ -312,12 +317,15 @@ def choose_policy(
 
     best: tuple[Candidate, _Made] | None = None
     nearest: Delivered | None = None
+    least = math.inf
     for make in _ways(times, loads, tables, target, fleet, duration_s):
         search = _Search(make, target, loads)
         for expected, (table, decisions, prices) in search.rounds():
             real = delivered(table)
             if reached(target, real.violation_rate, real.effective_accuracy):
-                if best is None or real.worker_s < best[0].delivered.worker_s:
+                cost = real.worker_s * make.caution
+                if cost < least:
+                    least = cost
                     best = Candidate(table, prices, make.dynamics, decisions, real), make
             elif nearest is None or _short(target, real) < _short(target, nearest):
                 nearest = real
@@ -351,6 +359,7 @@ class _Search:
         self.make, self.target, self.loads = make, target, loads
         self.aim, self.done, self.former = target, False, -1.0
         self.between = make.between
+        self.tried: dict[bool, float] = {}  # expected accuracy of the last that met it, or not
 
     def rounds(self) -> Iterator[tuple[Delivered, _Table]]:
         """What is to be played; tell :meth:`learn` after each."""
@@ -369,11 +378,13 @@ class _Search:
         self.done = 0 <= slack <= _CLOSE or expected.worker_s == self.former
         self.former = expected.worker_s
         violation = max(expected.violation_rate, 1e-9) / max(ratio, 0.05)
+        self.tried[slack >= 0] = expected.effective_accuracy
+        aimed = (sum(self.tried.values()) / 2 if len(self.tried) == 2
+                 else expected.effective_accuracy + short)
         self.aim = replace(
             aim, max_violation=min(violation if ratio > 1 else max(violation, aim.max_violation),
                                    0.999),
-            min_effective_accuracy=None if least is None else min(
-                max(expected.effective_accuracy + short, 1e-9), 1.0))
+            min_effective_accuracy=None if least is None else min(max(aimed, 1e-9), 1.0))
 
     def _cheapest(self) -> tuple[Delivered, _Table]:
         """By bisection of the level, whose logarithm is halved."""

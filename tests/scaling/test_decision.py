@@ -37,7 +37,7 @@ def _all_at_once(gains, transition, cost, stages, partial):
     return solve_average(SparseMDP.from_pairs(pairs)), number
 
 
-@pytest.mark.parametrize("seed, states, workers, stages, partial", [
+@pytest.mark.parametrize(("seed", "states", "workers", "stages", "partial"), [
     (1, 3, 3, 0, 0.0), (2, 3, 3, 1, 0.0), (3, 2, 3, 1, 0.4), (4, 3, 2, 3, 0.25), (5, 4, 2, 2, 0.0)])
 def test_workers_one_by_one_are_as_good_as_all_at_once(seed, states, workers, stages, partial):
     gains, transition = _instance(seed, states, workers)

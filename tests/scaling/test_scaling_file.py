@@ -111,7 +111,7 @@ def test_a_forecast_counts_until_it_is_off():
     assert control.believed
 
 
-@pytest.mark.parametrize("change, words", [
+@pytest.mark.parametrize(("change", "words"), [
     ({"format": "ramsis.scaling/2"}, "version"),
     ({"levels_qps": [20.0, 10.0]}, "levels_qps"),
     ({"thresholds": [[[1]]]}, "thresholds"),
