@@ -30,14 +30,14 @@ from ramsis.sim.schedulers.loading.planned import Planned
 from ramsis.sim.schedulers.loading.replanning import Demand
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
-from ramsis.studies.warsaw.round_robin import WarsawRoundRobin
+from ramsis.studies.warsaw.round_robin import RoundRobin
 
 __all__ = ["Autoscale"]
 
 _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
     "planned": Planned,
-    "round-robin": partial(WarsawRoundRobin, variant="d"),
+    "round-robin": partial(RoundRobin, variant="d"),
 }
 _LOOK = object()
 

@@ -35,13 +35,13 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
-__all__ = ["WarsawRoundRobin"]
+__all__ = ["RoundRobin"]
 
 _VARIANTS = ("plain", "a", "b", "c", "d")
 _LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
 
 
-class WarsawRoundRobin(PhasedScheduler):
+class RoundRobin(PhasedScheduler):
     """See the module.
 
     Parameters
