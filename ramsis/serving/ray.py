@@ -36,7 +36,7 @@ from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
 from ramsis.serving.worker import Runner
 
-__all__ = ["RayDispatcher", "RayPool", "Worker", "application"]
+__all__ = ["Dispatcher", "RayPool", "Worker", "application"]
 
 _PAUSE_S = 1.0
 _WORKERS = "Worker"
@@ -160,7 +160,7 @@ class RayPool:
             task.cancel()
 
 
-class RayDispatcher:
+class Dispatcher:
     """The front end: one replica, which decides for all workers.
 
     Parameters
@@ -244,7 +244,7 @@ def application(arguments: Mapping[str, Any]) -> Any:
     replicas = sum(policies.worker_types.values())
     workers = serve.deployment(Worker, name=_WORKERS).options(
         num_replicas=replicas, max_ongoing_requests=1)
-    front = serve.deployment(RayDispatcher, name="RayDispatcher").options(
+    front = serve.deployment(Dispatcher, name="Dispatcher").options(
         num_replicas=1, max_ongoing_requests=10_000)
     bound: Any = front.bind(workers.bind(arguments["variants"], arguments.get("code", ())),
                             arguments["policies"], arguments["variants"],
