@@ -172,3 +172,46 @@ def test_copies_are_for_workers_that_are_active() -> None:
     late_start = run.arrival_ms > 300.0
     assert run.in_time[late_start].mean() > 0.95
     assert set(run.load_worker.tolist()) == {0}
+
+
+def crowded(shares: list[float], rate_qps: float, **worker: Any) -> Scenario:
+    """Twelve models on eight places, loads of 150 ms."""
+    return scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "crowded", "duration_s": 12,
+        "worker_types": [{"name": "gpu", "count": 4, "max_models": 2, **worker}],
+        "models": [{"name": "m", "copies": 12, "memory_mb": 100, "load_ms": 150,
+                    "latency": [{"worker_type": "gpu", "batch": batch,
+                                 "latency_ms": 10.0 * batch**0.75} for batch in (1, 2, 4, 8)]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 200, "shares": shares,
+                     "workload": {"load_qps": rate_qps}}]})
+
+
+@pytest.mark.parametrize("loading", ["blocking", "beside"])
+def test_models_that_outnumber_places_do_not_thrash(loading: str) -> None:
+    """Requests for the eight most wanted of the twelve models are 0.88 of all."""
+    one = crowded([(k + 1) ** -1.1 for k in range(12)], 430.0, loading=loading)
+    shares = {name: measure(serve(one, name=name)).in_time_share or 0.0
+              for name in ("planned", "clockwork")}
+    assert shares["planned"] >= shares["clockwork"]
+    assert shares["planned"] > 0.8
+
+
+def test_models_take_turns_where_requests_can_wait() -> None:
+    one = crowded([1.0] * 12, 60.0)
+    patient = scenario_from_document({**one.to_document(), "streams": [
+        {"name": "s", "model": "m", "slo_ms": 1100, "workload": {"load_qps": 60}}]})
+    assert measure(serve(patient)).in_time_share == 1.0
+
+
+def test_a_copy_that_is_short_of_a_place_moves_another_models() -> None:
+    """Four workers of three places hold eight quiet models and a hot one that takes all four."""
+    document = {
+        "format": "ramsis.scenario/1", "name": "hot", "duration_s": 60,
+        "worker_types": [{"name": "gpu", "count": 4, "max_models": 3}],
+        "models": [{"name": "m", "copies": 9, "load_ms": 300,
+                    "latency": [{"worker_type": "gpu", "batch": batch,
+                                 "latency_ms": 10.0 * batch**0.75} for batch in (1, 2, 4, 8)]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 100, "shares": [72, *[1] * 8],
+                     "workload": {"load_qps": 500}}]}
+    run = serve(scenario_from_document(document))
+    assert run.in_time[run.arrival_ms > 10_000.0].mean() > 0.99

@@ -186,6 +186,41 @@ def served(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _moved(
+    m: int, target: BoolArray, busy: FloatArray, each: FloatArray, memory_mb: FloatArray,
+    room_mb: FloatArray, places: FloatArray, runs: BoolArray,
+) -> int:
+    """A worker that has room for a model once one of its copies is moved; -1 if there is none.
+
+    The copy of least work that makes room goes to the worker of least work that has room.
+    """
+    workers, models = target.shape
+    least, giver, taker, moved = np.inf, -1, -1, -1
+    for w in range(workers):
+        if not runs[w, m] or target[w, m] or places[w] < 0.0:
+            continue
+        for e in range(models):
+            if (not target[w, e] or each[e] >= min(each[m], least)
+                    or room_mb[w] + memory_mb[e] < memory_mb[m]):
+                continue
+            best = -1
+            for v in range(workers):
+                if (v != w and runs[v, e] and not target[v, e] and room_mb[v] >= memory_mb[e]
+                        and places[v] >= 1.0 and (best < 0 or busy[v] < busy[best])):
+                    best = v
+            if best >= 0:
+                least, giver, taker, moved = each[e], w, best, e
+    if giver < 0:
+        return -1
+    for w, sign in ((giver, -1.0), (taker, 1.0)):
+        target[w, moved] = sign > 0.0
+        room_mb[w] -= sign * memory_mb[moved]
+        places[w] -= sign
+        busy[w] += sign * each[moved]
+    return giver
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def put_copies(
     order: IntArray, copies: IntArray, each: FloatArray, memory_mb: FloatArray,
     room_mb: FloatArray, places: FloatArray, runs: BoolArray, held: BoolArray,
@@ -208,6 +243,8 @@ def put_copies(
                             and room_mb[w] >= memory_mb[m] and places[w] >= 1.0
                             and (best < 0 or busy[w] < busy[best])):
                         best = w
+                if best < 0 and not stays:
+                    best = _moved(m, target, busy, each, memory_mb, room_mb, places, runs)
                 if best < 0:
                     break
                 target[best, m] = True

@@ -6,10 +6,13 @@ that it holds, as much as T allows. As many requests as possible are to be serve
 peaks count as they are, not their mean.
 
 *The heuristic.* A copy of a model is worth, per MB: the first one the loads that it saves, rate
-times load time, ``load_weight`` times; the h-th the work that it takes off each of the h − 1
-others in the window of most work, d / (h (h − 1)). Copies are taken by falling worth until the
-memory of all workers is full, those that are held already at ``_HELD`` times their worth. Each is
-put on the worker of least work that has room, held ones stay where they are.
+times load time, ``load_weight`` times, but no more than a request can wait, and the share that one
+copy serves; the h-th the work that it takes off each of the h − 1 others in the window of most
+work, d / (h (h − 1)), and the requests that these cannot serve, even in the largest batches that
+can be in time, each at the mean time that a request can wait. Copies are taken by falling worth
+until the memory of all workers is full, those that are held already at ``_HELD`` times their
+worth. Each is put on the worker of least work that has room, held ones stay where they are, but
+for a copy that moves where another finds no room without that.
 
 *The gap.* For any prices p_k >= 0 of a ms and q >= 0 of a MB no placement serves more than
 
@@ -25,19 +28,21 @@ feasible one, so the gap that is stated is no smaller than the true one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.sim.schedulers.loading._planned_kernels import put_copies, served
 
-__all__ = ["CopyProblem", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
+__all__ = ["CopyProblem", "Overload", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 _HELD = 1.5
+_FULL = 0.85  # of a worker's time that a copy serves
 _SPARE = 0.015  # share of the memory that whole models do not fill
 
 
@@ -74,8 +79,27 @@ class CopyProblem:
                        runs=self.runs & there[:, None])
 
 
+class Overload(NamedTuple):
+    """What a copy cannot serve, by model, (M,).
+
+    Attributes
+    ----------
+    crowd : ndarray
+        Largest work of a window in the largest batches that can be in time, in workers.
+    wait_ms : ndarray
+        How long a request can wait.
+    each_ms : ndarray
+        What it takes of a worker in such batches, > 0.
+    """
+
+    crowd: FloatArray
+    wait_ms: FloatArray
+    each_ms: FloatArray
+
+
 def choose_copies(
-    cluster: CopyProblem, rate: FloatArray, work: FloatArray, held: BoolArray, least: float
+    cluster: CopyProblem, rate: FloatArray, work: FloatArray, held: BoolArray, least: float,
+    overload: Overload | None = None,
 ) -> IntArray:
     """Number of copies of each model, (M,).
 
@@ -90,13 +114,21 @@ def choose_copies(
         What the workers hold.
     least : float
         A further copy takes at least this off each other, in workers.
+    overload : Overload, optional
+        By default copies are short of nothing.
     """
     workers, have = len(cluster.room_mb), held.sum(axis=0)
     asked = np.flatnonzero(rate > 0)
-    first = cluster.load_weight * rate[asked] * cluster.load_ms[asked] + work[asked]
+    crowd, wait_ms, each_ms = overload or Overload(
+        np.zeros(len(rate)), cluster.load_ms, np.ones(len(rate)))
+    share = np.minimum(1.0, _FULL / np.maximum(crowd, 1e-12))  # that one copy serves
+    away_ms = np.minimum(cluster.load_ms, wait_ms) * share
+    first = cluster.load_weight * rate[asked] * away_ms[asked] + work[asked]
     gains, models, numbers = [first], [asked], [np.ones(len(asked), dtype=np.int64)]
+    per_worker = (wait_ms[asked].mean() if len(asked) else 0.0) / each_ms
     for h in range(2, workers + 1):
-        gain = work / (h * (h - 1))
+        unserved = np.clip(crowd - _FULL * (h - 1), 0.0, _FULL)
+        gain = work / (h * (h - 1)) + per_worker * unserved
         more = np.flatnonzero((gain > least) & (cluster.runs.sum(axis=0) >= h))
         if not len(more):
             break

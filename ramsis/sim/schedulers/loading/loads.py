@@ -8,22 +8,42 @@ known; a model that was loaded at the start counts as half a request. Workers lo
 the copies of most work first; models that the plan does not want there make room, those of least
 rate per MB first. Or the plan is given, and does not change.
 
-*Cold models.* A model that requests wait for and no worker holds is loaded at once, onto the
-worker with least work by the rates, whatever the plan; what the plan wants makes room last.
+*Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
+requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
+those that wait and can be in time after the load, and those that come meanwhile. It costs what
+comes for the models that make room until they could be back, as far as it cannot wait that long;
+where loads block, also what a worker that is busy would answer in the time of both loads. Of all
+such loads, the one that gains most per ms is made. What waits is never made to go. So models take
+turns where requests have time to wait, and stay where they have not.
+
+*Overloaded models.* A model whose holders do not get to all that waits is loaded onto one more
+worker by the same rule: it gains what they do not get to.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from math import inf
+from math import exp, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
-from ramsis.sim.schedulers.loading.copies import CopyProblem, choose_copies, gap_of, place_copies
+from ramsis.sim.schedulers.loading._load_kernels import (
+    Demand,
+    Places,
+    best_load,
+    unserved,
+)
+from ramsis.sim.schedulers.loading.copies import (
+    CopyProblem,
+    Overload,
+    choose_copies,
+    gap_of,
+    place_copies,
+)
 
 __all__ = ["LoadsByPlan"]
 
@@ -71,21 +91,38 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.held = [np.array(sorted(held), dtype=np.int64) for held in workers.loaded]
         self.coming = [0] * models
         self.cold: dict[int, None] = {}
+        self.length = np.zeros(models, dtype=np.int64)
+        self.due_ms = np.zeros(models)
+        self.slack_ms = engine.arrays.load_ms.min(axis=0)  # until a request has come
+        self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
         self.seen: list[int] = []  # models of the arrivals since the last look
-        self.look_ms = 0.0
+        self.look_ms, self.looked_ms = 0.0, 0.0
+        self.loading_ms = np.zeros(count)  # of blocking loads in the last window, fading
         self.window_begin_ms = 0.0
         self.count = np.zeros(models)
         self.recent: deque[FloatArray] = deque(maxlen=int(windows))
         self.rate = np.zeros(models)  # per ms
         self.cost_ms = np.array([min(rows[model][0] for rows in self.rows)
                                  for model in range(models)])
-        self.busy = [0.0] * count  # share of each worker's time, by the rates
+        self.busy = np.zeros(count)  # share of each worker's time, by the rates
+        self.taken = np.zeros(count)  # that, and the share of loads that block
         self.cluster = _cluster(engine, load_weight)
         self.target: BoolArray = self.now_held()
+        self.places = Places(
+            self.now_held(), self.cluster.runs, self.cluster.memory_mb,
+            engine.arrays.load_ms[workers.type], np.array(workers.blocking))
+        self.demand = Demand(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
+                             self.due_ms, self.busy, self.taken)
         self.fixed = False
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
         self.plan_ms = _FIRST * window_ms
+        self.batch_ms = _shortest(engine)
+        self.lanes = np.array(workers.lanes, dtype=float)
+        self.soonest_ms = np.array([
+            min((engine.arrays.load_ms[kind, model] + engine.times.rows[kind][model][0]
+                 for kind in set(workers.type) if engine.times.runs(kind, model)), default=inf)
+            for model in range(models)])
 
     def now_held(self) -> BoolArray:
         """What the workers hold, (W, M)."""
@@ -140,11 +177,17 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             self.window_begin_ms, self.plan_ms = now_ms, now_ms + self.window_ms
             self.plan()
         elif not self.recent and now_ms > 0.0:
-            self.rate = self.count / now_ms
+            self.rate[:] = self.count / now_ms
         each = self.rate * self.cost_ms / np.maximum(self.copies, 1)
-        self.busy = [float(each[held].sum()) for held in self.held]
+        self.busy[:] = [float(each[held].sum()) / lanes
+                        for held, lanes in zip(self.held, self.engine.workers.lanes, strict=True)]
+        self.loading_ms *= exp((self.looked_ms - now_ms) / self.window_ms)
+        self.looked_ms = now_ms
+        self.taken[:] = self.busy + self.loading_ms / self.window_ms
         for worker in range(len(self.to_load)):
             self.load_planned(worker)
+        if not self.fixed:
+            self.load_more()
 
     def plan_soon(self) -> None:
         """Plan at the next look, as there are other workers."""
@@ -153,7 +196,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     def plan(self) -> None:
         """What workers are to hold from now on, by the windows seen."""
         counts, held = np.array(self.recent), self.now_held()
-        self.rate = counts.mean(axis=0) / self.window_ms
+        self.rate[:] = counts.mean(axis=0) / self.window_ms
         if self.fixed:
             self.note_missing(self.rate * self.cost_ms)
             return
@@ -162,10 +205,20 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         rate = self.rate + at_start / (len(counts) * self.window_ms)
         work = counts.max(axis=0) * self.cost_ms / self.window_ms
         cluster = self.active()
-        copies = choose_copies(cluster, rate, work, held, self.worth)
+        least_ms = self.least_each()
+        crowd = counts.max(axis=0) * least_ms / (self.window_ms * self.lanes.mean())
+        copies = choose_copies(cluster, rate, work, held, self.worth, Overload(
+            crowd, self.slack_ms, least_ms / self.lanes.mean()))
         self.target = place_copies(cluster, copies, work, held)
         self.gaps.append(gap_of(cluster, self.target, counts, self.cost_ms, self.window_ms))
         self.note_missing(work / np.maximum(copies, 1))
+
+    def least_each(self) -> FloatArray:
+        """Time per request in the batches that two of fit into what a request may take, (M,)."""
+        fits = self.batch_ms <= 0.5 * (self.slack_ms + self.batch_ms[:, 0])[:, None]
+        fits[:, 0] = True
+        sizes = np.arange(1, self.batch_ms.shape[1] + 1)
+        return np.asarray(np.where(fits, self.batch_ms / sizes, inf).min(axis=1))
 
     def active(self) -> CopyProblem:
         """The problem of the workers that are active now."""
@@ -197,32 +250,93 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 self.load(worker, model)
 
     def load_cold(self) -> None:
-        """Load models that no worker holds and requests wait for, the most urgent first."""
-        engine, workers = self.engine, self.engine.workers
-        able = [worker for worker in range(len(workers)) if workers.may_load(worker)]
+        """Load models that no worker holds, as long as that gains more requests than it costs."""
+        while self.cold and (able := self.able()):
+            model = self.load_best(able, *self.could_wait())
+            if model < 0:
+                return
+            self.cold.pop(model, None)
+
+    def load_more(self) -> None:
+        """Load models whose holders do not get to all that waits onto one more worker."""
+        able = self.able()
         if not able:
             return
-        for model in sorted(self.cold, key=lambda one: self.deadline_ms[self.waiting[one][-1]]
-                            if self.waiting[one] else 0.0):
-            able = sorted((worker for worker in able if workers.may_load(worker)),
-                          key=self.busy.__getitem__)
-            if not able:
+        left_ms = np.full(len(self.length), -inf)
+        for model in np.flatnonzero(self.length).tolist():
+            if self.holders[model]:
+                left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
+        missed = unserved(self.places.held, self.demand, self.lanes, left_ms)
+        missed[[model for model, coming in enumerate(self.coming) if coming]] = 0.0
+        while able:
+            models = np.flatnonzero(missed >= 1.0)
+            if not len(models):
                 return
-            queue = self.waiting[model]
-            worker = next((one for one in able if self.room(one, model)), None)
-            if worker is None:
+            model = self.load_best(able, models, missed[models])
+            if model < 0:
+                return
+            missed[model] = 0.0
+            able = self.able()
+
+    def able(self) -> list[int]:
+        """The workers that can begin a load."""
+        workers = self.engine.workers
+        return [worker for worker in range(len(workers)) if workers.may_load(worker)]
+
+    def load_best(
+        self, able: list[int], models: IntArray, in_time: FloatArray
+    ) -> int:
+        """Make the load that gains most, if one does; the model, or -1."""
+        engine, workers = self.engine, self.engine.workers
+        at_work = np.zeros_like(self.target)
+        can = np.zeros(len(workers), dtype=bool)
+        for worker in able:
+            can[worker] = True
+            for batch in workers.running[worker]:
+                at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
+        gone = np.zeros(len(self.holders), dtype=bool)
+        model, worker = best_load(
+            engine.now_ms, models, in_time, can, at_work, np.array(workers.free_mb),
+            np.array([workers.places(one) for one in range(len(workers))]), self.places,
+            self.demand, gone)
+        if model < 0:
+            return -1
+        for other in np.flatnonzero(gone).tolist():
+            engine.unload(worker, other)
+            self.note_held(worker, other)
+        self.load(worker, model)
+        return int(model)
+
+    def could_wait(self) -> tuple[IntArray, FloatArray]:
+        """The cold models, and the requests of each that can be in time after a load."""
+        engine = self.engine
+        models, in_time = [], []
+        for model in self.cold:
+            if self.coming[model]:
                 continue
-            ready_ms = (engine.now_ms + engine.load_ms(worker, model)
-                        + self.rows[worker][model][0])
+            queue = self.waiting[model]
+            ready_ms = engine.now_ms + self.soonest_ms[model]
             while queue and self.deadline_ms[queue[0]] < ready_ms:
+                self.slack_ms[model] = self.slack_of(queue[0])
                 engine.drop(queue.popleft())
+            if queue:
+                self.slack_ms[model] = self.slack_of(queue[0])
             self.requeue(model)
-            del self.cold[model]
-            self.load(worker, model)
+            models.append(model)
+            in_time.append(float(len(queue)))
+        return np.array(models, dtype=np.int64), np.array(in_time)
+
+    def slack_of(self, request: int) -> float:
+        """How long a request can wait from its arrival."""
+        model = self.engine.requests.model[request]
+        return float(self.deadline_ms[request] - self.engine.requests.arrival_ms[request]
+                     - self.cost_ms[model])
 
     def load(self, worker: int, model: int) -> None:
         """Begin to load a model where there is room."""
-        self.engine.load(worker, model)
+        ready_ms = self.engine.load(worker, model)
+        if self.engine.workers.blocking[worker]:
+            self.loading_ms[worker] += ready_ms - self.engine.now_ms
         self.coming[model] += 1
 
     def loaded(self, worker: int, model: int) -> None:
@@ -274,7 +388,18 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             self.held[worker] = np.concatenate((held[:place], held[place + 1 :]))
             self.holders[model].remove(worker)
         self.copies[model] = len(self.holders[model])
+        self.places.held[worker, model] = not self.places.held[worker, model]
         self.held_changed(worker, model)
+
+
+def _shortest(engine: ClusterEngine) -> FloatArray:
+    """What a batch takes at the shortest, by model and size, (M, B)."""
+    most = max(len(row) for rows in engine.times.rows for row in rows)
+    found = np.full((len(engine.arrays.models), most), inf)
+    for rows in engine.times.rows:
+        for model, row in enumerate(rows):
+            found[model, : len(row)] = np.minimum(found[model, : len(row)], row)
+    return found
 
 
 def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:

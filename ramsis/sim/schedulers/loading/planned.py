@@ -86,8 +86,6 @@ class Planned(LoadsByPlan):
         times = {kind: _times(engine, kind) for kind in set(workers.type)}
         self.times = [times[kind] for kind in workers.type]
         self.alike = len(times) == 1
-        self.length = np.zeros(models, dtype=np.int64)
-        self.due_ms = np.zeros(models)
         self.busy_ms = np.zeros(count)
         self.share = 1.0 / np.sqrt(np.maximum(self.copies, 1))
         self.shortest_ms = np.array([self.shortest(model) for model in range(models)])
@@ -188,6 +186,8 @@ class Planned(LoadsByPlan):
             took_ms = self.rows[worker][model][size - 1]
             self.cost_ms[model] += _NEW * (took_ms / size - self.cost_ms[model])
             requests = [queue.popleft() for _ in range(size)]
+            if not self.settled:
+                self.slack_ms[model] = self.slack_of(requests[-1])
             self.requeue(model)
             batch = engine.run(worker, model, requests)
             self.busy_ms[worker] = engine.now_ms + took_ms

@@ -1,0 +1,202 @@
+"""The compiled part of loads: which model is worth most beyond what its load displaces.
+
+W workers, M models; see :mod:`ramsis.sim.schedulers.loading.loads`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit
+
+__all__ = ["Demand", "Places", "best_load", "unserved"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_WITHOUT = 0.85  # share of the other holders' time up to which they do without one of them
+
+
+class Places(NamedTuple):
+    """What workers hold and could load. The arrays change in place.
+
+    Attributes
+    ----------
+    held, runs : ndarrays of bool, shape (W, M)
+        What each worker holds, and can run.
+    memory_mb : ndarray, shape (M,)
+    load_ms : ndarray, shape (W, M)
+        Time of a load.
+    blocking : ndarray of bool, shape (W,)
+        Whether a load blocks batches.
+    """
+
+    held: BoolArray
+    runs: BoolArray
+    memory_mb: FloatArray
+    load_ms: FloatArray
+    blocking: BoolArray
+
+
+class Demand(NamedTuple):
+    """Estimates of what is asked for, by model, (M,). The arrays change in place.
+
+    Attributes
+    ----------
+    rate : ndarray
+        Requests per ms.
+    slack_ms : ndarray
+        How long a request can wait.
+    cost_ms : ndarray
+        What a request takes.
+    copies : ndarray of int
+    length : ndarray of int
+        Requests that wait.
+    due_ms : ndarray
+        The earliest deadline among them.
+    busy : ndarray, shape (W,)
+        Share of each worker's time that batches take.
+    taken : ndarray, shape (W,)
+        That, and the share of loads that block them.
+    """
+
+    rate: FloatArray
+    slack_ms: FloatArray
+    cost_ms: FloatArray
+    copies: IntArray
+    length: IntArray
+    due_ms: FloatArray
+    busy: FloatArray
+    taken: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _late(k: int, load_ms: float, spare: float, demand: Demand, now_ms: float) -> float:
+    """Requests for a model that a load which blocks its worker makes late."""
+    found = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
+    if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
+        found += demand.length[k]
+    return float(found / demand.copies[k])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_load(
+    now_ms: float, cold: IntArray, in_time: FloatArray, able: BoolArray,
+    at_work: BoolArray, free_mb: FloatArray, free_places: FloatArray, places: Places,
+    demand: Demand, gone: BoolArray,
+) -> tuple[int, int]:
+    """The load of most requests gained per ms, (model, worker); (-1, -1) if none gains any.
+
+    Parameters
+    ----------
+    now_ms : float
+    cold : ndarray of int, shape (C,)
+        Models that no worker holds.
+    in_time : ndarray, shape (C,)
+        Requests that wait for each and can be in time after a load.
+    able : ndarray of bool, shape (W,)
+        Workers that can begin a load.
+    at_work : ndarray of bool, shape (W, M)
+        What runs, and has to stay.
+    free_mb, free_places : ndarrays, shape (W,)
+    places : Places
+    demand : Demand
+    gone : ndarray of bool, shape (M,)
+        Gets what makes room.
+    """
+    held, runs, memory_mb, load_ms, blocking = places
+    rate, slack_ms, cost_ms, copies, length, _, busy, taken = demand
+    workers, models = held.shape
+    best, model, worker = 0.0, -1, -1
+    lost = np.empty(models)
+    going = np.zeros(models, np.bool_)
+    for i in range(cold.size):
+        m = cold[i]
+        for w in range(workers):
+            if not able[w] or not runs[w, m] or held[w, m]:
+                continue
+            took_ms = load_ms[w, m]
+            away_ms = took_ms + cost_ms[m]
+            gain = in_time[i] + rate[m] * min(took_ms, slack_ms[m])
+            free_share = max(1.0 - taken[w], 0.0)
+            blocked = 0.0
+            if blocking[w]:
+                for k in range(models):
+                    if held[w, k]:
+                        blocked += _late(k, took_ms, free_share, demand, now_ms)
+            cost = 0.0
+            if gain / away_ms <= best:
+                continue
+            mb, free = free_mb[w], free_places[w]
+            going[:] = False
+            fits = memory_mb[m] <= mb * (1 + 1e-12) + 1e-9 and free >= 1
+            if not fits:
+                spare = max(1.0 - busy[w], 0.0)
+                for e in range(models):
+                    lost[e] = np.inf
+                    if not held[w, e] or at_work[w, e] or length[e] > 0:
+                        continue
+                    if copies[e] > 1:
+                        others = rate[e] * cost_ms[e] / (copies[e] - 1)
+                        lost[e] = max(others - _WITHOUT, 0.0) * away_ms / cost_ms[e]
+                        lost[e] = min(lost[e], rate[e] * away_ms)
+                    else:
+                        again_ms = load_ms[w, e]
+                        lost[e] = rate[e] * max(
+                            away_ms + again_ms - slack_ms[e] * spare, 0.0)
+                        if blocking[w]:
+                            for k in range(models):
+                                if held[w, k] and k != e:
+                                    lost[e] += _late(k, again_ms, free_share, demand, -np.inf)
+                    if blocking[w]:
+                        lost[e] -= _late(e, took_ms, free_share, demand, now_ms)
+                    lost[e] += 1e-3 * rate[e] * load_ms[w, e]
+                while not fits:
+                    e = -1
+                    for k in range(models):
+                        if (lost[k] < np.inf and not going[k] and (
+                                e < 0 or lost[k] / memory_mb[k] < lost[e] / memory_mb[e])):
+                            e = k
+                    if e < 0:
+                        break
+                    going[e] = True
+                    cost += lost[e]
+                    mb += memory_mb[e]
+                    free += 1
+                    fits = memory_mb[m] <= mb * (1 + 1e-12) + 1e-9 and free >= 1
+                if not fits:
+                    continue
+            density = (gain - cost - blocked) / away_ms
+            if density > best:
+                best, model, worker = density, m, w
+                gone[:] = going
+    return model, worker
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def unserved(
+    held: BoolArray, demand: Demand, lanes: FloatArray, left_ms: FloatArray
+) -> FloatArray:
+    """Waiting requests that the holders of each model do not get to in time, (M,).
+
+    A holder works off all that waits for what it holds at the same speed; ``left_ms`` (M,) is the
+    time until the last request has to start, and minus infinity where none waits.
+    """
+    _, _, cost_ms, copies, length, _, _, _ = demand
+    workers, models = held.shape
+    missed = np.zeros(models)
+    for w in range(workers):
+        work_ms = 0.0
+        for m in range(models):
+            if length[m] > 0 and held[w, m]:
+                work_ms += length[m] * cost_ms[m] / copies[m]
+        work_ms /= lanes[w]
+        for m in range(models):
+            if length[m] > 0 and held[w, m] and work_ms > left_ms[m]:
+                share = 1.0 - max(left_ms[m], 0.0) / work_ms
+                missed[m] += length[m] * share / copies[m]
+    return missed
