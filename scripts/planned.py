@@ -41,7 +41,7 @@ from ramsis.scenario import (
     scenario_from_document,
 )
 from ramsis.sim.cluster import ClusterEngine, scheduler
-from ramsis.sim.cluster.schedulers.planned import Planned
+from ramsis.sim.schedulers.loading.planned import Planned
 
 COMPARED = ("planned", "clockwork", "lru", "round-robin", "random")
 BATCHES = (1, 2, 4, 8, 16)

@@ -186,7 +186,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.taken[:] = self.busy + self.loading_ms / self.window_ms
         for worker in range(len(self.to_load)):
             self.load_planned(worker)
-        if not self.fixed:
+        if not self.fixed and self.length.max() > 1:
             self.load_more()
 
     def plan_soon(self) -> None:
