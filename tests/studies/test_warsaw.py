@@ -54,6 +54,20 @@ def test_the_baseline_loads_what_is_nowhere_and_no_second_copy() -> None:
     assert run.answered_ms[run.asked == 0][-1] == pytest.approx(50 + 50 * 10)
 
 
+@pytest.mark.parametrize("name", ["baseline", "round-robin:quantum_ms=9000"])
+def test_a_request_joins_a_running_batch_before_it_goes_to_an_idle_holder(name: str) -> None:
+    """Ten tokens of 10 ms: the first request runs until 100 ms."""
+    text = {**model("a"), "inference": {"batching": "continuous", "output_tokens": 10},
+            "latency": [{"worker_type": "gpu", "batch": n, "latency_ms": 10.0} for n in (1, 3)]}
+    made = scenario(
+        worker_types=[{"name": "gpu", "count": 2, "max_models": 1}], models=[text],
+        streams=[at("a", 0, 30, 60, 90)], duration_s=100,
+        start=[{"worker": f"gpu-{i}", "models": ["a"]} for i in (1, 2)])
+    run = served(made, name)
+    by_request = [run.worker[run.batch_of[request]] for request in np.argsort(run.arrival_ms)]
+    assert by_request == [0, 0, 0, 1]  # three are all that the batch takes until 100 ms
+
+
 def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
     streams = [at("a", 0), at("b", 1), at("c", 2)]
     run = served(cluster(1, "abc", streams), "modified-baseline")

@@ -83,12 +83,13 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         model = self.engine.requests.model[request]
         self.waiting[model][request] = None
         self.busy.add(model)
-        worker = self.idle_holder(model)
-        if worker is not None:
-            self.infer(worker, request)
-        elif not (self._joins[model] and self.join(request)):
-            for queue in {self._queues[holder] for holder in self._holders[model]}:
-                self._queue(queue, request)
+        if not self.join(request):  # none starves as it comes: the second phase is the first
+            worker = self.idle_holder(model)
+            if worker is not None:
+                self.infer(worker, request)
+            else:
+                for queue in {self._queues[holder] for holder in self._holders[model]}:
+                    self._queue(queue, request)
         self.settle(())
 
     def on_end(self, worker: int, batch: int) -> None:
