@@ -15,28 +15,47 @@ rate served. goodput = batch / latency, and batches above the SLO are left out, 
 without ``compute_share``. AO-MILP takes a model's largest achieved occupancy for
 ``compute_share``, WSM-MILP its utilisation of the multiprocessors, weighted by time.
 
-Source: P. Elvinger, ETH Zurich, MSc thesis, 2024.
+Many placements reach the optimum. The source leaves the choice to its solver. Here it does not
+depend on a solver: of the placements with the most queries served, one with
+
+1. the fewest GPUs in use;
+2. the smallest batches: the least sum over instances, then model by model in the problem's order;
+3. the fewest instances, model by model;
+4. the first models on the first GPUs of a type.
+
+Source: P. Elvinger, ETH Zurich, MSc thesis, 2024; the order of equals is this module's.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import pulp
 
-from placement_milp.backend import Limits, relative_gap, solve
+from placement_milp.backend import SOLVERS, Limits, Solved, Status, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Stage, Use
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
 __all__ = ["gpu_sharing"]
+
+_HELD = 1e-6
+"""Share of the demand by which equal placements may differ in what they serve."""
+_WHOLE = 0.01
+"""What earlier goals reached, whole numbers, is held up to this."""
+_TRIED = 100_000
+"""Arrangements of a type's GPUs that are tried, before the solver's is taken."""
 
 
 class _Instance(NamedTuple):
@@ -58,7 +77,8 @@ class _Instance(NamedTuple):
 
 
 def gpu_sharing(
-    problem: Problem, limits: Limits | None = None, *, replicas: int | None = None
+    problem: Problem, limits: Limits | None = None, *, replicas: int | None = None,
+    tie: int | None = None,
 ) -> Placement:
     """Place models on parts of GPUs for the most queries served.
 
@@ -70,6 +90,9 @@ def gpu_sharing(
     limits : Limits
     replicas : int, optional
         Maximum number of instances of a model.
+    tie : int, optional
+        Seed of an order of equal placements, in the place of the order above: what a solver that
+        decides as it likes could return.
 
     Raises
     ------
@@ -85,11 +108,14 @@ def gpu_sharing(
     x = {item: lp.add_variable(f"x_{i}", 0, 1, pulp.LpInteger) for i, item in enumerate(instances)}
     served = {family: lp.add_variable(f"w_{i}", 0, family.demand_qps)  # offered
               for i, family in enumerate(problem.families)}
-    _constrain(lp, x, served, replicas)
+    y = _constrain(lp, x, served, replicas)
     objective = pulp.LpAffineExpression([(w, 1) for w in served.values()])
     total = sum(family.demand_qps for family in problem.families)
     solved = solve(lp, objective, maximise=True, size=total, limits=limits)
-    chosen = [item for item, variable_ in x.items() if (variable_.varValue or 0) > 0.5]
+    chosen = _chosen(x)
+    if solved.status is Status.OPTIMAL:
+        lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
+        solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
     groups = _groups(problem, chosen)
     found = families(problem, groups)
     reached = sum(family.served_qps for family in found)
@@ -123,8 +149,9 @@ def _instances(problem: Problem) -> list[_Instance]:
 def _constrain(
     lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
-) -> None:
-    """Every row but ``offered``, which is the bound of w."""
+) -> dict[Family, dict[int, pulp.LpVariable]]:
+    """Every row but ``offered``, which is the bound of w; y by family and batch."""
+    batch_of: dict[Family, dict[int, pulp.LpVariable]] = {}
     def at_most(terms: list[tuple[pulp.LpVariable, float]], limit: float, name: str) -> None:
         lp.addConstraint(pulp.LpAffineExpression(terms) <= limit, name)
 
@@ -134,6 +161,7 @@ def _constrain(
         at_most([(w, 1 / family.demand_qps), *rates], 0, f"goodput_{i}")
         batches = sorted({item.entry.batch for item in mine})
         y = {batch: lp.add_variable(f"y_{i}_{batch}", 0, 1, pulp.LpInteger) for batch in batches}
+        batch_of[family] = y
         at_most([(v, 1) for v in y.values()], 1, f"one_batch_{i}")
         for j, (item, v) in enumerate(mine.items()):
             at_most([(v, 1), (y[item.entry.batch], -1)], 0, f"linked_{i}_{j}")
@@ -149,6 +177,126 @@ def _constrain(
                 f"compute_{j}")
         size = items[0].worker_type.memory_mb
         at_most([(x[item], item.memory_mb / size) for item in items], 1, f"memory_{j}")
+    return batch_of
+
+
+def _chosen(x: dict[_Instance, pulp.LpVariable]) -> list[_Instance]:
+    return [item for item, variable in x.items() if (variable.varValue or 0) > 0.5]
+
+
+def _first_of_equals(
+    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
+    y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
+    start: float, tie: int | None,
+) -> tuple[Solved, list[_Instance]]:
+    """The first optimum in the order of the module's docstring, as far as the time goes."""
+    chosen = _chosen(x)
+    for goal in _goals(lp, x, y, tie):
+        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+        if left is not None and left <= 0:
+            return replace(solved, status=Status.TIME_LIMIT), chosen
+        try:
+            found = _least(lp, goal, replace(limits, seconds=left, gap=1e-6))
+        except NotConvergedError:
+            return replace(solved, status=Status.TIME_LIMIT), chosen
+        except KeyboardInterrupt:
+            return replace(solved, status=Status.INTERRUPTED), chosen
+        if found.status is not Status.OPTIMAL:
+            return replace(solved, status=found.status), chosen
+        chosen = _chosen(x)
+        if tie is None:
+            lp.addConstraint(goal <= round(goal.value()) + _WHOLE)
+    return solved, _arranged(x, chosen) if tie is None else chosen
+
+
+def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) -> Solved:
+    """Minimise a goal; the other solver does what one calls impossible, which it is not."""
+    size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
+    found = solve(lp, goal, maximise=False, size=size, limits=limits)
+    if found.status is Status.INFEASIBLE:
+        other = next(name for name in SOLVERS if name != limits.solver)
+        found = solve(lp, goal, maximise=False, size=size, limits=replace(limits, solver=other))
+    return found
+
+
+def _goals(
+    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
+    y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
+) -> Iterator[pulp.LpAffineExpression]:
+    """What is minimised, one after the other."""
+    if tie is not None:
+        weights = np.random.default_rng(tie).uniform(-1, 1, len(x)).tolist()
+        yield pulp.LpAffineExpression(list(zip(x.values(), weights, strict=True)))
+        return
+    gpus = {item.gpu: item.worker_type for item in x}
+    busy = {gpu: lp.add_variable(f"busy_{i}", 0, 1, pulp.LpInteger) for i, gpu in enumerate(gpus)}
+    for gpu, variable in busy.items():
+        here = [v for item, v in x.items() if item.gpu == gpu]
+        for other in here:
+            lp.addConstraint(other - variable <= 0)
+        lp.addConstraint(pulp.lpSum(here) - variable >= 0)
+    for (one, kind), (other, same) in itertools.pairwise(gpus.items()):
+        if kind == same:  # alike, so that which of them are idle is no decision
+            lp.addConstraint(busy[one] - busy[other] >= 0)
+    yield pulp.LpAffineExpression([(v, 1) for v in busy.values()])
+    yield pulp.LpAffineExpression([(v, item.entry.batch) for item, v in x.items()])
+    for mine in y.values():
+        if len(mine) > 1:
+            yield pulp.LpAffineExpression([(v, batch) for batch, v in mine.items()])
+    for family, kind in itertools.product(y, dict.fromkeys(gpus.values())):
+        yield pulp.LpAffineExpression([(v, 1) for item, v in x.items() if item.family == family
+                                       and item.worker_type == kind])
+
+
+def _arranged(x: Mapping[_Instance, object], chosen: list[_Instance]) -> list[_Instance]:
+    """The same instances on the GPUs of each type, the first models on the first GPUs."""
+    found = []
+    for kind in dict.fromkeys(item.worker_type for item in chosen):
+        mine = [item for item in chosen if item.worker_type == kind]
+        order = list(dict.fromkeys(item.variant.name for item in x))
+        sorts = sorted({item._replace(gpu="") for item in mine},
+                       key=lambda one: order.index(one.variant.name))
+        counts = tuple(sum(item._replace(gpu="") == one for item in mine) for one in sorts)
+        gpus = list(dict.fromkeys(item.gpu for item in x if item.worker_type == kind))
+        plan = _Packing(sorts, len({item.gpu for item in mine})).plan(counts)
+        found += mine if plan is None else [
+            sorts[i]._replace(gpu=gpu) for gpu, here in zip(gpus, plan, strict=False)
+            for i in here]
+    return found
+
+
+class _Packing:
+    """Instances on like GPUs, each GPU with at most one of a sort and at least one."""
+
+    def __init__(self, sorts: list[_Instance], gpus: int) -> None:
+        self.gpus, self.tried = gpus, 0
+        self.fits = [here for here in itertools.chain.from_iterable(
+            itertools.combinations(range(len(sorts)), size) for size in range(1, 1 + len(sorts)))
+            if self._fit([sorts[i] for i in here])] if len(sorts) <= 12 else []
+        self.fits.sort(key=lambda here: [i not in here for i in range(len(sorts))])
+        self.impossible: set[tuple[int, tuple[int, ...]]] = set()
+
+    @staticmethod
+    def _fit(items: list[_Instance]) -> bool:
+        return (math.fsum(one.entry.compute_share or 0.0 for one in items) <= 1 + 1e-6
+                and math.fsum(one.memory_mb for one in items)
+                <= (1 + 1e-6) * items[0].worker_type.memory_mb)
+
+    def plan(self, counts: tuple[int, ...], gpu: int = 0) -> list[tuple[int, ...]] | None:
+        """What each GPU holds from one on; ``None`` where that cannot be, or takes too long."""
+        if gpu == self.gpus:
+            return [] if not any(counts) else None
+        if (gpu, counts) in self.impossible or self.tried > _TRIED:
+            return None
+        for here in self.fits:
+            self.tried += 1
+            left = tuple(count - (i in here) for i, count in enumerate(counts))
+            if min(left) >= 0 and max(left) < self.gpus - gpu:
+                rest = self.plan(left, gpu + 1)
+                if rest is not None:
+                    return [here, *rest]
+        self.impossible.add((gpu, counts))
+        return None
 
 
 def _groups(problem: Problem, chosen: list[_Instance]) -> tuple[Group, ...]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placement_milp import Latency, problem_from_document
-from placement_milp.presets import igniter, queue_aware, usher, wao_usher
+from placement_milp.backend import SOLVERS, Limits
+from placement_milp.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
 from placement_milp.sharing import (
     Gpu,
     Igniter,
+    Program,
     Replica,
     SharedModel,
     Usher,
@@ -123,6 +128,54 @@ def test_the_program_by_utilisation(
 ) -> None:
     found = plan("wsm-milp", _models(v100, VISION, total_rps / 5, 250), gpus_of(4))
     assert found.goodput_rps == pytest.approx(optimum, abs=0.005)
+
+
+def _programs_order(
+    models: Sequence[SharedModel], replicas: Sequence[Replica]
+) -> tuple[object, ...]:
+    """What decides between plans: goodput, GPUs, batches, then the first models first."""
+    served = 0.0
+    for model in models:
+        rates = [row.rate_rps for r in replicas if r.model == model.name
+                 and (row := model.batch("gpu", r.batch))]
+        served += min(model.rate_rps, sum(rates))
+    batches = [[r.batch for r in replicas if r.model == model.name] for model in models]
+    holds = [tuple(all((r.model, r.gpu) != (model.name, gpu.name) for r in replicas)
+                   for model in models) for gpu in gpus_of(2)]
+    return (-round(served, 3), len({r.gpu for r in replicas}), sum(map(sum, batches)),
+            [max(sizes, default=0) for sizes in batches], [len(sizes) for sizes in batches], holds)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_equal_plans_the_program_takes_the_first_with_any_solver(seed: int) -> None:
+    """Against all plans of three models on two GPUs."""
+    rng = np.random.default_rng(seed)
+    models = [SharedModel(name, float(rng.choice([90, 130, 410])), 50, _rows(
+        name, *((n, 10.0 + 0.5 * n, 0.1, float(share)) for n, share in zip(
+            (2, 4, 8), rng.choice([0.3, 0.4, 0.6, 0.7], 3), strict=True)))) for name in "abc"]
+    plans = []
+    for sizes in itertools.product((2, 4, 8), repeat=3):
+        for places in itertools.product((False, True), repeat=6):
+            replicas = [Replica(m.name, f"gpu-{i % 2}", sizes[i // 2])
+                        for i, m in enumerate(m for m in models for _ in range(2)) if places[i]]
+            used = [sum(row.utilisation for r in replicas if r.gpu == gpu.name for m in models
+                        if m.name == r.model and (row := m.batch("gpu", r.batch)))
+                    for gpu in gpus_of(2)]
+            if max(used) <= 1 + 1e-9:
+                plans.append(replicas)
+    best = min(plans, key=lambda replicas: _programs_order(models, replicas))
+    for solver in SOLVERS:
+        program = Program(gpu_sharing, "utilisation", Limits(solver=solver))
+        assert sorted(program(models, gpus_of(2)), key=str) == sorted(best, key=str)
+
+
+def test_a_seed_gives_some_other_plan_that_serves_as_much() -> None:
+    models = [SharedModel(name, 90, 50, _rows(name, *((n, 10.0 + n, 0.1, 0.2)
+                                                      for n in (2, 4, 8, 16)))) for name in "abc"]
+    found = [plan("", models, gpus_of(3), Program(partial(gpu_sharing, tie=tie), "utilisation"))
+             for tie in (None, *range(5))]
+    assert [one.goodput_rps for one in found] == [pytest.approx(270)] * 6
+    assert len({one.replicas for one in found}) > 2
 
 
 def test_wao_usher_shares_gpus_that_usher_does_not(v100: SharingProfile) -> None:
