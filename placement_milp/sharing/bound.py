@@ -28,7 +28,7 @@ from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, SharedModel
 from ramsis.profiles.sharing import between
 
-__all__ = ["goodput_bound_rps"]
+__all__ = ["goodput_bound_rps", "work_ms"]
 
 
 def goodput_bound_rps(
@@ -46,7 +46,7 @@ def goodput_bound_rps(
         Of the arrivals.
     """
     kinds = Counter(gpu.gpu_type for gpu in gpus)
-    works = [[_work_ms(model, kind) for kind in kinds] for model in models]
+    works = [[work_ms(model, kind) for kind in kinds] for model in models]
     exponents = [interference.share_exponent, *interference.exponents.values()]
     if not interference.saturates or min(exponents) < 1:
         return math.fsum(model.rate_rps for model, row in zip(models, works, strict=True)
@@ -69,8 +69,8 @@ def goodput_bound_rps(
     return max(0.0, float(-found.fun))
 
 
-def _work_ms(model: SharedModel, kind: str) -> float:
-    """w: the least share of a GPU, in ms, that a request takes; infinite without a batch."""
+def work_ms(model: SharedModel, kind: str) -> float:
+    """Least work of a request, w: ms of a whole GPU; infinite without a batch within the SLO."""
     rows = model.batches.get(kind, ())
     best = math.inf
     for n in range(1, 1 + (rows[-1].batch if rows else 0)):

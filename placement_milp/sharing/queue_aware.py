@@ -6,6 +6,10 @@ within the waiting limit; queues at the GPUs; times that depend on what runs bes
 worth batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
 smaller batches, is better.
 
+*Headroom*: half of a plan's worth is what it is worth when all latencies are 10 % longer than the
+profile says. A replica that is busy all the time answers in time for a few seconds; what is a
+little slower, or lasts longer, leaves it with a queue that grows without end.
+
 The search changes a plan while that makes it better, from several starts:
 
 1. *reassign* a model: all its replicas are given up, and c new ones of batch b placed, for all b
@@ -16,7 +20,8 @@ The search changes a plan while that makes it better, from several starts:
 Changes are compared by the first seed's arrivals, and those that look best by all of them. It
 stops where none is better; at the end replicas go that add less than 0.05 % of what is in time.
 Starts place the models one after the other, the lightest or the heaviest first, and from nothing.
-No plan of another policy is looked at.
+Of the plans that they lead to, the best one by longer runs of other arrivals is taken; these also
+say what the plan promises. No plan of another policy is looked at.
 
 *Fair*: the largest share of requests in time of the model that has the least comes first, then
 goodput. Where GPUs are too few for all models that costs nearly all of it: all queues grow without
@@ -29,6 +34,7 @@ so that they stay, and keep their queues, where nothing is lost.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +46,11 @@ from ramsis.errors import InputFileError, describe
 
 __all__ = ["QueueAware"]
 
+_SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
+"""First seeds of the arrivals: for the search, for its last choice, for what is promised."""
+_ENOUGH = 600_000
+"""Requests of a run at the end that are enough."""
+_FAIR = 1000.0
 _PER_REPLICA = 2e-5
 _KEPT = 5e-4
 """Share of what is in time below which a replica is not worth keeping at the end."""
@@ -64,6 +75,10 @@ class QueueAware:
         Of the arrivals by which plans are compared; what is overloaded loses more the longer.
     seeds
         Sets of arrivals.
+    headroom
+        By which share longer latencies count for half, >= 0; 0 counts on the profile alone.
+    checked_s
+        Of the arrivals, of other seeds, that decide at the end and give the promise.
     fair
         Whether the model with the smallest share in time comes first.
     compute_limit
@@ -76,33 +91,61 @@ class QueueAware:
 
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
     interference: Interference = THESIS
-    duration_s: float = 8.0
+    duration_s: float = 20.0
     seeds: int = 4
+    headroom: float = 0.1
+    checked_s: float = 60.0
     fair: bool = False
     compute_limit: float | None = None
     keep: tuple[Replica, ...] = ()
     rounds: int = 60
 
     def __post_init__(self) -> None:
-        if self.duration_s <= 0 or self.seeds < 1:
+        if min(self.duration_s, self.checked_s) <= 0 or self.seeds < 1:
             raise InputFileError(describe("no arrivals to compare plans by",
-                                          value=(self.duration_s, self.seeds),
-                                          allowed="duration_s > 0, seeds >= 1"))
+                                          value=(self.duration_s, self.checked_s, self.seeds),
+                                          allowed="duration_s and checked_s > 0, seeds >= 1"))
+        if not 0 <= self.headroom < math.inf:
+            raise InputFileError(describe("not a headroom", value=self.headroom,
+                                          allowed="a finite number >= 0"))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""
         search = _Search(self, models, gpus)
-        state = max((search.improve(start) for start in search.starts()), key=search.worth)
-        return search.replicas(search.pruned(state))
+        states = {search.pruned(search.improve(start)): None for start in search.starts()}
+        check = _Search(self, models, gpus, _CHECK, self._checked_s(models))
+        return search.replicas(max(states, key=check.worth))
 
     def served(
-        self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+        self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
+        latency_factor: float = 1.0,
     ) -> dict[str, float]:
-        """Model → requests per second that replicas answer in time, by the estimate."""
-        search = _Search(self, models, gpus)
-        shares = search.estimator.served(search.state_of(replicas))
+        """What replicas promise: by runs of ``checked_s`` with arrivals that chose no plan.
+
+        Parameters
+        ----------
+        models : sequence of SharedModel
+        gpus : sequence of Gpu
+        replicas : sequence of Replica
+        latency_factor : float
+            All latencies are so many times as long.
+
+        Returns
+        -------
+        dict
+            Model → requests per second in time.
+        """
+        slower = [model.slower(latency_factor) for model in models]
+        check = _Search(replace(self, headroom=0.0), slower, gpus, _PROMISE,
+                        self._checked_s(models))
+        shares = check.estimators[0].served(check.state_of(replicas))
         return {model.name: float(share) * model.rate_rps
                 for model, share in zip(models, shares, strict=True)}
+
+    def _checked_s(self, models: Sequence[SharedModel]) -> float:
+        """Less than asked for where that would be more requests than anything depends on."""
+        total_rps = sum(model.rate_rps for model in models)
+        return min(self.checked_s, max(self.duration_s, _ENOUGH / total_rps))
 
     def again(self, replicas: Sequence[Replica]) -> QueueAware:
         """The planner for another load, which keeps replicas where nothing is lost by it."""
@@ -111,12 +154,15 @@ class QueueAware:
 
 class _Search:
     def __init__(
-        self, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu]
+        self, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu],
+        first_seed: int = _SEARCH, duration_s: float | None = None,
     ) -> None:
         self.settings, self.models, self.gpus = settings, models, gpus
-        self.estimator = Estimator(
-            models, gpus, settings.router, settings.interference, 1000 * settings.duration_s,
-            range(900_000, 900_000 + settings.seeds))
+        factors = [1.0, 1.0 + settings.headroom] if settings.headroom else [1.0]
+        self.estimators = [Estimator(
+            [model.slower(factor) for model in models], gpus, settings.router,
+            settings.interference, 1000 * (duration_s or settings.duration_s),
+            range(first_seed, first_seed + settings.seeds)) for factor in factors]
         self.total = sum(model.rate_rps for model in models)
         kinds = list(dict.fromkeys(gpu.gpu_type for gpu in gpus))
         self.batches = [sorted({row.batch for kind in kinds for row in model.in_time(kind)})
@@ -129,10 +175,7 @@ class _Search:
 
     def worth(self, state: State, seeds: int | None = None) -> float:
         """Goodput as a share of the load, with small terms that decide between equals."""
-        shares = self.estimator.served(state, seeds)
-        value = self._goodput(shares)
-        if self.settings.fair:
-            value += 1000.0 * float(min(shares))
+        value = self._goodput(state, seeds)
         items = [item for there in state for item in there]
         value -= _PER_REPLICA * len(items) + _PER_BATCH * sum(item.batch for item in items)
         if self.settings.keep:
@@ -141,9 +184,16 @@ class _Search:
                 for there, before in zip(state, self.kept, strict=True))
         return value
 
-    def _goodput(self, shares: Iterable[float]) -> float:
-        rates = [model.rate_rps for model in self.models]
-        return sum(float(s) * r for s, r in zip(shares, rates, strict=True)) / self.total
+    def _goodput(self, state: State, seeds: int | None = None) -> float:
+        """Share of the load in time, the mean over latencies; the least of a model far before."""
+        value = 0.0
+        for estimator in self.estimators:
+            shares = estimator.served(state, seeds)
+            value += sum(float(share) * model.rate_rps
+                         for share, model in zip(shares, self.models, strict=True)) / self.total
+            if self.settings.fair:
+                value += _FAIR * float(min(shares))
+        return value / len(self.estimators)
 
     # From replicas to states and back.
 
@@ -193,7 +243,7 @@ class _Search:
             fewer = [_with(state, g, there[:i] + there[i + 1:])
                      for g, there in enumerate(state) for i in range(len(there))]
             best = max(fewer, key=self.worth, default=state)
-            least = _KEPT * self._goodput(self.estimator.served(state))
+            least = _KEPT * self._goodput(state)
             if best == state or self.worth(best) < self.worth(state) - least:
                 return state
             state = best

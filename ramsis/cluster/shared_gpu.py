@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, describe
@@ -47,6 +47,12 @@ class SharedModel:
     def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
         """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
         return between(self.batches.get(gpu_type, ()), batch)
+
+    def slower(self, factor: float) -> SharedModel:
+        """The model with all latencies so many times as long."""
+        return self if factor == 1 else replace(self, batches={
+            kind: tuple(replace(row, latency_ms=factor * row.latency_ms) for row in rows)
+            for kind, rows in self.batches.items()})
 
     def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
         """The measured batches that are no longer than the SLO."""

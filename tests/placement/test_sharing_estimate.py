@@ -79,6 +79,31 @@ def test_the_planner_against_all_plans() -> None:
     assert sum(found.values()) >= 0.998 * best
 
 
+def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100: SharingProfile) -> None:
+    """The mix of a plan that was busy all the time: 9 % of it was late in the second half."""
+    models = models_of(v100, dict.fromkeys(
+        ("densenet121", "inception_v3", "bert", "mobilenet_v2"), 350.0), 220)
+    gpus, planner = gpus_of(5), QueueAware()
+    replicas = planner(models, gpus)
+    for factor in (1.0, 1.1):
+        promised = sum(planner.served(models, gpus, replicas, factor).values())
+        slower = tuple(model.slower(factor) for model in models)
+        run = play(SharedCluster(slower, gpus, duration_s=60), replicas, 3)
+        assert measure_sharing(run).goodput_rps == pytest.approx(promised, rel=0.005)
+        assert promised >= 0.995 * 1400
+
+
+def test_longer_latencies_count_for_half() -> None:
+    """Batches of 1 are in time sooner, but do not keep up when all takes half as long again."""
+    model = SharedModel("a", 70, 80, {"gpu": tuple(
+        SharedBatch("a", "gpu", n, ms, .1, 1, 1, 1) for n, ms in ((1, 10.0), (4, 28.0)))})
+    for headroom, batch in ((0.0, 1), (0.5, 4)):
+        planner = QueueAware(RouterSettings(waiting_ms=60), duration_s=30, headroom=headroom)
+        assert [r.batch for r in planner([model], gpus_of(1))] == [batch]
+    with pytest.raises(InputFileError, match="not a headroom: got -1"):
+        QueueAware(headroom=-1)
+
+
 def test_fairness_serves_who_has_least() -> None:
     """One GPU: most requests are served by giving up the slow model, fairness keeps both."""
     fast = SharedModel("fast", 400, 60, {"gpu": (SharedBatch("fast", "gpu", 4, 8, .1, 1, 1, 1),)})
