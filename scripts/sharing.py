@@ -1,6 +1,7 @@
 """Policies that let models share GPUs, side by side: what they plan and what they deliver.
 
 python scripts/sharing.py --profile FILE --models A,B --rps R --slo-ms S --gpus G --json FILE
+python scripts/sharing.py --profile FILE --random N --json FILE
 """
 
 from __future__ import annotations
@@ -8,17 +9,29 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
+import operator
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from acceptance.results import Results
 
-from placement_milp.sharing import QueueAware, SharingPolicy, gpus_of, models_of, plan
-from placement_milp.sharing.bound import goodput_bound_rps
+from placement_milp.presets import gpu_sharing
+from placement_milp.sharing import (
+    Program,
+    QueueAware,
+    Replica,
+    SharingPolicy,
+    gpus_of,
+    models_of,
+    plan,
+)
+from placement_milp.sharing.bound import goodput_bound_rps, work_ms
 from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
 from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings
 from ramsis.errors import InputFileError, RamsisError, describe
@@ -44,17 +57,38 @@ interrupted goes on. The thesis' experiments:
   --models alexnet,densenet121,efficientnet_b7,resnet50,vgg19 \\
       --rps 200,400,600,800,1000 --slo-ms 150,250,350 --gpus 4
   --models resnet50,mobilenet_v2,bert,gpt2 --rps 300 --slo-ms 300 --gpus 1,2,3,4,5,6,7,8
+
+--random N draws mixes in their place, and plays each plan with all latencies 10 % longer, too:
+
+  --random 24 --duration-s 60 --json random.json
 """
+_SLOWER = 1.1
+_MODELS, _GPUS, _TENS_OF_MS, _LOAD = (3, 6), (2, 7), (15, 36), (0.5, 1.0)
+"""Of random mixes, from and to before; load is the work of all requests over that of the GPUs."""
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", required=True, help="CSV file of a profile of sharing")
-    parser.add_argument("--models", required=True, help="names, with commas")
-    parser.add_argument("--rps", required=True, help="requests per second of each model")
-    parser.add_argument("--slo-ms", required=True)
-    parser.add_argument("--gpus", required=True, help="how many")
+    parser.add_argument("--models", help="names, with commas")
+    parser.add_argument("--rps", help="requests per second of each model")
+    parser.add_argument("--slo-ms")
+    parser.add_argument("--gpus", help="how many")
+    parser.add_argument("--random", type=int, metavar="N",
+                        help="N mixes in the place of --models, --rps, --slo-ms and --gpus: 3 to "
+                             "5 models, 2 to 6 GPUs, SLOs from 150 to 350 ms, one rate for all, "
+                             "of which the work is 50 to 100 %% of what the GPUs can do")
+    parser.add_argument("--random-seed", type=int, default=0, help="of the mixes")
+    parser.add_argument("--slower", type=float, metavar="FACTOR",
+                        help="play each plan with all latencies so many times as long, too "
+                             f"({_SLOWER:g} with --random)")
+    parser.add_argument("--ties", type=int, default=0, metavar="N",
+                        help="N more of the equal optima of ao-milp and wsm-milp: what the worst "
+                             "and the best of them serve")
+    parser.add_argument("--client-overhead-ms", type=float, default=0.0,
+                        help="that a client loses with each request: fewer are sent than asked "
+                             "for (0.3077 in the thesis: 433.34 of 500)")
     parser.add_argument("--policy", default=POLICIES,
                         help="names, with commas, or FILE.py:FUNCTION of one's own")
     parser.add_argument("--json", required=True, type=Path, help="file of the rows")
@@ -97,23 +131,52 @@ def run_row(
     models = models_of(profile, dict.fromkeys(case["models"], case["rps"]), case["slo_ms"])
     gpus = gpus_of(case["gpus"], profile.gpu_types()[0])
     router, interference = router_of(given), INTERFERENCES[given.interference]
-    policy: SharingPolicy | None = None
-    planner = QueueAware(router, interference, duration_s=given.duration_s, fair=given.fair)
-    if case["policy"] == "queue-aware":
-        policy = planner
+    sent = [replace(model, rate_rps=sent_rps(model.rate_rps, given.client_overhead_ms))
+            for model in models]
+    planner = QueueAware(router, interference, fair=given.fair)
+    policy: SharingPolicy | None = planner if case["policy"] == "queue-aware" else None
     found = plan(case["policy"], models, gpus, policy)
-    planned = found.goodput_rps
-    if policy is not None:
-        planned = sum(planner.served(models, gpus, found.replicas).values())
-    cluster = SharedCluster(models, gpus, router, interference, duration_s=given.duration_s)
-    runs = [measure_sharing(play(cluster, found.replicas, seed)) for seed in range(given.seeds)]
+
+    def played(replicas: Sequence[Replica], factor: float = 1.0) -> list[SharingFigures]:
+        cluster = SharedCluster(tuple(model.slower(factor) for model in sent), gpus, router,
+                                interference, duration_s=given.duration_s)
+        return [measure_sharing(play(cluster, replicas, seed)) for seed in range(given.seeds)]
+
+    def figures(factor: float = 1.0) -> tuple[float, float, list[SharingFigures]]:
+        """Planned or promised goodput, its bound, and runs."""
+        planned = found.goodput_rps
+        if policy is not None:
+            planned = sum(planner.served(sent, gpus, found.replicas, factor).values())
+        bound = goodput_bound_rps([model.slower(factor) for model in sent], gpus, interference,
+                                  duration_s=given.duration_s)
+        return planned, bound, played(found.replicas, factor)
+
+    planned, bound, runs = figures()
+    more: dict[str, Any] = {}
+    if given.slower:
+        slower = figures(given.slower)
+        more = {"slower": given.slower, "slower_planned_goodput_rps": slower[0],
+                "slower_bound_rps": slower[1], "slower_simulated_goodput_rps": _mean(slower[2])}
+    program = {"ao-milp": "occupancy", "wsm-milp": "utilisation"}.get(case["policy"])
+    if given.ties and program:
+        tied = [_mean(played(Program(partial(gpu_sharing, tie=tie), program)(models, gpus)))
+                for tie in range(given.ties)]
+        more["tied_goodput_rps"] = [min(tied), max(tied)]
     return {
-        **case, "planned_goodput_rps": planned,
-        "simulated_goodput_rps": statistics.fmean(run.goodput_rps for run in runs),
-        "bound_rps": goodput_bound_rps(models, gpus, interference, duration_s=given.duration_s),
+        **case, "planned_goodput_rps": planned, "simulated_goodput_rps": _mean(runs),
+        "bound_rps": bound, **more,
         "unserved": dict(found.unserved), **_details(runs),
         "replicas": [[r.model, r.gpu, r.batch, r.mps_share] for r in found.replicas],
     }
+
+
+def sent_rps(asked_rps: float, overhead_ms: float) -> float:
+    """What a client sends that is busy for some time with each request before it waits."""
+    return asked_rps / (1 + asked_rps * overhead_ms / 1000)
+
+
+def _mean(runs: Sequence[SharingFigures]) -> float:
+    return statistics.fmean(run.goodput_rps for run in runs)
 
 
 def _details(runs: Sequence[SharingFigures]) -> dict[str, Any]:
@@ -137,25 +200,59 @@ def _details(runs: Sequence[SharingFigures]) -> dict[str, Any]:
     }
 
 
-def cases(given: argparse.Namespace) -> list[dict[str, Any]]:
-    names = given.models.split(",")
+def cases(given: argparse.Namespace, profile: SharingProfile) -> list[dict[str, Any]]:
+    policies = given.policy.split(",")
+    if given.random is not None:
+        return [{**mix, "policy": policy} for i in range(given.random)
+                for mix in [random_mix(profile, given.random_seed, i)] for policy in policies]
     grid = itertools.product(numbers(given.rps, "rps"), numbers(given.slo_ms, "slo-ms"),
-                             numbers(given.gpus, "gpus", int), given.policy.split(","))
-    return [{"models": names, "rps": rps, "slo_ms": slo_ms, "gpus": gpus, "policy": policy}
-            for rps, slo_ms, gpus, policy in grid]
+                             numbers(given.gpus, "gpus", int), policies)
+    return [{"models": given.models.split(","), "rps": rps, "slo_ms": slo_ms, "gpus": gpus,
+             "policy": policy} for rps, slo_ms, gpus, policy in grid]
+
+
+def random_mix(profile: SharingProfile, seed: int, number: int) -> dict[str, Any]:
+    """One of the mixes of a seed; each is drawn alone."""
+    rng = np.random.default_rng([seed, number])
+    kind = profile.gpu_types()[0]
+    gpus, slo_ms = int(rng.integers(*_GPUS)), 10.0 * float(rng.integers(*_TENS_OF_MS))
+    every = models_of(profile, dict.fromkeys(profile.models(), 1.0), slo_ms)
+    able = [model.name for model in every if model.in_time(kind)]
+    count = min(len(able), int(rng.integers(*_MODELS)))
+    names = sorted(rng.choice(able, count, replace=False).tolist())
+    work_s = sum(work_ms(model, kind) for model in every if model.name in names) / 1000
+    rps = max(1, round(rng.uniform(*_LOAD) * gpus / work_s))
+    return {"models": names, "rps": float(rps), "slo_ms": slo_ms, "gpus": gpus}
 
 
 def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
     if given.seeds < 1 or not 0 < given.duration_s < float("inf"):
         raise InputFileError(describe("no runs", value=(given.seeds, given.duration_s),
                                       allowed="--seeds >= 1, --duration-s > 0"))
+    grid = (given.models, given.rps, given.slo_ms, given.gpus)
+    if (None in grid) if given.random is None else any(value is not None for value in grid):
+        raise InputFileError(describe("no mixes", allowed="either --random, or all of --models, "
+                                      "--rps, --slo-ms and --gpus"))
+    if given.random is not None and (given.random < 1 or given.random_seed < 0):
+        raise InputFileError(describe("no random mixes", value=(given.random, given.random_seed),
+                                      allowed="--random >= 1, --random-seed >= 0"))
+    if given.slower is None and given.random is not None:
+        given.slower = _SLOWER
+    if given.slower is not None and not 0 < given.slower < float("inf"):
+        raise InputFileError(describe("not a factor", where="--slower", value=given.slower,
+                                      allowed="a finite number > 0"))
+    if given.ties < 0 or not 0 <= given.client_overhead_ms < float("inf"):
+        raise InputFileError(describe(
+            "negative number", value=(given.ties, given.client_overhead_ms),
+            allowed="--ties and --client-overhead-ms >= 0"))
     profile = read_sharing_profile(given.profile)
     digest = hashlib.sha256(Path(given.profile).read_bytes()).hexdigest()[:12]
     settings = {name: getattr(given, name) for name in (
-        "seeds", "duration_s", "interference", "waiting_ms", "lazy", "text_models", "fair")}
+        "seeds", "duration_s", "interference", "waiting_ms", "lazy", "text_models", "fair",
+        "slower", "ties", "client_overhead_ms")}
     results = Results(given.json.with_suffix(".jsonl"))
     rows = []
-    for case in cases(given):
+    for case in cases(given, profile):
         row = results.row({"profile": digest, **settings, **case},
                           partial(run_row, given, profile, case))
         rows.append(row)
@@ -168,24 +265,43 @@ def line_of(row: dict[str, Any]) -> str:
     line = (f"{row['rps']:g} rps  {row['slo_ms']:g} ms  {row['gpus']} GPUs  {row['policy']:12s} "
             f"planned {row['planned_goodput_rps']:8.2f}  "
             f"simulated {row['simulated_goodput_rps']:8.2f}  bound {row['bound_rps']:8.2f}")
+    if "slower" in row:
+        line += (f"  x {row['slower']:g}: {row['slower_simulated_goodput_rps']:8.2f} of "
+                 f"{row['slower_bound_rps']:8.2f}")
+    if "tied_goodput_rps" in row:
+        line += "  equal optima {:.2f} to {:.2f}".format(*row["tied_goodput_rps"])
     return "\n".join([line, *unserved])
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The queue-aware planner beside the best of the others, in every cell."""
-    lines = []
-    for key, group in itertools.groupby(rows, lambda r: (r["rps"], r["slo_ms"], r["gpus"])):
+    """The queue-aware planner beside the best of the others, in every cell, and over all."""
+    lines: list[str] = []
+    ratios: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    key = operator.itemgetter("models", "rps", "slo_ms", "gpus")
+    for (names, rps, slo_ms, gpus), group in itertools.groupby(rows, key):
         there = list(group)
         mine = [row for row in there if row["policy"] == "queue-aware"]
         others = [row for row in there if row["policy"] != "queue-aware"]
-        if mine and others:
-            best = max(others, key=lambda row: row["simulated_goodput_rps"])
-            got, other = (row["simulated_goodput_rps"] for row in (mine[0], best))
+        if not mine or not others:
+            continue
+        cell = f"{rps:g} rps  {slo_ms:g} ms  {gpus} GPUs"
+        for slower in ("", "slower_") if "slower" in mine[0] else ("",):
+            goodput = f"{slower}simulated_goodput_rps"
+            best = max(others, key=operator.itemgetter(goodput))
+            got, other = mine[0][goodput], best[goodput]
             ratio = got / other if other else float("inf") if got else 1.0
-            bound = mine[0]["bound_rps"]
-            lines.append(f"{key[0]:g} rps  {key[1]:g} ms  {key[2]} GPUs: queue-aware {got:.1f} = "
-                         f"{ratio:.4f} x {best['policy']} ({other:.1f}), "
-                         f"{got / bound if bound else 1.0:.3f} of the bound")
+            bound = mine[0][f"{slower}bound_rps"]
+            share = got / bound if bound else 1.0
+            ratios.setdefault(slower, []).append(ratio)
+            shares.setdefault(slower, []).append(share)
+            at = f", latencies x {mine[0]['slower']:g}" if slower else ""
+            lines.append(f"{cell}{at}: queue-aware {got:.1f} = {ratio:.4f} x {best['policy']} "
+                         f"({other:.1f}), {share:.3f} of the bound  [{' '.join(names)}]")
+    for slower, found in ratios.items() if len(lines) > 1 else ():
+        at = "longer latencies" if slower else "the profile's latencies"
+        lines.append(f"{at}: at least {min(found):.4f} x the best other policy, "
+                     f"{statistics.fmean(shares[slower]):.4f} of the bound in the mean")
     return lines
 
 

@@ -62,6 +62,25 @@ def test_a_target_that_no_gpu_meets_is_rows_of_nothing(
     assert "queue-aware 0.0 = 1.0000 x wsm-milp (0.0)" in said
 
 
+def test_random_mixes_are_played_at_longer_latencies_too(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    bare = [*given[:2], *given[6:], "--random", "2", "--policy", "usher,queue-aware"]
+    assert sharing.main(bare) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["policy"] for row in rows] == ["usher", "queue-aware"] * 2
+    for row in rows:
+        assert row["slower"] == 1.1
+        assert row["slower_bound_rps"] <= row["bound_rps"] + 1e-9
+        assert row["slower_simulated_goodput_rps"] <= row["slower_bound_rps"] + 1e-9
+    assert "longer latencies: at least" in capsys.readouterr().out
+    lines = (tmp_path / "rows.jsonl").read_text()
+    assert sharing.main(bare) == 0
+    assert (tmp_path / "rows.jsonl").read_text() == lines
+    assert sharing.main([*bare, "--rps", "100"]) == 3
+    assert "either --random, or all of" in capsys.readouterr().err
+
+
 _OWN = """\
 from placement_milp.sharing import Replica
 def both(models, gpus):
