@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 import pulp
 
-from placement_milp.backend import SOLVERS, Limits, Solved, Status, relative_gap, solve
+from placement_milp.backend import SOLVERS, Limits, Solved, SearchStatus, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
@@ -113,7 +113,7 @@ def gpu_sharing(
     total = sum(family.demand_qps for family in problem.families)
     solved = solve(lp, objective, maximise=True, size=total, limits=limits)
     chosen = _chosen(x)
-    if solved.status is Status.OPTIMAL:
+    if solved.status is SearchStatus.OPTIMAL:
         lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
         solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
     groups = _groups(problem, chosen)
@@ -194,14 +194,14 @@ def _first_of_equals(
     for goal in _goals(lp, x, y, tie):
         left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
         if left is not None and left <= 0:
-            return replace(solved, status=Status.TIME_LIMIT), chosen
+            return replace(solved, status=SearchStatus.TIME_LIMIT), chosen
         try:
             found = _least(lp, goal, replace(limits, seconds=left, gap=1e-6))
         except NotConvergedError:
-            return replace(solved, status=Status.TIME_LIMIT), chosen
+            return replace(solved, status=SearchStatus.TIME_LIMIT), chosen
         except KeyboardInterrupt:
-            return replace(solved, status=Status.INTERRUPTED), chosen
-        if found.status is not Status.OPTIMAL:
+            return replace(solved, status=SearchStatus.INTERRUPTED), chosen
+        if found.status is not SearchStatus.OPTIMAL:
             return replace(solved, status=found.status), chosen
         chosen = _chosen(x)
         if tie is None:
@@ -213,7 +213,7 @@ def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) ->
     """Minimise a goal; the other solver does what one calls impossible, which it is not."""
     size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
     found = solve(lp, goal, maximise=False, size=size, limits=limits)
-    if found.status is Status.INFEASIBLE:
+    if found.status is SearchStatus.INFEASIBLE:
         other = next(name for name in SOLVERS if name != limits.solver)
         found = solve(lp, goal, maximise=False, size=size, limits=replace(limits, solver=other))
     return found
