@@ -82,6 +82,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
 from ramsis.bounds import _kernels as kernels
+from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import Holding, held_blocks, held_runs
 from ramsis.checks import check_arguments
 from ramsis.compiling import uniform
@@ -139,39 +140,72 @@ class Servers:
         Number of workers of each type, times their lanes.
     load_ms : ndarray, shape (T, M), optional
         Shortest time to load a model; by default none.
-    loaded : ndarray of bool, shape (M,), optional
-        Whether a worker holds the model at the start, at 0 ms; by default all are held.
+    held : ndarray, shape (T, M), optional
+        How many workers of a type hold the model at the start, at 0 ms; by default all.
     blocking : ndarray of bool, shape (T,), optional
-        Whether a worker that loads runs no batch; by default it does.
-    room : ndarray, shape (M,), optional
+        Whether a worker that loads runs no batch; by default it runs them.
+    room : ndarray, shape (T, M), optional
         Share of a worker's memory that a model takes at least; by default none. With ``load_ms``.
-    machines : float
-        Workers of all types, each with one memory; with ``room``.
+    machines : ndarray, shape (T,), optional
+        Workers of a type, each with one memory; by default as many as ``workers``.
+    loads_at_a_time : ndarray, shape (T,), optional
+        Most models that a worker loads at a time; by default one.
     """
 
     batch_ms: FloatArray
     workers: FloatArray
     load_ms: FloatArray | None = None
-    loaded: NDArray[np.bool_] | None = None
+    held: FloatArray | None = None
     blocking: NDArray[np.bool_] | None = None
     room: FloatArray | None = None
-    machines: float = 0.0
+    machines: FloatArray | None = None
+    loads_at_a_time: FloatArray | None = None
+
+    def loaded(self) -> NDArray[np.bool_]:
+        """Whether any worker holds each model at the start, (M,)."""
+        if self.held is None:
+            return np.ones(self.batch_ms.shape[1], dtype=bool)
+        return np.asarray((self.held > 0).any(axis=0))
 
     def first_load_ms(self) -> FloatArray:
         """Load time of each model on each type, 0 where it is loaded at the start, (T, M)."""
         types, models, _ = self.batch_ms.shape
-        if self.load_ms is None or self.loaded is None:
+        if self.load_ms is None:
             return np.zeros((types, models))
-        return np.where(self.loaded, 0.0, self.any_load_ms())
+        return np.where(self.loaded(), 0.0, self.any_load_ms())
 
     def any_load_ms(self) -> FloatArray:
         """Load time of each model on each type, infinite where it cannot be run, (T, M)."""
         usable = np.isfinite(self.batch_ms[:, :, 0])
         return np.where(usable, 0.0 if self.load_ms is None else self.load_ms, np.inf)
 
+    def blocked(self) -> NDArray[np.bool_]:
+        """Whether each load takes at least a lane of a worker of each type, (T,)."""
+        if self.blocking is None:
+            return np.zeros(len(self.workers), dtype=bool)
+        return self.blocking & (self.at_a_time() * self.memories() <= self.workers)
+
+    def memories(self) -> FloatArray:
+        """Workers of each type, (T,)."""
+        return self.workers if self.machines is None else self.machines
+
+    def at_a_time(self) -> FloatArray:
+        """Models that a worker of each type loads at a time, (T,)."""
+        if self.loads_at_a_time is None:
+            return np.ones(len(self.workers))
+        return self.loads_at_a_time
+
     def scarce(self, models: IntArray) -> bool:
-        """Whether memory cannot hold all of some models at once."""
-        return self.room is not None and bool(self.room[models].sum() > self.machines)
+        """Whether the memory of all workers cannot hold all of some models at once."""
+        return self.room is not None and bool(
+            self.room.min(axis=0)[models].sum() > self.memories().sum())
+
+    def choose(self, models: IntArray) -> bool:
+        """Whether a worker cannot hold all of some models at once."""
+        if self.room is None or self.load_ms is None:
+            return False
+        room = self.room[:, models]
+        return bool((np.where(np.isfinite(room), room, 0.0).sum(axis=1) > 1.0).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +266,8 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
         if lower < found:
             found, price = lower, with_memory[:-1]
         tried += more
+    if servers.choose(np.unique(priced.model)):
+        found = min(found, binned_bound(_task(priced, servers)))
     in_time = min(int(np.floor(found)), len(priced.release))
     return GoodputBound(in_time, in_time / count, price, priced.width, tried)
 
@@ -263,6 +299,19 @@ def _check(requests: Requests, servers: Servers, rounds: int) -> None:
                                          allowed="0 or more"))
 
 
+def _task(priced: _Priced, servers: Servers) -> Task:
+    """The requests that can be in time at all, and what answers them, for the linear program."""
+    assert servers.room is not None
+    load_ms = np.where(np.isfinite(servers.room), servers.any_load_ms(), np.inf)
+    machines = servers.memories()
+    held = machines[:, None] if servers.held is None else servers.held
+    blocking = np.zeros(len(machines), bool) if servers.blocking is None else servers.blocking
+    return Task(
+        priced.release + priced.origin, priced.deadline + priced.origin, priced.model,
+        priced.duration, load_ms, servers.room, np.broadcast_to(held, load_ms.shape), machines,
+        servers.workers / np.maximum(machines, 1.0), servers.at_a_time(), blocking)
+
+
 class _Priced:
     """The bound as a function of prices.
 
@@ -284,8 +333,9 @@ class _Priced:
         if (load > 0).any() or servers.scarce(np.unique(requests.model)):
             origin = min(origin, 0.0)  # when loads can begin
         self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
+        self.origin = origin
         self.model = requests.model[kept].astype(np.int64)
-        self.blocks = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
+        self.blocks = servers.blocked()
         otherwise = np.where(np.isfinite(load), 0.0, np.inf)
         self.fee_ms = np.where(self.blocks[:, None], load, otherwise)
         if len(self.release):
@@ -402,8 +452,9 @@ class _Held(_Priced):
 
     def __init__(self, requests: Requests, servers: Servers) -> None:
         super().__init__(requests, servers)
-        self.workers = np.append(self.workers, servers.machines)
-        self.ms = np.vstack([self.ms, np.full(self.bins, servers.machines * self.width)])
+        machines = float(servers.memories().sum())
+        self.workers = np.append(self.workers, machines)
+        self.ms = np.vstack([self.ms, np.full(self.bins, machines * self.width)])
         self.fee_ms[:] = 0.0  # loads are paid for in V
         models = np.unique(self.model)
         load_ms = servers.any_load_ms()
@@ -419,8 +470,8 @@ class _Held(_Priced):
                                   -1.0).astype(np.int64)
         short = (self.load_bins == 0).any(axis=0)  # they cost nothing in memory, then
         assert servers.room is not None
-        self.room = np.where(short, 0.0, servers.room)
-        self.there = short | (True if servers.loaded is None else servers.loaded)
+        self.room = np.where(short, 0.0, servers.room.min(axis=0))
+        self.there = short | servers.loaded()
 
     def constant_beside(self, price: FloatArray) -> Iterator[FloatArray]:
         """Prices of memory that are the same at all times, beside those of time."""

@@ -6,11 +6,15 @@ What the bound on goodput asks is read off the scenario so that no run of the en
   the longest batch with it could still end no sooner than its earliest answer;
 - it has to end what comes after inference, at the machine itself, by its deadline;
 - a batch takes its shortest time, on the fastest model of the request's family;
+- a request that a machine processes holds its cores from what comes before inference to what
+  comes after it;
 - all workers of a type are there from the start, each with all its lanes, and start to load what
   nobody holds at once.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +60,37 @@ def scenario_bound(
     after = np.array([one.post_ms for one in scenario.streams])[requests.stream]
     release = np.maximum(requests.arrival_ms + before,
                          requests.earliest_ms - after - longest[requests.model])
-    return goodput_bound(Requests(release, requests.deadline_ms - after, requests.model),
-                         _servers(scenario, batch_ms), rounds=rounds)
+    found = goodput_bound(Requests(release, requests.deadline_ms - after, requests.model),
+                          _servers(scenario, batch_ms), rounds=rounds)
+    by_cores = _by_cores(scenario, requests, batch_ms, rounds)
+    if by_cores < found.in_time:
+        found = replace(found, in_time=by_cores, share=by_cores / len(requests.model))
+    return found
+
+
+def _by_cores(
+    scenario: Scenario, requests: DrawnRequests, batch_ms: FloatArray, rounds: int
+) -> int:
+    """Most requests in time for all that machines can process, inference aside.
+
+    A request holds its cores at least for what comes before and after inference and for the
+    shortest batch. A machine has no more such requests at a time than of those with fewest cores.
+    """
+    streams = scenario.streams
+    cores = np.array([one.cores for one in streams], dtype=np.int64)
+    mine = cores[requests.stream] > 0
+    others = int((~mine).sum())
+    if not mine.any():
+        return others
+    fewest = int(cores[requests.stream[mine]].min())
+    places = sum(one.count * (one.cores // fewest) for one in scenario.worker_types)
+    around = np.array([one.pre_ms + one.post_ms for one in streams])
+    shortest = batch_ms[:, :, 0].min(axis=0)
+    holds = np.array([shortest[models].min() for models in scenario.arrays.stream_models]) + around
+    found = goodput_bound(
+        Requests(requests.arrival_ms[mine], requests.deadline_ms[mine], requests.stream[mine]),
+        Servers(holds[None, :, None], np.array([float(places)])), rounds=rounds)
+    return others + found.in_time
 
 
 def _batch_ms(scenario: Scenario) -> FloatArray:
@@ -79,26 +112,29 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
     arrays, types = scenario.arrays, scenario.worker_types
     lanes = np.array([one.lanes for one in types])
     workers = np.bincount(arrays.worker_type, minlength=len(types)) * lanes
-    held = np.zeros(len(arrays.models), dtype=bool)
-    held[[m for models in arrays.start for m in models]] = True
+    held = np.zeros((len(types), len(arrays.models)))
     load_ms = np.minimum(arrays.load_ms, arrays.first_load_ms)
     load_ms[~np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0])] = np.inf
     family, room = arrays.family, _room(scenario)
     if len(np.unique(family)) < len(family):  # any model of the family will do
-        held = np.array([held[family == own].any() for own in family])
         load_ms = np.stack([load_ms[:, family == own].min(axis=1) for own in family], axis=1)
-        room = np.array([room[family == own].min() for own in family])
-    blocking = np.array([one.loading == "blocking" for one in types])
-    return Servers(batch_ms, workers.astype(float), load_ms, held, blocking, room,
-                   float(len(arrays.worker_type)))
+        room = np.stack([room[:, family == own].min(axis=1) for own in family], axis=1)
+    for worker_type, models in zip(arrays.worker_type, arrays.start, strict=True):
+        held[worker_type, np.isin(family, family[np.array(models, dtype=int)])] += 1.0
+    return Servers(
+        batch_ms, workers.astype(float), load_ms, held,
+        np.array([one.loading == "blocking" for one in types]), room,
+        np.bincount(arrays.worker_type, minlength=len(types)).astype(float),
+        np.array([float(one.loads_at_a_time) for one in types]))
 
 
 def _room(scenario: Scenario) -> FloatArray:
-    """Least share of a worker that each model takes, so that no worker holds more than 1, (M,).
+    """Least share of a worker that each model takes, so that none holds more than 1, (T, M).
 
     By the number of models, by their memory x, or by (ceil((k + 1) x) − 1) / k for some k, of
     which the sum is at most 1 where that of x is (S. P. Fekete, J. Schepers, Mathematical
-    Programming 91, 2001); whichever is most in all.
+    Programming 91, 2001); on each type whichever is most in all. Infinite where the type cannot
+    run the model.
     """
     arrays, types = scenario.arrays, scenario.worker_types
     memory = np.array([one.memory_mb or np.inf for one in types])
@@ -108,9 +144,10 @@ def _room(scenario: Scenario) -> FloatArray:
     usable = np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0]) & (x <= 1.0)
     kinds = [np.broadcast_to(1.0 / places[:, None], x.shape), x]
     kinds += [np.maximum(np.ceil((k + 1) * x) - 1.0, 0.0) / k for k in range(1, _MOST_IN_A_WORKER)]
-    rooms = [np.where(usable, one, np.inf).min(axis=0, initial=np.inf) for one in kinds]
-    rooms = [np.where(np.isfinite(room), room, 0.0) for room in rooms]
-    return max(rooms, key=lambda room: float(room.sum()))
+    rooms = np.stack([np.where(usable, one, 0.0) for one in kinds])
+    most = rooms.sum(axis=2).argmax(axis=0)
+    chosen = rooms[most, np.arange(len(types))]
+    return np.where(usable, chosen, np.where(usable.any(axis=0), np.inf, 0.0))
 
 
 check_arguments(globals(), __all__)

@@ -146,11 +146,11 @@ def test_what_fits_to_the_last_bit_is_counted() -> None:
 def test_a_blocking_load_is_paid_and_waited_for() -> None:
     rows = [(0.0, 10.0, 0), (0.0, 10.0, 1), (20.0, 30.0, 1)]
     times = np.full((1, 2, 1), 6.0)
-    held = np.array([True, False])
-    load = {"load_ms": np.full((1, 2), 5.0), "loaded": held}
+    held = np.array([[1.0, 0.0]])
+    load = {"load_ms": np.full((1, 2), 5.0), "held": held}
     assert bound(rows, times, [2]).in_time == 3
     assert bound(rows, times, [2], **load).in_time == 2  # loaded at 5, answered at 11
-    long = {"load_ms": np.full((1, 2), 22.0), "loaded": held, "blocking": np.array([True])}
+    long = {"load_ms": np.full((1, 2), 22.0), "held": held, "blocking": np.array([True])}
     assert bound(rows, times, [1], **long).in_time <= 2
 
 
@@ -170,11 +170,11 @@ def test_no_schedule_with_loads_is_above_and_the_best_is_near(
                         rng.integers(0, 3, requests).tolist(), strict=True))
         best = most_with_loads(rows, times[0].tolist(), load_ms.tolist(), machines, 1,
                                blocking=blocking)
-        held = np.isin(np.arange(3), [m for one in machines for m in one])
-        given = {"load_ms": load_ms[None], "loaded": held, "blocking": np.array([blocking])}
+        held = np.array([[sum(m in one for one in machines) for m in range(3)]], dtype=float)
+        given = {"load_ms": load_ms[None], "held": held, "blocking": np.array([blocking])}
         free = bound(rows, times, [len(machines)], **given).in_time
-        found = bound(rows, times, [len(machines)], **given, room=np.ones(3),
-                      machines=len(machines)).in_time
+        found = bound(rows, times, [len(machines)], **given,
+                      room=np.ones((1, 3))).in_time
         assert best <= found <= free
         lost, without = lost + found - best, without + free - best
     assert lost <= max(0.35 * without, 1)
@@ -188,7 +188,7 @@ def test_a_change_that_takes_too_long_is_not_made(room: float, most: int) -> Non
     """
     rows = [(10.0 * i, 10.0 * i + 20.0, i % 2) for i in range(60)]
     found = bound(rows, np.full((1, 2, 1), 1.0), [1], load_ms=np.full((1, 2), 100.0),
-                  loaded=np.array([True, False]), room=np.full(2, room), machines=1.0)
+                  held=np.array([[1.0, 0.0]]), room=np.full((1, 2), room))
     assert most - 1 <= found.in_time <= most + 1
 
 
@@ -197,7 +197,7 @@ def test_batches_in_gaps_of_others_do_not_stretch_what_is_held(slo_ms: float) ->
     """As above with batches of two: nothing is gained by a change, however long requests wait."""
     rows = [(2.0 * i, 2.0 * i + slo_ms, i % 2) for i in range(300)]
     found = bound(rows, np.array([[[1.0, 1.5]] * 2]), [1], load_ms=np.full((1, 2), 100.0),
-                  loaded=np.array([True, False]), room=np.ones(2), machines=1.0)
+                  held=np.array([[1.0, 0.0]]), room=np.ones((1, 2)))
     assert found.in_time == 150
 
 
