@@ -12,18 +12,22 @@ import numpy as np
 
 from ramsis.cluster import Cluster, WorkerType
 from ramsis.errors import InfeasibleError, NotConvergedError, RamsisError
+from ramsis.planning import fewest_by_scenario_bound, fewest_in_scenario
 from ramsis.policy import Level, Policy, Station
 from ramsis.profiles import ProfileSet
+from ramsis.scenario import Scenario
 from ramsis.sweep import Engine
 from ramsis.sweep.answers import Question, answers
 from ramsis.sweep.pool import JobOutcome
+from ramsis.sweep.scenarios import SweepScenario, scheduler_inputs
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import fewest_workers, offered_types
 from ramsis.synthesis.schedulers import settings_document
 from ramsis.synthesis.sets import made_level
 
-__all__ = ["capacity_question", "level_maker", "rows_of", "value_of"]
+__all__ = ["capacity_question", "level_maker", "rows_of", "scenario_bound_question",
+           "scenario_question", "value_of"]
 
 _ERRORS = {error.exit_code: error for error in (InfeasibleError, NotConvergedError)}
 
@@ -44,6 +48,28 @@ def _capacity_row(
     models: Any, workload: Any, scheduler: str, terms: Mapping[str, Any]
 ) -> dict[str, Any]:
     return fewest_workers(models, workload, scheduler=scheduler, **terms).row()
+
+
+def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) -> Question:
+    """The fewest workers of a type by the bound on a scenario's requests in time."""
+    return Question(
+        partial(_scenario_bound, scenario.scenario, grow, terms),
+        {"asked": "capacity of a scenario, bound", "grow": grow, **scenario.document,
+         **{key: _plain(value) for key, value in terms.items()}})
+
+
+def _scenario_bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+    return {"workers": fewest_by_scenario_bound(scenario, grow, **terms)}
+
+
+def scenario_question(
+    scenario: SweepScenario, scheduler: str, grow: str, **terms: Any
+) -> Question:
+    """The fewest workers of a type on which a scheduler serves a scenario, as a row."""
+    return Question(
+        partial(fewest_in_scenario, scenario.scenario, scheduler, grow, **terms),
+        {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),
+         **scenario.document, **{key: _plain(value) for key, value in terms.items()}})
 
 
 def _plain(value: Any) -> Any:

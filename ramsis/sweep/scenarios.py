@@ -25,7 +25,8 @@ from ramsis.scenario import Scenario, draw_requests, read_scenario
 from ramsis.sweep.jobs import file_of
 from ramsis.sweep.spec import ScenarioCell
 
-__all__ = ["BoundJob", "ScenarioJob", "SweepScenario", "scenario_row", "seed_rows"]
+__all__ = ["BoundJob", "ScenarioJob", "SweepScenario", "scenario_row", "scheduler_inputs",
+           "seed_rows"]
 
 SCENARIO_FORMAT = "ramsis.sweep-scenario/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
@@ -65,6 +66,15 @@ class SweepScenario:
                     digest.update(repr(values.shape).encode() + values.tobytes())
                 digests[stream.name] = digest.hexdigest()
         return cls(found, {"scenario": found.to_document(), "traces": digests})
+
+
+def scheduler_inputs(text: str) -> dict[str, Any]:
+    """All that says what a scheduler does; of one of one's own with the file that it is in."""
+    spec = scheduler_named(text)
+    source = None if spec.own is None else source_of(spec.own)
+    code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
+    return {"scheduler": spec.text.partition(":")[0] if spec.own is None else spec.own,
+            "parameters": dict(spec.parameters), "source": code}
 
 
 @dataclass(frozen=True)
@@ -133,14 +143,10 @@ class ScenarioJob:
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All that the result depends on; of a scheduler of one's own the file that it is in."""
-        spec = scheduler_named(self.cell.scheduler)
-        source = None if spec.own is None else source_of(spec.own)
-        code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
+        """All that the result depends on."""
         return {"code": f"{SCENARIO_FORMAT} {__version__}", **self.scenario.document,
-                "scheduler": spec.text.partition(":")[0] if spec.own is None else spec.own,
-                "parameters": dict(spec.parameters), "source": code,
-                "seed": self.cell.seed, "seeds": self.cell.seeds, "bound": self.cell.bounded}
+                **scheduler_inputs(self.cell.scheduler), "seed": self.cell.seed,
+                "seeds": self.cell.seeds, "bound": self.cell.bounded}
 
     @property
     def needs(self) -> tuple[BoundJob, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from ramsis.bounds import GoodputBound, Requests, Servers, goodput_bound, scenario_bound
 from ramsis.planning import SCHEDULERS, scheduler_named
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, measure, scheduler
+from ramsis.sim.cluster import ClusterEngine, SchedulerError, measure, scheduler
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.reference.cluster_program import SmallCluster, most_with_memory
 
@@ -144,8 +145,13 @@ def above(seed: int) -> list[str]:
     names = [name for name in SCHEDULERS if name not in (*FLEET_SCHEDULERS, "policies")
              and name.startswith("sigmaos") == any(one.cores for one in scenario.streams)]
     assert len(names) > 4
-    return [name for name in names if measure(scheduler_named(name).serve(
-        ClusterEngine(scenario, seed, requests=requests))).in_time > found.in_time]
+    higher = []
+    for name in names:
+        with suppress(SchedulerError):  # round-robin may load without end
+            run = scheduler_named(name).serve(ClusterEngine(scenario, seed, requests=requests))
+            if measure(run).in_time > found.in_time:
+                higher.append(name)
+    return higher
 
 
 @pytest.mark.parametrize("seed", range(5))

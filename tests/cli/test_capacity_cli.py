@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from ramsis.cluster import WorkerType
+from ramsis.planning import compare, scheduler_named, with_workers
 from ramsis.profiles import ProfileSet, save
+from ramsis.scenario import read_scenario
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_by_bound, fewest_workers
 from tests.cli.command import Run, refused, snapshot
+from tests.scenario.samples import document, model, stream
 from tests.synthesis.samples import linear_profile
 
 FLEET, WORKER = "central-queue:max_queue=8,grid=fixed:10", "round-robin:grid=fixed:10,max_queue=8"
@@ -180,3 +183,81 @@ def test_several_types_refuse_in_one_line(
 def test_costs_are_for_several_types(run: Run, tiny_file: Path) -> None:
     refused(run("capacity", *options(tiny_file, "--cost", "gpu=3")), 2, "--cost",
             "one worker type only")
+
+
+@pytest.fixture
+def scenario_file(tmp_path: Path) -> Path:
+    """Three models of 190 requests/s; a worker holds one, and answers 125 in a second."""
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(document(
+        worker_types=[{"name": "gpu", "count": 2, "memory_mb": 150},
+                      {"name": "cpu", "count": 1, "memory_mb": 150}],
+        models=[model(copies=3, latency=[
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 8}])],
+        streams=[stream(workload={"load_qps": 190}, slo_ms=130)], duration_s=2,
+        start=[{"worker": "gpu-2", "models": ["m-2"]}])))
+    return path
+
+
+def test_workers_of_a_scenario_are_those_of_the_library(run: Run, scenario_file: Path) -> None:
+    words = ["--scenario", scenario_file, "--grow", "gpu", "--max-violation", "0.07",
+             "--seeds", "2"]
+    ran = run("capacity", *words, "--scheduler", "clockwork", "--scheduler", "lru", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["rows"]
+    assert [row["scheduler"] for row in rows] == ["clockwork", "lru"]
+    scenario = read_scenario(scenario_file)
+    for row in rows:
+        assert row["workers"] >= row["workers_bound"] >= 2
+        assert row["tried"] == list(range(row["workers_bound"], row["workers"] + 1))
+        spec = [scheduler_named(row["scheduler"])]
+        for count in row["tried"]:
+            (found,) = compare(with_workers(scenario, "gpu", count), spec, range(2))
+            share = found.row()["in_time"]
+            assert (share >= 0.93) == (count == row["workers"])
+            assert count < row["workers"] or share == row["in_time"]
+    table = run("capacity", *words).out.splitlines()
+    assert table[0].split()[:2] == ["scheduler", "workers"]
+    assert table[1].split()[:2] == ["clockwork", str(rows[0]["workers"])]
+    assert max(map(len, table)) <= 100
+
+
+def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
+    run: Run, scenario_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--scenario", scenario_file, "--grow", "gpu", "--max-violation", "0.07",
+             "--seeds", "1", "--keep", tmp_path / "kept", "--json"]
+    first = run("capacity", *words)
+    assert first.code == 0
+    monkeypatch.setattr("ramsis.planning.capacity.compare", lambda *_: pytest.fail("again"))
+    again = run("capacity", *words)
+    assert json.loads(again.out)["rows"] == json.loads(first.out)["rows"]
+
+
+def test_a_scenario_out_of_reach_says_what_is_reached(run: Run, scenario_file: Path) -> None:
+    words = ["--scenario", scenario_file, "--grow", "gpu", "--seeds", "1"]
+    refused(run("capacity", *words, "--max-workers", "gpu=1"), 4, "no scheduler reaches this on 1",
+            "allowed: at least 0.")
+    ran = run("capacity", *words, "--scheduler", "lru", "--scheduler", "clockwork",
+              "--max-workers", "gpu=4", "--max-violation", "0.07")
+    assert (ran.code, len(ran.out.splitlines())) == (4, 2)
+    assert "lru does not reach this on up to 4 workers" in ran.err
+
+
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (["--grow", "tpu"], 2, ("grow", "'tpu'", "gpu, cpu")),
+    ([], 2, ("--grow", "gpu, cpu")),
+    (["--grow", "gpu", "--load", "3"], 2, ("--load is not for a scenario",)),
+    (["--grow", "gpu", "--max-workers", "cpu=3"], 2, ("--max-workers", "gpu=N")),
+    (["--grow", "gpu", "--max-violation", "1.5"], 2, ("max_violation", "1.5")),
+    (["--grow", "gpu", "--scheduler", "fastest"], 3, ("fastest", "clockwork")),
+])
+def test_wrong_inputs_for_a_scenario(
+    run: Run, scenario_file: Path, more: list[str], code: int, words: tuple[str, ...]
+) -> None:
+    refused(run("capacity", "--scenario", scenario_file, *more), code, *words)
+
+
+def test_a_type_to_grow_needs_a_scenario(run: Run, tiny_file: Path) -> None:
+    refused(run("capacity", *options(tiny_file, "--grow", "gpu")), 2, "--grow is for --scenario")
+    refused(run("capacity", "--slo-ms", "100", "--load", "3"), 2, "--profiles", "--scenario")

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import profiles_of
-from ramsis.cli.options.command import MORE_ARRIVALS, MORE_COMPUTING, Command
+from ramsis.cli.options.command import MORE_ARRIVALS, MORE_COMPUTING, Command, given_options
 from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import (
     COSTS,
@@ -21,10 +21,11 @@ from ramsis.cli.options.param_types import (
     LIMITS,
     OUT_PLACE,
     PROFILES,
-    SCHEDULER,
+    SCHEDULER_TEXT,
     SLOS,
     ByType,
     NamedScheduler,
+    complete_files,
 )
 from ramsis.cli.options.shared import (
     engine_options,
@@ -45,6 +46,7 @@ from ramsis.cli.output.rows import (
     say_command,
     table_options,
 )
+from ramsis.cli.planning.scenario_capacity import scenario_capacity
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import SERVICES
@@ -99,6 +101,11 @@ _OF_ONE_TYPE = {
 """Options without a meaning for several types, and why."""
 
 
+_OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_workers", "seed",
+                 "seeds", "engine", "address", "processes", "keep", "as_json")
+"""What a scenario's workers are asked for with."""
+
+
 _MORE = (
     "--models", "--cost", "--max-workers", *MORE_ARRIVALS, "--duration-s", "--seed",
     "--seeds", "--service", "--overhead-ms", "--no-padding", *MORE_COMPUTING, "--keep")
@@ -106,20 +113,25 @@ _MORE = (
 
 
 @click.command("capacity", cls=Command, more=_MORE)
-@click.option("--profiles", "profile_names", type=PROFILES, required=True,
+@click.option("--profiles", "profile_names", type=PROFILES,
               metavar="FILE|NAME|TYPE=FILE,...",
               help="Profile file, or the name of a shipped profile set; of several worker types: "
               "gpu=a.json,cpu=b.json.")
 @models_option
-@click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
+@click.option("--slo-ms", "classes", type=SLOS, metavar="MS",
               help="Deadline after arrival, in ms.")
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
-@compared_options(SCHEDULER, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
-                  "policies by their dispatch with settings, as round-robin:grid=model; repeat "
-                  "to compare.")
+@click.option("--scenario", "scenario_file", metavar="FILE", shell_complete=complete_files,
+              help="In the place of --profiles, --slo-ms and a load: a scenario of models that "
+              "come and go, as of `cluster`.")
+@click.option("--grow", metavar="TYPE",
+              help="The worker type of the scenario that there may be more or fewer of.")
+@compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
+                  "policies by their dispatch with settings, as round-robin:grid=model; with "
+                  "--scenario one of `cluster`; repeat to compare.")
 @target_options
 @workload_options
 @seed_options(5)
@@ -135,12 +147,14 @@ _MORE = (
 @click.pass_context
 def capacity(
     context: click.Context,
-    profile_names: ByType[str],
+    profile_names: ByType[str] | None,
     models: list[str] | None,
-    classes: tuple[SloClass, ...],
+    classes: tuple[SloClass, ...] | None,
+    scenario_file: str | None,
+    grow: str | None,
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
-    schedulers: tuple[NamedScheduler, ...],
+    schedulers: tuple[str, ...],
     named: bool,
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
@@ -169,6 +183,9 @@ def capacity(
     Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost.
     This is for policies, and Poisson arrivals at constant loads.
 
+    With --scenario the workers of the type --grow are counted, for each scheduler of `cluster`.
+    The others stay as the scenario says; --max-workers TYPE=N ends the search.
+
     Where no number of workers reaches the target, the exit code is 4, and the message has the
     best that can be met. A scheduler that needs more than ten times the bound gets the same,
     once the other rows are printed.
@@ -181,15 +198,30 @@ def capacity(
           --min-accuracy 0.95 --dispatch round-robin --scheduler jellyfish-plus --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 \\
           --min-effective-accuracy 0.94 --scheduler greedy --json
+      $ ramsis capacity --scenario scenario.json --grow gpu --scheduler clockwork \\
+          --scheduler planned --max-violation 0.01 --seeds 3
       $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 \\
           --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 \\
           --dispatch round-robin --duration-s 5
     """
+    if scenario_file is not None:
+        _refuse_others(context)
+        scenario_capacity(
+            scenario_file, grow, schedulers if named else ("clockwork",),
+            range(seed, seed + seeds), max_violation=max_violation,
+            most=_most(max_workers, grow), engine=engine, keep=keep, as_json=as_json)
+        return
+    if grow is not None:
+        raise click.UsageError("--grow is for --scenario.")
+    if profile_names is None or classes is None:
+        missing = "--profiles" if profile_names is None else "--slo-ms"
+        raise click.UsageError(f"Missing option '{missing}'; or --scenario for models that come "
+                               "and go.")
     workload.check()
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
-    names = [one.text for one in schedulers]
+    names = [NamedScheduler.of(text).text for text in schedulers]
     _check_types(profile_names, cost, max_workers)
     read = profiles_of(profile_names, models, overhead_ms, padding)
     terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
@@ -224,6 +256,23 @@ def capacity(
         return
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
         offered, load, targets, scheduler=name, on_trial=tell, **runs), output)
+
+
+def _refuse_others(context: click.Context) -> None:
+    """Refuse options that say nothing of a scenario."""
+    for option in given_options(context):
+        if option.name not in _OF_SCENARIOS:
+            raise click.UsageError(f"{option.opts[0]} is not for a scenario.")
+
+
+def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
+    """The most workers of the type that grows."""
+    if max_workers is None or grow is None:
+        return None
+    if set(max_workers.values) != {grow}:
+        raise InvalidValueError(describe("not the worker type that grows", where="--max-workers",
+                                         value=max_workers.text, allowed=f"{grow}=N"))
+    return max_workers.values[grow]
 
 
 @dataclass(frozen=True)
