@@ -194,7 +194,7 @@ def scenario_file(tmp_path: Path) -> Path:
                       {"name": "cpu", "count": 1, "memory_mb": 150}],
         models=[model(copies=3, latency=[
             {"worker_type": "gpu", "batch": 1, "latency_ms": 8}])],
-        streams=[stream(workload={"load_qps": 190}, slo_ms=130)], duration_s=2,
+        streams=[stream(workload={"load_qps": 190}, slo_ms=330)], duration_s=4,
         start=[{"worker": "gpu-2", "models": ["m-2"]}])))
     return path
 
@@ -234,14 +234,18 @@ def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
     assert json.loads(again.out)["rows"] == json.loads(first.out)["rows"]
 
 
-def test_a_scenario_out_of_reach_says_what_is_reached(run: Run, scenario_file: Path) -> None:
+def test_a_scenario_out_of_reach_says_what_is_reached(
+    run: Run, scenario_file: Path, tmp_path: Path
+) -> None:
     words = ["--scenario", scenario_file, "--grow", "gpu", "--seeds", "1"]
     refused(run("capacity", *words, "--max-workers", "gpu=1"), 4, "no scheduler reaches this on 1",
             "allowed: at least 0.")
-    ran = run("capacity", *words, "--scheduler", "lru", "--scheduler", "clockwork",
-              "--max-workers", "gpu=4", "--max-violation", "0.07")
+    own = tmp_path / "own.py"
+    own.write_text("from ramsis.sim.cluster import Scheduler\n\nclass Idle(Scheduler):\n    pass\n")
+    ran = run("capacity", *words, "--scheduler", f"{own}:Idle", "--scheduler", "clockwork",
+              "--max-workers", "gpu=6", "--max-violation", "0.2")
     assert (ran.code, len(ran.out.splitlines())) == (4, 2)
-    assert "lru does not reach this on up to 4 workers" in ran.err
+    assert "Idle does not reach this on up to 6 workers" in ran.err
 
 
 @pytest.mark.parametrize(("more", "code", "words"), [
