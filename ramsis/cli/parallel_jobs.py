@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from ramsis.cluster import Cluster, WorkerType
-from ramsis.errors import InfeasibleError, NotConvergedError, RamsisError
+from ramsis.errors import (
+    InfeasibleError,
+    InputFileError,
+    InvalidValueError,
+    NotConvergedError,
+    RamsisError,
+)
 from ramsis.planning import fewest_by_scenario_bound, fewest_in_scenario
 from ramsis.policy import Level, Policy, Station
 from ramsis.profiles import ProfileSet
@@ -29,7 +35,8 @@ from ramsis.synthesis.sets import made_level
 __all__ = ["capacity_question", "level_maker", "rows_of", "scenario_bound_question",
            "scenario_question", "value_of"]
 
-_ERRORS = {error.exit_code: error for error in (InfeasibleError, NotConvergedError)}
+_ERRORS = {error.exit_code: error for error in (
+    InfeasibleError, InputFileError, InvalidValueError, NotConvergedError)}
 
 
 def capacity_question(
