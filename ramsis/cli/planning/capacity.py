@@ -107,8 +107,8 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 
 
 _MORE = (
-    "--models", "--cost", "--max-workers", *MORE_ARRIVALS, "--duration-s", "--seed",
-    "--seeds", "--service", "--overhead-ms", "--no-padding", *MORE_COMPUTING, "--keep")
+    "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
+    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--no-padding", *MORE_COMPUTING, "--keep")
 """Options that only --help-all shows."""
 
 
@@ -208,8 +208,8 @@ def capacity(
         _refuse_others(context)
         scenario_capacity(
             scenario_file, grow, schedulers if named else ("clockwork",),
-            range(seed, seed + seeds), max_violation=max_violation,
-            most=_most(max_workers, grow), engine=engine, keep=keep, as_json=as_json)
+            {"max_violation": max_violation, "seeds": range(seed, seed + seeds),
+             "most": _most(max_workers, grow)}, engine=engine, keep=keep, as_json=as_json)
         return
     if grow is not None:
         raise click.UsageError("--grow is for --scenario.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,14 @@ _COLUMNS = (
 
 
 def scenario_capacity(
-    scenario_file: str, grow: str | None, schedulers: Sequence[str], seeds: range, *,
-    max_violation: float, most: int | None, engine: Engine, keep: Path | str | None,
-    as_json: bool,
+    scenario_file: str, grow: str | None, schedulers: Sequence[str], terms: Mapping[str, Any], *,
+    engine: Engine, keep: Path | str | None, as_json: bool,
 ) -> None:
-    """Find the workers that each scheduler needs, and print what was found before what was not."""
+    """Find the workers that each scheduler needs, and print what was found before what was not.
+
+    ``terms`` are ``max_violation``, ``seeds`` and ``most`` of
+    :func:`ramsis.planning.fewest_in_scenario`.
+    """
     # here, as they take long to load
     from ramsis.cli.parallel_jobs import rows_of, scenario_bound_question, scenario_question
     from ramsis.planning import fewest_in_scenario, scheduler_named, with_workers
@@ -48,13 +51,12 @@ def scenario_capacity(
     with_workers(read.scenario, grow, 1)  # refuses a type that there is not
     for text in schedulers:
         scheduler_named(text)
-    terms: dict[str, Any] = {"max_violation": max_violation, "seeds": seeds, "most": most}
     with progress("lower bound", None):
         bounds, missed = rows_of([scenario_bound_question(read, grow, **terms)], engine, keep,
                                  lambda: None)
     if missed:
         raise missed[0]
-    terms["least"] = bounds[0]["workers"]
+    terms = {**terms, "least": bounds[0]["workers"]}
     rows: list[dict[str, Any]] = []
     if engine.elsewhere or keep is not None:
         questions = [scenario_question(read, text, grow, **terms) for text in schedulers]
