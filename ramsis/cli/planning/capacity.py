@@ -108,7 +108,8 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 
 _MORE = (
     "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
-    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--no-padding", *MORE_COMPUTING, "--keep")
+    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--no-padding",
+    *MORE_COMPUTING, "--keep")
 """Options that only --help-all shows."""
 
 
