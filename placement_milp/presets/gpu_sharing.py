@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 import pulp
 
-from placement_milp.backend import SOLVERS, Limits, Solved, SearchStatus, relative_gap, solve
+from placement_milp.backend import SOLVERS, Limits, SearchStatus, Solved, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies

@@ -4,5 +4,5 @@ A command is a module in the folder of what it is about. ``options`` has what co
 ``output`` what they print; both know no command.
 
 May import: analysis, arrivals, audit, bounds, cluster, placement_milp, planning, policy, profiles,
-report, runtime, scenario, serving, sim, studies, sweep, synthesis, verify, worker.
+report, runtime, scaling, scenario, serving, sim, studies, sweep, synthesis, verify, worker.
 """
