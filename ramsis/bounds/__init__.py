@@ -22,18 +22,22 @@ from ramsis.lazy_names import names_from
 if TYPE_CHECKING:
     from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
     from ramsis.bounds.scenario import scenario_bound
-    from ramsis.bounds.worker_seconds import WorkerSecondsBound, fewest_worker_seconds
+    from ramsis.bounds.worker_seconds import (
+        WorkerSecondsBound,
+        WorkerSecondsTerms,
+        fewest_worker_seconds,
+    )
 
 __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "Requests", "Servers", "Targets",
-           "WorkerSecondsBound", "certified_gap", "fewest_worker_seconds",
-           "fewest_workers_bound", "fewest_workers_bound_over_time", "fluid_bound",
-           "goodput_bound", "realised_bound", "scenario_bound"]
+           "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
+           "fewest_worker_seconds", "fewest_workers_bound", "fewest_workers_bound_over_time",
+           "fluid_bound", "goodput_bound", "realised_bound", "scenario_bound"]
 
 _LATER = {
     **dict.fromkeys(("GoodputBound", "Requests", "Servers", "goodput_bound"),
                     "ramsis.bounds.goodput"),
     "scenario_bound": "ramsis.bounds.scenario",
-    **dict.fromkeys(("WorkerSecondsBound", "fewest_worker_seconds"),
+    **dict.fromkeys(("WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"),
                     "ramsis.bounds.worker_seconds"),
 }
 

@@ -58,6 +58,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["WorkerSecondsBound", "fewest_worker_seconds"]
+__all__ = ["WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -114,11 +115,43 @@ class WorkerSecondsBound:
     workers: FloatArray
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerSecondsTerms:
+    """What a fleet is bounded under.
+
+    Attributes
+    ----------
+    slo_ms : float
+        > 0.
+    startup_s : float
+        >= 0. A worker costs from when it begins to start, and serves only that much later.
+    max_violation : float, optional
+        Most violations, in [0, 1).
+    min_effective_accuracy : float, optional
+        Least mean accuracy over all requests, in (0, 1]; with service times.
+    rate_per_worker_qps : float, optional
+        Requests that a worker can answer in time per second, > 0; in place of service times.
+    max_batch : int
+        Largest batch, from 1.
+    most, least : int
+        Workers that there are at most and at least.
+    duration_s : float, optional
+        Until when workers cost; by default until the last deadline.
+    """
+
+    slo_ms: float
+    startup_s: float = 0.0
+    max_violation: float | None = None
+    min_effective_accuracy: float | None = None
+    rate_per_worker_qps: float | None = None
+    max_batch: int = 32
+    most: int | None = None
+    least: int = 0
+    duration_s: float | None = None
+
+
 def fewest_worker_seconds(
-    arrival_ms: FloatArray, times: ServiceTimes | None, *, slo_ms: float, startup_s: float = 0.0,
-    max_violation: float | None = None, min_effective_accuracy: float | None = None,
-    rate_per_worker_qps: float | None = None, max_batch: int = 32, most: int | None = None,
-    least: int = 0, duration_s: float | None = None,
+    arrival_ms: FloatArray, times: ServiceTimes | None, **terms: Any
 ) -> WorkerSecondsBound:
     """The worker-seconds without which no scheduler meets a target on a trace.
 
@@ -128,22 +161,9 @@ def fewest_worker_seconds(
         Rising, >= 0, from when the fleet is paid for on.
     times : ServiceTimes or None
         What batches take; None with ``rate_per_worker_qps``.
-    slo_ms : float
-        > 0.
-    startup_s : float
-        >= 0. A worker costs from when it begins to start, and serves only that much later.
-    max_violation : float, optional
-        Most violations, in [0, 1).
-    min_effective_accuracy : float, optional
-        Least mean accuracy over all requests, in (0, 1]; with ``times``.
-    rate_per_worker_qps : float, optional
-        Requests that a worker can answer in time per second, > 0.
-    max_batch : int
-        Largest batch, from 1.
-    most, least : int
-        Workers that there are at most and at least.
-    duration_s : float, optional
-        Until when workers cost; by default until the last deadline.
+    **terms
+        The attributes of :class:`WorkerSecondsTerms`: ``slo_ms``, and what differs from its
+        defaults.
 
     Raises
     ------
@@ -152,26 +172,26 @@ def fewest_worker_seconds(
     InfeasibleError
         No number of workers, or not as many as ``most``, meets the target; with the best.
     """
-    arrival = np.ascontiguousarray(arrival_ms, dtype=float)
-    _check(arrival, times, slo_ms, startup_s, max_violation, min_effective_accuracy,
-           rate_per_worker_qps, max_batch, most, least, duration_s)
-    end_ms = arrival[-1] + slo_ms if duration_s is None else 1000.0 * duration_s
+    arrival, under = np.ascontiguousarray(arrival_ms, dtype=float), WorkerSecondsTerms(**terms)
+    _check(arrival, times, under)
+    slo_ms = under.slo_ms
+    end_ms = arrival[-1] + slo_ms if under.duration_s is None else 1000.0 * under.duration_s
     window_ms = slo_ms + 2.0 * SLACK_TOLERANCE_MS
-    work = _Work.of(arrival, times, window_ms, max_batch, rate_per_worker_qps)
-    target = _Target.of(work, max_violation, min_effective_accuracy,
+    work = _Work.of(arrival, times, window_ms, under.max_batch, under.rate_per_worker_qps)
+    target = _Target.of(work, under.max_violation, under.min_effective_accuracy,
                         drawn=times is not None and times.distributed)
     target.check(work)
-    fleet = _Fleet(1000.0 * startup_s, math.inf if most is None else float(most), float(least),
-                   end_ms)
+    most = math.inf if under.most is None else float(under.most)
+    fleet = _Fleet(1000.0 * under.startup_s, most, float(under.least), end_ms)
     return _bound(_Problem(arrival, window_ms, work, target, fleet))
 
 
-def _check(
-    arrival: FloatArray, times: ServiceTimes | None, slo_ms: float, startup_s: float,
-    max_violation: float | None, min_effective_accuracy: float | None, rate: float | None,
-    max_batch: int, most: int | None, least: int, duration_s: float | None,
-) -> None:
+def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms) -> None:
     """Refuse numbers out of range, and what does not fit together."""
+    slo_ms, startup_s, rate = under.slo_ms, under.startup_s, under.rate_per_worker_qps
+    max_violation, min_effective_accuracy = under.max_violation, under.min_effective_accuracy
+    max_batch, most, least = under.max_batch, under.most, under.least
+    duration_s = under.duration_s
     check_positive(slo_ms=slo_ms)
     if arrival.ndim != 1 or not (np.isfinite(arrival).all() and (np.diff(arrival) >= 0).all()
                                  and (arrival >= 0).all() and len(arrival)):
