@@ -179,16 +179,15 @@ def best_load(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def unserved(
-    held: BoolArray, demand: Demand, lanes: FloatArray, left_ms: FloatArray
-) -> FloatArray:
-    """Waiting requests that the holders of each model do not get to in time, (M,).
+    held: BoolArray, demand: Demand, lanes: FloatArray, left_ms: FloatArray, missed: FloatArray
+) -> None:
+    """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
 
     A holder works off all that waits for what it holds at the same speed; ``left_ms`` (M,) is the
     time until the last request has to start, and minus infinity where none waits.
     """
     _, _, cost_ms, copies, length, _, _, _ = demand
     workers, models = held.shape
-    missed = np.zeros(models)
     for w in range(workers):
         work_ms = 0.0
         for m in range(models):
@@ -199,4 +198,3 @@ def unserved(
             if length[m] > 0 and held[w, m] and work_ms > left_ms[m]:
                 share = 1.0 - max(left_ms[m], 0.0) / work_ms
                 missed[m] += length[m] * share / copies[m]
-    return missed

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from math import exp, inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,15 @@ BoolArray = NDArray[np.bool_]
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
 _FIRST = 0.25  # of a window, until the first plan
+
+
+class _AtLook(NamedTuple):
+    """What the shares of the workers' time follow from; see :class:`LoadsByPlan`."""
+
+    cost_ms: FloatArray
+    copies: IntArray
+    held: list[IntArray]
+    loading_ms: FloatArray
 
 
 class LoadsByPlan(Scheduler[ClusterEngine]):
@@ -91,15 +101,16 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.held = [np.array(sorted(held), dtype=np.int64) for held in workers.loaded]
         self.coming = [0] * models
         self.cold: dict[int, None] = {}
+        self.queued: set[int] = set()  # models that requests wait for
         self.length = np.zeros(models, dtype=np.int64)
         self.due_ms = np.zeros(models)
         self.slack_ms = engine.arrays.load_ms.min(axis=0)  # until a request has come
         self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
-        self.seen: list[int] = []  # models of the arrivals since the last look
+        self.seen: list[int] = []  # models of the arrivals of this window
         self.look_ms, self.looked_ms = 0.0, 0.0
+        self.at_look: _AtLook | None = None  # until the shares of time are asked for
         self.loading_ms = np.zeros(count)  # of blocking loads in the last window, fading
         self.window_begin_ms = 0.0
-        self.count = np.zeros(models)
         self.recent: deque[FloatArray] = deque(maxlen=int(windows))
         self.rate = np.zeros(models)  # per ms
         self.cost_ms = np.array([min(rows[model][0] for rows in self.rows)
@@ -119,6 +130,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.plan_ms = _FIRST * window_ms
         self.batch_ms = _shortest(engine)
         self.lanes = np.array(workers.lanes, dtype=float)
+        self.blocks = any(workers.blocking)
         self.soonest_ms = np.array([
             min((engine.arrays.load_ms[kind, model] + engine.times.rows[kind][model][0]
                  for kind in set(workers.type) if engine.times.runs(kind, model)), default=inf)
@@ -169,25 +181,37 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """Count what has come, plan anew where it is time, and load."""
         now_ms = self.engine.now_ms
         self.look_ms = now_ms + self.every_ms
-        self.count += np.bincount(self.seen, minlength=len(self.count))
-        self.seen.clear()
         if now_ms >= self.plan_ms:
-            self.recent.append(self.count * (self.window_ms / (now_ms - self.window_begin_ms)))
-            self.count = np.zeros(len(self.count))
+            self.recent.append(self.count() * (self.window_ms / (now_ms - self.window_begin_ms)))
+            self.seen.clear()
             self.window_begin_ms, self.plan_ms = now_ms, now_ms + self.window_ms
             self.plan()
         elif not self.recent and now_ms > 0.0:
-            self.rate[:] = self.count / now_ms
-        each = self.rate * self.cost_ms / np.maximum(self.copies, 1)
-        self.busy[:] = [float(each[held].sum()) / lanes
-                        for held, lanes in zip(self.held, self.engine.workers.lanes, strict=True)]
-        self.loading_ms *= exp((self.looked_ms - now_ms) / self.window_ms)
+            self.rate[:] = self.count() / now_ms
+        if self.blocks:
+            self.loading_ms *= exp((self.looked_ms - now_ms) / self.window_ms)
         self.looked_ms = now_ms
-        self.taken[:] = self.busy + self.loading_ms / self.window_ms
-        for worker in range(len(self.to_load)):
-            self.load_planned(worker)
-        if not self.fixed and self.length.max() > 1:
+        self.at_look = _AtLook(self.cost_ms.copy(), self.copies.copy(), self.held.copy(),
+                               self.loading_ms.copy())
+        if any(self.to_load):
+            for worker in range(len(self.to_load)):
+                self.load_planned(worker)
+        if not self.fixed and any(len(self.waiting[model]) > 1 for model in self.queued):
             self.load_more()
+
+    def count(self) -> FloatArray:
+        """Arrivals of this window, by model, (M,)."""
+        return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
+
+    def set_shares(self) -> None:
+        """Set ``busy`` and ``taken`` to what they were at the last look."""
+        if self.at_look is None:
+            return
+        cost_ms, copies, held, loading_ms = self.at_look
+        self.at_look = None
+        each = self.rate * cost_ms / np.maximum(copies, 1)
+        self.busy[:] = [float(each[models].sum()) for models in held] / self.lanes
+        self.taken[:] = self.busy + loading_ms / self.window_ms
 
     def plan_soon(self) -> None:
         """Plan at the next look, as there are other workers."""
@@ -263,11 +287,12 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         if not able:
             return
         left_ms = np.full(len(self.length), -inf)
-        for model in np.flatnonzero(self.length).tolist():
+        for model in self.queued:
             if self.holders[model]:
                 left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
-        missed = unserved(self.places.held, self.demand, self.lanes, left_ms)
-        missed[[model for model, coming in enumerate(self.coming) if coming]] = 0.0
+        missed = np.zeros(len(self.length))
+        unserved(self.places.held, self.demand, self.lanes, left_ms, missed)
+        missed[[model for model in self.queued if self.coming[model]]] = 0.0
         while able:
             models = np.flatnonzero(missed >= 1.0)
             if not len(models):
@@ -295,6 +320,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             for batch in workers.running[worker]:
                 at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
         gone = np.zeros(len(self.holders), dtype=bool)
+        self.set_shares()
         model, worker = best_load(
             engine.now_ms, models, in_time, can, at_work, np.array(workers.free_mb),
             np.array([workers.places(one) for one in range(len(workers))]), self.places,

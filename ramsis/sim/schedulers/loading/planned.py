@@ -111,6 +111,7 @@ class Planned(LoadsByPlan):
         queue = self.waiting[model]
         if not queue:
             queue.append(request)
+            self.queued.add(model)
             self.due_ms[model] = self.deadline_ms[request]
         elif self.deadline_ms[queue[-1]] > self.deadline_ms[request]:
             self.insert(queue, request)
@@ -174,6 +175,8 @@ class Planned(LoadsByPlan):
         engine = self.engine
         free_lanes = engine.workers.free_lanes
         while free_lanes[worker] > 0:
+            if not self.queued:
+                return
             model, size = first_batch(
                 engine.now_ms, self.held[worker], self.heads, self.times[worker], self.busy_ms,
                 self.look_ahead, self.settled)
@@ -225,6 +228,8 @@ class Planned(LoadsByPlan):
         self.length[model] = len(queue)
         if queue:
             self.due_ms[model] = self.deadline_ms[queue[0]]
+        else:
+            self.queued.discard(model)
 
     # Loads.
 
