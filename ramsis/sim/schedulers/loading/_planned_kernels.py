@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["EPSILON_MS", "Waiting", "WorkerTimes", "first_batch", "put_copies", "served"]
+__all__ = ["EPSILON_MS", "CopyWorth", "Waiting", "WorkerTimes", "count_copies", "first_batch",
+           "most_served", "put_copies", "served"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 EPSILON_MS = 1e-9
+_HELD = 1.5  # worth of a copy that is held, beside another
+_FULL = 0.85  # of a worker's time that a copy serves
 
 
 class Waiting(NamedTuple):
@@ -148,6 +151,114 @@ def first_batch(
     return model[cheapest], size[cheapest]
 
 
+class CopyWorth(NamedTuple):
+    """What copies are worth by, by model, (M,).
+
+    Attributes
+    ----------
+    rate : ndarray
+        Requests per ms.
+    work : ndarray
+        Largest work of a window, in workers.
+    crowd : ndarray
+        Largest work of a window in the largest batches that can be in time, in workers.
+    wait_ms : ndarray
+        How long a request can wait.
+    each_ms : ndarray
+        What it takes of a worker in such batches, > 0.
+    load_ms : ndarray
+    memory_mb : ndarray
+    """
+
+    rate: FloatArray
+    work: FloatArray
+    crowd: FloatArray
+    wait_ms: FloatArray
+    each_ms: FloatArray
+    load_ms: FloatArray
+    memory_mb: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def count_copies(
+    of: CopyWorth, held: BoolArray, runs: BoolArray, load_weight: float, least: float,
+    mean_wait_ms: float, room_mb: float, places: float, copies: IntArray,
+) -> None:
+    """Take copies by falling worth per MB, as long as there is room, and count them in ``copies``.
+
+    The h-th copy of a model comes before its next one where both are worth the same.
+    """
+    rate, work, crowd, wait_ms, each_ms, load_ms, memory_mb = of
+    workers, models = held.shape
+    model = np.empty(models * workers, np.int64)
+    worth = np.empty(models * workers)
+    count = 0
+    have, able = np.zeros(models, np.int64), np.zeros(models, np.int64)
+    for w in range(workers):
+        for m in range(models):
+            have[m] += held[w, m]
+            able[m] += runs[w, m]
+    for h in range(1, workers + 1):
+        before = count
+        for m in range(models):
+            if h == 1:
+                if rate[m] <= 0.0:
+                    continue
+                share = min(1.0, _FULL / max(crowd[m], 1e-12))  # that one copy serves
+                gain = load_weight * rate[m] * (min(load_ms[m], wait_ms[m]) * share) + work[m]
+            else:
+                unserved = min(max(crowd[m] - _FULL * (h - 1), 0.0), _FULL)
+                gain = work[m] / (h * (h - 1)) + mean_wait_ms / each_ms[m] * unserved
+                if gain <= least or able[m] < h:
+                    continue
+            model[count] = m
+            worth[count] = -gain / memory_mb[m] * (_HELD if have[m] >= h else 1.0)
+            count += 1
+        if h > 1 and count == before:
+            break
+    used = 0.0
+    best = np.argsort(worth[:count], kind="mergesort")  # stable: by number where alike
+    for taken, i in enumerate(best):
+        used += memory_mb[model[i]]
+        if used > room_mb or taken >= places:
+            break
+        copies[model[i]] += 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
+    """The first in an order at which ``most`` is spent, -1 where it never is."""
+    total = 0.0
+    for i in order:
+        total += spent[i]
+        if total >= most:
+            return int(i)
+    return -1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def most_served(
+    memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
+) -> float:
+    """Requests that no placement exceeds, by prices of time and memory.
+
+    ``counts`` (K, M) are those of windows in each of which all workers have ``time_ms``.
+    """
+    windows, models = counts.shape
+    order = np.argsort(cost_ms, kind="mergesort")
+    total = 0.0
+    earned = np.zeros(models)
+    for k in range(windows):
+        last = _priced(order, counts[k] * cost_ms, time_ms)
+        price = 0.0 if last < 0 else 1.0 / cost_ms[last]
+        total += price * time_ms
+        earned += np.maximum(1.0 - price * cost_ms, 0.0) * counts[k]
+    by_mb = earned / memory_mb
+    last = _priced(np.argsort(-by_mb, kind="mergesort"), memory_mb, room_mb)
+    price = 0.0 if last < 0 else by_mb[last]
+    return float(total + price * room_mb + np.maximum(earned - price * memory_mb, 0.0).sum())
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def served(
     order: IntArray, held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
@@ -223,15 +334,14 @@ def _moved(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def put_copies(
     order: IntArray, copies: IntArray, each: FloatArray, memory_mb: FloatArray,
-    room_mb: FloatArray, places: FloatArray, runs: BoolArray, held: BoolArray,
-) -> BoolArray:
+    room_mb: FloatArray, places: FloatArray, runs: BoolArray, held: BoolArray, target: BoolArray,
+) -> None:
     """Put copies on workers, models in an order; those that are held first, where they are.
 
     ``room_mb`` and ``places`` (W,) are what is free of each worker, and are taken from; ``each``
-    (M,) is the work of a copy.
+    (M,) is the work of a copy; ``target`` (W, M), all false, gets them.
     """
     workers = len(room_mb)
-    target = np.zeros(held.shape, np.bool_)
     busy = np.zeros(workers)
     left = copies.copy()
     for stays in (True, False):
@@ -252,4 +362,3 @@ def put_copies(
                 places[best] -= 1.0
                 busy[best] += each[m]
                 left[m] -= 1
-    return target

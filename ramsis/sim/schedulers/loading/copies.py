@@ -10,7 +10,7 @@ times load time, ``load_weight`` times, but no more than a request can wait, and
 copy serves; the h-th the work that it takes off each of the h − 1 others in the window of most
 work, d / (h (h − 1)), and the requests that these cannot serve, even in the largest batches that
 can be in time, each at the mean time that a request can wait. Copies are taken by falling worth
-until the memory of all workers is full, those that are held already at ``_HELD`` times their
+until the memory of all workers is full, those that are held already at 1.5 times their
 worth. Each is put on the worker of least work that has room, held ones stay where they are, but
 for a copy that moves where another finds no room without that.
 
@@ -33,7 +33,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.schedulers.loading._planned_kernels import put_copies, served
+from ramsis.sim.schedulers.loading._planned_kernels import (
+    CopyWorth,
+    count_copies,
+    most_served,
+    put_copies,
+    served,
+)
 
 __all__ = ["CopyProblem", "Overload", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
 
@@ -41,8 +47,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-_HELD = 1.5
-_FULL = 0.85  # of a worker's time that a copy serves
 _SPARE = 0.015  # share of the memory that whole models do not fill
 
 
@@ -117,32 +121,16 @@ def choose_copies(
     overload : Overload, optional
         By default copies are short of nothing.
     """
-    workers, have = len(cluster.room_mb), held.sum(axis=0)
-    asked = np.flatnonzero(rate > 0)
     crowd, wait_ms, each_ms = overload or Overload(
         np.zeros(len(rate)), cluster.load_ms, np.ones(len(rate)))
-    share = np.minimum(1.0, _FULL / np.maximum(crowd, 1e-12))  # that one copy serves
-    away_ms = np.minimum(cluster.load_ms, wait_ms) * share
-    first = cluster.load_weight * rate[asked] * away_ms[asked] + work[asked]
-    gains, models, numbers = [first], [asked], [np.ones(len(asked), dtype=np.int64)]
-    per_worker = (wait_ms[asked].mean() if len(asked) else 0.0) / each_ms
-    for h in range(2, workers + 1):
-        unserved = np.clip(crowd - _FULL * (h - 1), 0.0, _FULL)
-        gain = work / (h * (h - 1)) + per_worker * unserved
-        more = np.flatnonzero((gain > least) & (cluster.runs.sum(axis=0) >= h))
-        if not len(more):
-            break
-        gains.append(gain[more])
-        models.append(more)
-        numbers.append(np.full(len(more), h))
-    model, number = np.concatenate(models), np.concatenate(numbers)
-    worth = np.concatenate(gains) / cluster.memory_mb[model]
-    worth *= np.where(have[model] >= number, _HELD, 1.0)
-    order = np.lexsort((number, -worth))
-    used = np.cumsum(cluster.memory_mb[model[order]])
-    fits = used <= (1.0 - _SPARE) * cluster.room_mb.sum()
-    fits &= np.arange(len(order)) < cluster.places.sum()
-    return np.bincount(model[order[fits]], minlength=len(rate)).astype(np.int64)
+    asked_ms = wait_ms[rate > 0]
+    found = np.zeros(len(rate), dtype=np.int64)
+    count_copies(
+        CopyWorth(rate, work, crowd, wait_ms, each_ms, cluster.load_ms, cluster.memory_mb),
+        held, cluster.runs, cluster.load_weight, least,
+        float(asked_ms.mean()) if len(asked_ms) else 0.0,
+        (1.0 - _SPARE) * float(cluster.room_mb.sum()), float(cluster.places.sum()), found)
+    return found
 
 
 def place_copies(
@@ -151,9 +139,11 @@ def place_copies(
     """Which worker holds which model, (W, M): those that are there stay, work is level."""
     each = work / np.maximum(copies, 1)
     wanted = np.flatnonzero(copies)
-    return np.asarray(put_copies(
+    target = np.zeros(held.shape, dtype=bool)
+    put_copies(
         wanted[np.argsort(-each[wanted], kind="stable")], copies, each, cluster.memory_mb,
-        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, held))
+        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, held, target)
+    return target
 
 
 def bound_on_served(
@@ -170,22 +160,8 @@ def bound_on_served(
         Time that a request takes, > 0.
     window_ms : float
     """
-    time_ms = np.count_nonzero(cluster.room_mb) * window_ms
-    order = np.argsort(cost_ms, kind="stable")
-    total, earned = 0.0, np.zeros(counts.shape[1])
-    for window in counts:
-        spent = np.cumsum((window * cost_ms)[order])
-        last = int(np.searchsorted(spent, time_ms))
-        price = 0.0 if last >= len(order) else 1.0 / float(cost_ms[order[last]])
-        total += price * time_ms
-        earned += np.maximum(1.0 - price * cost_ms, 0.0) * window
-    by_mb = earned / cluster.memory_mb
-    order = np.argsort(-by_mb, kind="stable")
-    spent = np.cumsum(cluster.memory_mb[order])
-    last = int(np.searchsorted(spent, cluster.room_mb.sum()))
-    price = 0.0 if last >= len(order) else float(by_mb[order[last]])
-    return float(total + price * cluster.room_mb.sum()
-                 + np.maximum(earned - price * cluster.memory_mb, 0.0).sum())
+    return float(most_served(cluster.memory_mb, float(cluster.room_mb.sum()), counts, cost_ms,
+                             np.count_nonzero(cluster.room_mb) * window_ms))
 
 
 def gap_of(

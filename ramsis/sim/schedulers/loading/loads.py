@@ -129,6 +129,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.gaps: list[float] = []
         self.plan_ms = _FIRST * window_ms
         self.batch_ms = _shortest(engine)
+        self.batch_each_ms = self.batch_ms / np.arange(1, self.batch_ms.shape[1] + 1)
+        self.at_start = np.zeros(models)  # requests
+        self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
         self.lanes = np.array(workers.lanes, dtype=float)
         self.blocks = any(workers.blocking)
         self.soonest_ms = np.array([
@@ -219,20 +222,19 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     def plan(self) -> None:
         """What workers are to hold from now on, by the windows seen."""
-        counts, held = np.array(self.recent), self.now_held()
+        counts, held = np.array(self.recent), self.places.held
         self.rate[:] = counts.mean(axis=0) / self.window_ms
         if self.fixed:
             self.note_missing(self.rate * self.cost_ms)
             return
-        at_start = np.zeros(len(self.rate))
-        at_start[[model for models in self.engine.arrays.start for model in models]] = _AT_START
-        rate = self.rate + at_start / (len(counts) * self.window_ms)
-        work = counts.max(axis=0) * self.cost_ms / self.window_ms
+        rate = self.rate + self.at_start / (len(counts) * self.window_ms)
+        most = counts.max(axis=0)
+        work = most * self.cost_ms / self.window_ms
         cluster = self.active()
-        least_ms = self.least_each()
-        crowd = counts.max(axis=0) * least_ms / (self.window_ms * self.lanes.mean())
+        least_ms, lanes = self.least_each(), self.lanes.mean()
+        crowd = most * least_ms / (self.window_ms * lanes)
         copies = choose_copies(cluster, rate, work, held, self.worth, Overload(
-            crowd, self.slack_ms, least_ms / self.lanes.mean()))
+            crowd, self.slack_ms, least_ms / lanes))
         self.target = place_copies(cluster, copies, work, held)
         self.gaps.append(gap_of(cluster, self.target, counts, self.cost_ms, self.window_ms))
         self.note_missing(work / np.maximum(copies, 1))
@@ -241,19 +243,19 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """Time per request in the batches that two of fit into what a request may take, (M,)."""
         fits = self.batch_ms <= 0.5 * (self.slack_ms + self.batch_ms[:, 0])[:, None]
         fits[:, 0] = True
-        sizes = np.arange(1, self.batch_ms.shape[1] + 1)
-        return np.asarray(np.where(fits, self.batch_ms / sizes, inf).min(axis=1))
+        return np.asarray(np.where(fits, self.batch_each_ms, inf).min(axis=1))
 
     def active(self) -> CopyProblem:
         """The problem of the workers that are active now."""
-        there = np.array([status == ACTIVE for status in self.engine.workers.status])
-        return self.cluster if there.all() else self.cluster.of(there)
+        there = [status == ACTIVE for status in self.engine.workers.status]
+        return self.cluster if all(there) else self.cluster.of(np.array(there))
 
     def note_missing(self, worth: FloatArray) -> None:
         """What each worker is to load, that of most worth last."""
-        missing = self.target & ~self.now_held()
-        for worker, row in enumerate(missing):
-            models = np.flatnonzero(row)
+        missing = self.target & ~self.places.held
+        self.to_load = [[] for _ in missing]
+        for worker in np.flatnonzero(missing.any(axis=1)).tolist():
+            models = np.flatnonzero(missing[worker])
             self.to_load[worker] = models[np.argsort(worth[models], kind="stable")].tolist()
 
     def on_stopped(self, worker: int) -> None:
