@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from math import exp, inf
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,15 +54,6 @@ BoolArray = NDArray[np.bool_]
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
 _FIRST = 0.25  # of a window, until the first plan
-
-
-class _AtLook(NamedTuple):
-    """What the shares of the workers' time follow from; see :class:`LoadsByPlan`."""
-
-    cost_ms: FloatArray
-    copies: IntArray
-    held: list[IntArray]
-    loading_ms: FloatArray
 
 
 class LoadsByPlan(Scheduler[ClusterEngine]):
@@ -108,13 +98,14 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
         self.seen: list[int] = []  # models of the arrivals of this window
         self.look_ms, self.looked_ms = 0.0, 0.0
-        self.at_look: _AtLook | None = None  # until the shares of time are asked for
+        self.looked_cost_ms: FloatArray | None = None  # until the shares of time are set
         self.loading_ms = np.zeros(count)  # of blocking loads in the last window, fading
         self.window_begin_ms = 0.0
         self.recent: deque[FloatArray] = deque(maxlen=int(windows))
         self.rate = np.zeros(models)  # per ms
-        self.cost_ms = np.array([min(rows[model][0] for rows in self.rows)
-                                 for model in range(models)])
+        self.batch_ms = _shortest(engine)
+        self.batch_each_ms = self.batch_ms / np.arange(1, self.batch_ms.shape[1] + 1)
+        self.cost_ms = self.batch_ms[:, 0].copy()
         self.busy = np.zeros(count)  # share of each worker's time, by the rates
         self.taken = np.zeros(count)  # that, and the share of loads that block
         self.cluster = _cluster(engine, load_weight)
@@ -128,16 +119,15 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
         self.plan_ms = _FIRST * window_ms
-        self.batch_ms = _shortest(engine)
-        self.batch_each_ms = self.batch_ms / np.arange(1, self.batch_ms.shape[1] + 1)
         self.at_start = np.zeros(models)  # requests
         self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
         self.lanes = np.array(workers.lanes, dtype=float)
         self.blocks = any(workers.blocking)
-        self.soonest_ms = np.array([
-            min((engine.arrays.load_ms[kind, model] + engine.times.rows[kind][model][0]
-                 for kind in set(workers.type) if engine.times.runs(kind, model)), default=inf)
-            for model in range(models)])
+        self.soonest_ms = np.full(models, inf)  # until a batch of one has run after a load
+        for kind in set(workers.type):
+            runs = self.cluster.runs[workers.type.index(kind)]
+            ready_ms = engine.arrays.load_ms[kind] + [row[0] for row in engine.times.rows[kind]]
+            np.minimum(self.soonest_ms, ready_ms, out=self.soonest_ms, where=runs)
 
     def now_held(self) -> BoolArray:
         """What the workers hold, (W, M)."""
@@ -194,8 +184,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         if self.blocks:
             self.loading_ms *= exp((self.looked_ms - now_ms) / self.window_ms)
         self.looked_ms = now_ms
-        self.at_look = _AtLook(self.cost_ms.copy(), self.copies.copy(), self.held.copy(),
-                               self.loading_ms.copy())
+        self.looked_cost_ms = self.cost_ms.copy()
         if any(self.to_load):
             for worker in range(len(self.to_load)):
                 self.load_planned(worker)
@@ -207,14 +196,13 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
-        """Set ``busy`` and ``taken`` to what they were at the last look."""
-        if self.at_look is None:
+        """Set ``busy`` and ``taken`` as of the last look: before what they follow from changes."""
+        if self.looked_cost_ms is None:
             return
-        cost_ms, copies, held, loading_ms = self.at_look
-        self.at_look = None
-        each = self.rate * cost_ms / np.maximum(copies, 1)
-        self.busy[:] = [float(each[models].sum()) for models in held] / self.lanes
-        self.taken[:] = self.busy + loading_ms / self.window_ms
+        each = self.rate * self.looked_cost_ms / np.maximum(self.copies, 1)
+        self.looked_cost_ms = None
+        self.busy[:] = [float(each[models].sum()) for models in self.held] / self.lanes
+        self.taken[:] = self.busy + self.loading_ms / self.window_ms
 
     def plan_soon(self) -> None:
         """Plan at the next look, as there are other workers."""
@@ -308,24 +296,25 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     def able(self) -> list[int]:
         """The workers that can begin a load."""
         workers = self.engine.workers
-        return [worker for worker in range(len(workers)) if workers.may_load(worker)]
+        return [worker for worker in range(len(self.held)) if workers.may_load(worker)]
 
     def load_best(
         self, able: list[int], models: IntArray, in_time: FloatArray
     ) -> int:
         """Make the load that gains most, if one does; the model, or -1."""
         engine, workers = self.engine, self.engine.workers
-        at_work = np.zeros_like(self.target)
-        can = np.zeros(len(workers), dtype=bool)
+        at_work = np.zeros(self.target.shape, dtype=bool)
+        can = np.zeros(len(self.held), dtype=bool)
+        free_mb, free_places = np.zeros((2, len(self.held)))
         for worker in able:
             can[worker] = True
+            free_mb[worker], free_places[worker] = workers.free_mb[worker], workers.places(worker)
             for batch in workers.running[worker]:
                 at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
         gone = np.zeros(len(self.holders), dtype=bool)
         self.set_shares()
         model, worker = best_load(
-            engine.now_ms, models, in_time, can, at_work, np.array(workers.free_mb),
-            np.array([workers.places(one) for one in range(len(workers))]), self.places,
+            engine.now_ms, models, in_time, can, at_work, free_mb, free_places, self.places,
             self.demand, gone)
         if model < 0:
             return -1
@@ -344,26 +333,27 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 continue
             queue = self.waiting[model]
             ready_ms = engine.now_ms + self.soonest_ms[model]
-            while queue and self.deadline_ms[queue[0]] < ready_ms:
-                self.slack_ms[model] = self.slack_of(queue[0])
+            first = -1
+            while queue and self.deadline_ms[first := queue[0]] < ready_ms:
                 engine.drop(queue.popleft())
-            if queue:
-                self.slack_ms[model] = self.slack_of(queue[0])
-            self.requeue(model)
+                self.requeue(model)
+            if first >= 0:
+                self.slack_ms[model] = self.slack_of(first)
             models.append(model)
             in_time.append(float(len(queue)))
         return np.array(models, dtype=np.int64), np.array(in_time)
 
     def slack_of(self, request: int) -> float:
         """How long a request can wait from its arrival."""
-        model = self.engine.requests.model[request]
-        return float(self.deadline_ms[request] - self.engine.requests.arrival_ms[request]
-                     - self.cost_ms[model])
+        requests = self.engine.requests
+        return (self.deadline_ms[request] - requests.arrival_ms[request]
+                - self.cost_ms.item(requests.model[request]))
 
     def load(self, worker: int, model: int) -> None:
         """Begin to load a model where there is room."""
         ready_ms = self.engine.load(worker, model)
         if self.engine.workers.blocking[worker]:
+            self.set_shares()
             self.loading_ms[worker] += ready_ms - self.engine.now_ms
         self.coming[model] += 1
 
@@ -407,27 +397,24 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     def note_held(self, worker: int, model: int) -> None:
         """A worker holds a model from now on, or no more."""
-        held = self.held[worker]
-        place = int(held.searchsorted(model))
-        if model in self.engine.workers.loaded[worker]:
-            self.held[worker] = np.concatenate((held[:place], (model,), held[place:]))
+        self.set_shares()
+        there = model in self.engine.workers.loaded[worker]
+        self.places.held[worker, model] = there
+        self.held[worker] = np.flatnonzero(self.places.held[worker])
+        if there:
             self.holders[model].append(worker)
         else:
-            self.held[worker] = np.concatenate((held[:place], held[place + 1 :]))
             self.holders[model].remove(worker)
         self.copies[model] = len(self.holders[model])
-        self.places.held[worker, model] = not self.places.held[worker, model]
         self.held_changed(worker, model)
 
 
 def _shortest(engine: ClusterEngine) -> FloatArray:
     """What a batch takes at the shortest, by model and size, (M, B)."""
-    most = max(len(row) for rows in engine.times.rows for row in rows)
-    found = np.full((len(engine.arrays.models), most), inf)
-    for rows in engine.times.rows:
-        for model, row in enumerate(rows):
-            found[model, : len(row)] = np.minimum(found[model, : len(row)], row)
-    return found
+    by_type = [engine.times.rows[kind] for kind in set(engine.workers.type)]
+    most = max(len(row) for rows in by_type for row in rows)
+    return np.min([[[*row, *[inf] * (most - len(row))] for row in rows] for rows in by_type],
+                  axis=0)
 
 
 def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:

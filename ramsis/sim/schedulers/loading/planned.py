@@ -88,7 +88,8 @@ class Planned(LoadsByPlan):
         self.alike = len(times) == 1
         self.busy_ms = np.zeros(count)
         self.share = 1.0 / np.sqrt(np.maximum(self.copies, 1))
-        self.shortest_ms = np.array([self.shortest(model) for model in range(models)])
+        self.shortest_ms = self.batch_ms[:, 0].copy() if self.alike else np.array(
+            [self.shortest(model) for model in range(models)])
         self.heads = Waiting(self.length, self.due_ms, np.array(engine.times.kind, dtype=np.int64),
                              self.share, self.shortest_ms)
         self.free: list[int] = [worker for worker in range(count)
@@ -187,7 +188,8 @@ class Planned(LoadsByPlan):
                 continue
             queue = self.waiting[model]
             took_ms = self.rows[worker][model][size - 1]
-            self.cost_ms[model] += _NEW * (took_ms / size - self.cost_ms[model])
+            cost_ms = self.cost_ms.item(model)
+            self.cost_ms[model] = cost_ms + _NEW * (took_ms / size - cost_ms)
             requests = [queue.popleft() for _ in range(size)]
             if not self.settled:
                 self.slack_ms[model] = self.slack_of(requests[-1])
