@@ -84,6 +84,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         count = len(workers)
         self.every_ms, self.window_ms, self.worth = every_ms, window_ms, worth
         self.waiting: list[deque[int]] = [deque() for _ in range(models)]
+        self.arrival_ms = engine.requests.arrival_ms
         self.deadline_ms = engine.requests.deadline_ms
         self.rows = [engine.times.rows[kind] for kind in workers.type]
         self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
@@ -122,6 +123,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.at_start = np.zeros(models)  # requests
         self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
         self.lanes = np.array(workers.lanes, dtype=float)
+        self.mean_lanes = float(self.lanes.mean())
         self.blocks = any(workers.blocking)
         self.soonest_ms = np.full(models, inf)  # until a batch of one has run after a load
         for kind in set(workers.type):
@@ -219,7 +221,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         most = counts.max(axis=0)
         work = most * self.cost_ms / self.window_ms
         cluster = self.active()
-        least_ms, lanes = self.least_each(), self.lanes.mean()
+        least_ms, lanes = self.least_each(), self.mean_lanes
         crowd = most * least_ms / (self.window_ms * lanes)
         copies = choose_copies(cluster, rate, work, held, self.worth, Overload(
             crowd, self.slack_ms, least_ms / lanes))
@@ -338,16 +340,15 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 engine.drop(queue.popleft())
                 self.requeue(model)
             if first >= 0:
-                self.slack_ms[model] = self.slack_of(first)
+                self.note_slack(model, first)
             models.append(model)
             in_time.append(float(len(queue)))
         return np.array(models, dtype=np.int64), np.array(in_time)
 
-    def slack_of(self, request: int) -> float:
-        """How long a request can wait from its arrival."""
-        requests = self.engine.requests
-        return (self.deadline_ms[request] - requests.arrival_ms[request]
-                - self.cost_ms.item(requests.model[request]))
+    def note_slack(self, model: int, request: int) -> None:
+        """Note how long a request for a model can wait from its arrival."""
+        self.slack_ms[model] = (self.deadline_ms[request] - self.arrival_ms[request]
+                                - self.cost_ms.item(model))
 
     def load(self, worker: int, model: int) -> None:
         """Begin to load a model where there is room."""

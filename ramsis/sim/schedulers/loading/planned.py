@@ -192,7 +192,7 @@ class Planned(LoadsByPlan):
             self.cost_ms[model] = cost_ms + _NEW * (took_ms / size - cost_ms)
             requests = [queue.popleft() for _ in range(size)]
             if not self.settled:
-                self.slack_ms[model] = self.slack_of(requests[-1])
+                self.note_slack(model, requests[-1])
             self.requeue(model)
             batch = engine.run(worker, model, requests)
             self.busy_ms[worker] = engine.now_ms + took_ms
