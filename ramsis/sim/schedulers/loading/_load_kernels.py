@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Demand", "Places", "best_load", "unserved"]
+__all__ = ["Demand", "Places", "Room", "best_load", "unserved"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -40,6 +40,25 @@ class Places(NamedTuple):
     memory_mb: FloatArray
     load_ms: FloatArray
     blocking: BoolArray
+
+
+class Room(NamedTuple):
+    """Where a load could begin now.
+
+    Attributes
+    ----------
+    able : ndarray of bool, shape (W,)
+        Workers that can begin a load.
+    at_work : ndarray of bool, shape (W, M)
+        What runs on them, and has to stay.
+    free_mb, free_places : ndarrays, shape (W,)
+        Of them.
+    """
+
+    able: BoolArray
+    at_work: BoolArray
+    free_mb: FloatArray
+    free_places: FloatArray
 
 
 class Demand(NamedTuple):
@@ -85,8 +104,7 @@ def _late(k: int, load_ms: float, spare: float, demand: Demand, now_ms: float) -
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_load(
-    now_ms: float, cold: IntArray, in_time: FloatArray, able: BoolArray,
-    at_work: BoolArray, free_mb: FloatArray, free_places: FloatArray, places: Places,
+    now_ms: float, cold: IntArray, in_time: FloatArray, room: Room, places: Places,
     demand: Demand, gone: BoolArray,
 ) -> tuple[int, int]:
     """The load of most requests gained per ms, (model, worker); (-1, -1) if none gains any.
@@ -98,16 +116,13 @@ def best_load(
         Models that no worker holds.
     in_time : ndarray, shape (C,)
         Requests that wait for each and can be in time after a load.
-    able : ndarray of bool, shape (W,)
-        Workers that can begin a load.
-    at_work : ndarray of bool, shape (W, M)
-        What runs, and has to stay.
-    free_mb, free_places : ndarrays, shape (W,)
+    room : Room
     places : Places
     demand : Demand
     gone : ndarray of bool, shape (M,)
         Gets what makes room.
     """
+    able, at_work, free_mb, free_places = room
     held, runs, memory_mb, load_ms, blocking = places
     rate, slack_ms, cost_ms, copies, length, _, busy, taken = demand
     workers, models = held.shape

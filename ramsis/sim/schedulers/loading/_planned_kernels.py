@@ -152,7 +152,7 @@ def first_batch(
 
 
 class CopyWorth(NamedTuple):
-    """What copies are worth by, by model, (M,).
+    """What copies are worth by; arrays are by model, (M,).
 
     Attributes
     ----------
@@ -168,6 +168,10 @@ class CopyWorth(NamedTuple):
         What it takes of a worker in such batches, > 0.
     load_ms : ndarray
     memory_mb : ndarray
+    load_weight : float
+        What a ms of loading is worth in ms of work.
+    mean_wait_ms : float
+        How long a request can wait, of all models that are asked for.
     """
 
     rate: FloatArray
@@ -177,18 +181,20 @@ class CopyWorth(NamedTuple):
     each_ms: FloatArray
     load_ms: FloatArray
     memory_mb: FloatArray
+    load_weight: float
+    mean_wait_ms: float
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count_copies(
-    of: CopyWorth, held: BoolArray, runs: BoolArray, load_weight: float, least: float,
-    mean_wait_ms: float, room_mb: float, places: float, copies: IntArray,
+    of: CopyWorth, held: BoolArray, runs: BoolArray, least: float, room_mb: float, places: float,
+    copies: IntArray,
 ) -> None:
     """Take copies by falling worth per MB, as long as there is room, and count them in ``copies``.
 
     The h-th copy of a model comes before its next one where both are worth the same.
     """
-    rate, work, crowd, wait_ms, each_ms, load_ms, memory_mb = of
+    rate, work, crowd, wait_ms, each_ms, load_ms, memory_mb, load_weight, mean_wait_ms = of
     workers, models = held.shape
     model = np.empty(models * workers, np.int64)
     worth = np.empty(models * workers)
@@ -334,13 +340,15 @@ def _moved(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def put_copies(
     order: IntArray, copies: IntArray, each: FloatArray, memory_mb: FloatArray,
-    room_mb: FloatArray, places: FloatArray, runs: BoolArray, held: BoolArray, target: BoolArray,
+    room_mb: FloatArray, places: FloatArray, runs: BoolArray, target: BoolArray,
 ) -> None:
     """Put copies on workers, models in an order; those that are held first, where they are.
 
     ``room_mb`` and ``places`` (W,) are what is free of each worker, and are taken from; ``each``
-    (M,) is the work of a copy; ``target`` (W, M), all false, gets them.
+    (M,) is the work of a copy. ``target`` (W, M) is what they hold, and becomes what they get.
     """
+    held = target.copy()
+    target[:] = False
     workers = len(room_mb)
     busy = np.zeros(workers)
     left = copies.copy()

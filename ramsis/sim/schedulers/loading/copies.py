@@ -126,10 +126,11 @@ def choose_copies(
     asked_ms = wait_ms[rate > 0]
     found = np.zeros(len(rate), dtype=np.int64)
     count_copies(
-        CopyWorth(rate, work, crowd, wait_ms, each_ms, cluster.load_ms, cluster.memory_mb),
-        held, cluster.runs, cluster.load_weight, least,
-        float(asked_ms.mean()) if len(asked_ms) else 0.0,
-        (1.0 - _SPARE) * float(cluster.room_mb.sum()), float(cluster.places.sum()), found)
+        CopyWorth(rate, work, crowd, wait_ms, each_ms, cluster.load_ms, cluster.memory_mb,
+                  float(cluster.load_weight),
+                  float(asked_ms.mean()) if len(asked_ms) else 0.0),
+        held, cluster.runs, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
+        float(cluster.places.sum()), found)
     return found
 
 
@@ -139,10 +140,10 @@ def place_copies(
     """Which worker holds which model, (W, M): those that are there stay, work is level."""
     each = work / np.maximum(copies, 1)
     wanted = np.flatnonzero(copies)
-    target = np.zeros(held.shape, dtype=bool)
+    target = held.copy()
     put_copies(
         wanted[np.argsort(-each[wanted], kind="stable")], copies, each, cluster.memory_mb,
-        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, held, target)
+        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, target)
     return target
 
 

@@ -34,6 +34,7 @@ from ramsis.sim.engine.workers import ACTIVE
 from ramsis.sim.schedulers.loading._load_kernels import (
     Demand,
     Places,
+    Room,
     best_load,
     unserved,
 )
@@ -305,19 +306,19 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     ) -> int:
         """Make the load that gains most, if one does; the model, or -1."""
         engine, workers = self.engine, self.engine.workers
-        at_work = np.zeros(self.target.shape, dtype=bool)
-        can = np.zeros(len(self.held), dtype=bool)
-        free_mb, free_places = np.zeros((2, len(self.held)))
+        count = len(self.held)
+        room = Room(np.zeros(count, dtype=bool), np.zeros(self.target.shape, dtype=bool),
+                    np.zeros(count), np.zeros(count))
         for worker in able:
-            can[worker] = True
-            free_mb[worker], free_places[worker] = workers.free_mb[worker], workers.places(worker)
+            room.able[worker] = True
+            room.free_mb[worker] = workers.free_mb[worker]
+            room.free_places[worker] = workers.places(worker)
             for batch in workers.running[worker]:
-                at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
+                room.at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
         gone = np.zeros(len(self.holders), dtype=bool)
         self.set_shares()
         model, worker = best_load(
-            engine.now_ms, models, in_time, can, at_work, free_mb, free_places, self.places,
-            self.demand, gone)
+            engine.now_ms, models, in_time, room, self.places, self.demand, gone)
         if model < 0:
             return -1
         for other in np.flatnonzero(gone).tolist():
@@ -414,8 +415,8 @@ def _shortest(engine: ClusterEngine) -> FloatArray:
     """What a batch takes at the shortest, by model and size, (M, B)."""
     by_type = [engine.times.rows[kind] for kind in set(engine.workers.type)]
     most = max(len(row) for rows in by_type for row in rows)
-    return np.min([[[*row, *[inf] * (most - len(row))] for row in rows] for rows in by_type],
-                  axis=0)
+    padded = [[[*row, *[inf] * (most - len(row))] for row in rows] for rows in by_type]
+    return np.asarray(np.min(padded, axis=0))
 
 
 def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:
