@@ -78,14 +78,17 @@ def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArr
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _fill(
-    low: int, high: int, start: float, end: float, arrival: FloatArray, kind: IntArray,
-    demand: FloatArray, levels: FloatArray, slo: float, backlog: FloatArray, lost: FloatArray,
-    late: FloatArray,
+    span: tuple[int, int, float, float], arrival: FloatArray, work_of: FloatArray,
+    levels: FloatArray, slo: float, backlog: FloatArray, lost: FloatArray, late: FloatArray,
 ) -> None:
-    """Serve the requests of a bin; changes ``backlog``, adds to ``lost`` and ``late``."""
+    """Serve the requests of a bin; changes ``backlog``, adds to ``lost`` and ``late``.
+
+    ``span`` has its first request, the one after its last, its start and its end.
+    """
+    low, high, start, end = span
     at = start
     for i in range(low, high):
-        passed, work = arrival[i] - at, demand[kind[i]]
+        passed, work = arrival[i] - at, work_of[i]
         at = arrival[i]
         in_zone = 1.0 if at >= end - slo else 0.0
         for k in range(levels.size):
@@ -115,7 +118,10 @@ def bin_losses(
             before[k * (sides + 1) + d] = min(max(k + d - NEAR, 0), count - 1)
     backlog, lost, zone = (np.zeros(lanes.size), np.zeros(lanes.size), np.zeros(lanes.size))
     steady, fresh = np.zeros(count), np.zeros(count)
+    work_of = np.zeros(arrival.size)
     for c in range(weight.size):
+        for i in range(arrival.size):
+            work_of[i] = demand[c, kind[i]]
         steady[:] = 0.0
         fresh[:] = 0.0
         for j in range(bins):
@@ -128,7 +134,7 @@ def bin_losses(
                 backlog[k * (sides + 1) + sides] = 0.0
             lost[:] = 0.0
             zone[:] = 0.0
-            _fill(low, high, start, end, arrival, kind, demand[c], lanes, slo, backlog, lost, zone)
+            _fill((low, high, start, end), arrival, work_of, lanes, slo, backlog, lost, zone)
             for k in range(count):
                 at = k * (sides + 1)
                 steady[k], fresh[k] = backlog[at + NEAR], backlog[at + sides]

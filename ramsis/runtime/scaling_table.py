@@ -45,8 +45,8 @@ class ScalingTable:
         believed.
     interval_s, startup_s
         Between decisions, > 0, and what a worker takes to start, >= 0.
-    least, most
-        Workers, 1 <= least <= most.
+    workers
+        The least and the most, 1 <= least <= most.
 
     Raises
     ------
@@ -60,13 +60,13 @@ class ScalingTable:
     def __init__(
         self, levels_qps: Sequence[float], trends: Sequence[float],
         thresholds: Sequence[Sequence[Sequence[int]]], *, smoothing: float,
-        forecast_error: float, interval_s: float, startup_s: float, least: int, most: int,
+        forecast_error: float, interval_s: float, startup_s: float, workers: tuple[int, int],
     ) -> None:
         self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
         self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
         self.smoothing, self.forecast_error = smoothing, forecast_error
         self.interval_s, self.startup_s = interval_s, startup_s
-        self.least, self.most = least, most
+        self.least, self.most = workers
         if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
             raise _unfit("levels_qps", "loads that do not rise")
         if not self.trends or not _rising(self.trends):
@@ -79,7 +79,7 @@ class ScalingTable:
                                        f"trends of {stages + 1} thresholds")
         if any(list(one) != sorted(one) for row in self.thresholds for one in row):
             raise _unfit("thresholds", "thresholds that fall")
-        if not 1 <= least <= most:
+        if not 1 <= self.least <= self.most:
             raise _unfit("least", "more workers at least than at most")
         self._logs = [math.log(level) for level in self.levels_qps]
 
@@ -119,8 +119,8 @@ class ScalingTable:
                        forecast_error=fields.number("forecast_error", NON_NEGATIVE),
                        interval_s=fields.number("interval_s", POSITIVE),
                        startup_s=fields.number("startup_s", NON_NEGATIVE),
-                       least=fields.whole("least", 1, MAX_WORKERS),
-                       most=fields.whole("most", 1, MAX_WORKERS))
+                       workers=(fields.whole("least", 1, MAX_WORKERS),
+                                fields.whole("most", 1, MAX_WORKERS)))
         except InvalidValueError as error:
             raise InputFileError(f"{where}: {error}") from None
 

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
-from ramsis.scaling.policy import Fleet, ScalingPolicy
+from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
 from ramsis.scaling.rule import ScalingRule
-from ramsis.scaling.rules import RULES, made
+from ramsis.scaling.rules import made
 from ramsis.scaling.synthesis import FleetTables, reached
 from ramsis.scaling.tuning import tune
 
-__all__ = ["Part", "compared"]
+__all__ = ["Comparison", "Part"]
 
 FloatArray = NDArray[np.float64]
 
@@ -49,14 +49,14 @@ class Part:
 
     @classmethod
     def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, tables: FleetTables,
-           fleet: Fleet) -> Part:
+           fleet: ScaledFleet) -> Part:
         """What lies between two times."""
         first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
         times = arrival_ms[first:last] - 1000.0 * from_s
         needed = math.ceil(len(times) / (to_s - from_s) / tables.largest_qps)
         return cls(times, to_s - from_s, min(max(needed, fleet.least), fleet.most))
 
-    def played(self, rule: ScalingRule, tables: DecisionTables, fleet: Fleet, seed: int,
+    def played(self, rule: ScalingRule, tables: DecisionTables, fleet: ScaledFleet, seed: int,
                start: int) -> ScaledRun:
         """The run of a rule on it."""
         return play(self.arrival_ms, tables, rule, slo_ms=fleet.slo_ms,
@@ -65,60 +65,64 @@ class Part:
                     duration_s=self.duration_s, seed=seed)
 
 
-def compared(
-    table: ScalingTable, played: DecisionTables, target: Targets, fleet: Fleet, *, fit: Part,
-    rest: Part, rate_per_worker_qps: float, seed: int, rules: bool = True,
-    on_rule: Callable[[str], object] | None = None,
-) -> list[dict[str, Any]]:
-    """A row for the policy, and for each rule with its defaults and with tuned parameters.
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a policy and the rules are compared on.
 
-    Parameters
+    Attributes
     ----------
-    table : ScalingTable
-    played : DecisionTables
+    tables : DecisionTables
+        That all play.
     target : Targets
-    fleet : Fleet
+    fleet : ScaledFleet
     fit, rest : Part
         What parameters are tuned on, and what the rows are of.
     rate_per_worker_qps : float
         What a worker carries within the target.
     seed : int
         Of the runs.
-    rules : bool
-        Whether there are rows for the rules.
-    on_rule : callable, optional
-        Told the name of each rule before it is tuned.
     """
-    def run(rule: Callable[[], ScalingRule], start: int) -> ScaledRun:
-        before = fit.played(rule(), played, fleet, seed, start)
-        return rest.played(rule(), played, fleet, seed, int(before.wanted[-1]))
 
-    rows = [_row("ramsis", True, {}, run(
-        lambda: ScalingPolicy(table),
-        table.wanted(len(fit.arrival_ms) / fit.duration_s, 0, 0)), target)]
-    if not rules:
-        return rows
-    for name in RULES:
-        if on_rule is not None:
-            on_rule(name)
-        tuned = tune(name, fit.arrival_ms, played, target,
-                     rate_per_worker_qps=rate_per_worker_qps, slo_ms=fleet.slo_ms,
+    tables: DecisionTables
+    target: Targets
+    fleet: ScaledFleet
+    fit: Part
+    rest: Part
+    rate_per_worker_qps: float
+    seed: int
+
+    def policy_row(self, table: ScalingTable) -> dict[str, Any]:
+        """The row of the policy."""
+        start = table.wanted(len(self.fit.arrival_ms) / self.fit.duration_s, 0, 0)
+        return self._row("ramsis", True, {}, self._run(lambda: ScalingPolicy(table), start))
+
+    def rule_rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a rule: with its defaults, and with tuned parameters."""
+        fleet, fit = self.fleet, self.fit
+        tuned = tune(name, fit.arrival_ms, self.tables, self.target,
+                     rate_per_worker_qps=self.rate_per_worker_qps, slo_ms=fleet.slo_ms,
                      startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                     most=fleet.most, start=fit.start, duration_s=fit.duration_s, seed=seed)
+                     most=fleet.most, start=fit.start, duration_s=fit.duration_s, seed=self.seed)
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": fleet.most} if name == "static" else {}
+        rows = []
         for known, parameters in ((False, usual), (True, tuned)):
-            rule = partial(made, name, parameters, rate_per_worker_qps=rate_per_worker_qps,
+            rule = partial(made, name, parameters, rate_per_worker_qps=self.rate_per_worker_qps,
                            slo_ms=fleet.slo_ms)
             start = parameters["workers"] if name == "static" else fit.start
-            rows.append(_row(name, known, parameters, run(rule, start), target))
-    return rows
+            rows.append(self._row(name, known, parameters, self._run(rule, start)))
+        return rows
 
+    def _run(self, rule: Callable[[], ScalingRule], start: int) -> ScaledRun:
+        before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)
+        return self.rest.played(rule(), self.tables, self.fleet, self.seed,
+                                int(before.wanted[-1]))
 
-def _row(name: str, tuned: bool, parameters: dict[str, Any], run: ScaledRun,
-           target: Targets) -> dict[str, Any]:
-    """A row of results."""
-    return {"scheduler": name, "tuned": tuned, "parameters": parameters,
-            "worker_s": float(run.worker_s), "violation_rate": float(run.violation_rate),
-            "effective_accuracy": float(run.effective_accuracy), "requests": int(run.requests),
-            "meets_target": reached(target, run.violation_rate, run.effective_accuracy)}
+    def _row(self, name: str, tuned: bool, parameters: dict[str, Any],
+             run: ScaledRun) -> dict[str, Any]:
+        return {"scheduler": name, "tuned": tuned, "parameters": parameters,
+                "worker_s": float(run.worker_s), "violation_rate": float(run.violation_rate),
+                "effective_accuracy": float(run.effective_accuracy),
+                "requests": int(run.requests),
+                "meets_target": reached(self.target, run.violation_rate,
+                                        run.effective_accuracy)}

@@ -31,8 +31,15 @@ from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables, reached
 
-__all__ = ["Candidate", "Delivered", "Fleet", "Prices", "ScalingPolicy", "choose_policy",
-           "expected_run"]
+__all__ = [
+    "Candidate",
+    "Delivered",
+    "Prices",
+    "ScaledFleet",
+    "ScalingPolicy",
+    "choose_policy",
+    "expected_run",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -68,7 +75,7 @@ class Delivered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class ScaledFleet:
     """How a fleet is scaled.
 
     Attributes
@@ -113,7 +120,7 @@ class Candidate:
 
 
 def expected_run(
-    loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: Fleet, start: int
+    loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: ScaledFleet, start: int
 ) -> Delivered:
     """What a scaling table costs and delivers by the promises of the decision tables.
 
@@ -124,7 +131,7 @@ def expected_run(
     control : ScalingControl
         Not asked before.
     tables : FleetTables
-    fleet : Fleet
+    fleet : ScaledFleet
     start : int
         Workers that are active at the beginning.
     """
@@ -165,7 +172,7 @@ class _ByPrice:
     between = 1e-5, 1e3
     caution = 1.0
 
-    def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet, aim: float,
+    def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet, aim: float,
                  width: float, share: float) -> None:
         self.share = share
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
@@ -221,7 +228,7 @@ class _InProportion:
     caution: float
     """What follows the load less is taken only where it costs less by this factor."""
 
-    def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: Fleet,
+    def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet,
                  highest_qps: float, floor: float, keep: float) -> None:
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
         loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
@@ -246,17 +253,17 @@ _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
 _Made = _ByPrice | _InProportion
 
 
-def _table_of(thresholds: NDArray[np.int64], known: LoadDynamics, fleet: Fleet) -> ScalingTable:
+def _table_of(thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet) -> ScalingTable:
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
         known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),
         smoothing=known.smoothing, forecast_error=known.forecast_error(),
-        interval_s=fleet.interval_s, startup_s=fleet.startup_s, least=fleet.least,
-        most=fleet.most)
+        interval_s=fleet.interval_s, startup_s=fleet.startup_s,
+        workers=(fleet.least, fleet.most))
 
 
 def _ways(
-    times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets, fleet: Fleet,
+    times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets, fleet: ScaledFleet,
     duration_s: float,
 ) -> Iterator[_Made]:
     """All ways to make tables, each by one number that raises cost and quality."""
@@ -273,7 +280,7 @@ def _ways(
 
 def choose_policy(
     arrival_ms: ArrayLike, tables: FleetTables, played: DecisionTables, target: Targets,
-    fleet: Fleet, *, duration_s: float, seed: int = 0,
+    fleet: ScaledFleet, *, duration_s: float, seed: int = 0,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
     """The cheapest scaling table that meets a target on a part of a trace.
@@ -286,7 +293,7 @@ def choose_policy(
     played : DecisionTables
         The same for each number of workers.
     target : Targets
-    fleet : Fleet
+    fleet : ScaledFleet
     duration_s : float
         Of that part.
     seed : int

@@ -17,7 +17,7 @@ from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import set_of, write_set
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
-from ramsis.scaling.policy import Candidate, Fleet
+from ramsis.scaling.policy import Candidate, ScaledFleet
 from ramsis.scaling.promise import CONFIDENCE, Promise
 from ramsis.scaling.synthesis import FleetTables
 
@@ -27,7 +27,7 @@ _TABLES = "tables"
 
 
 def scaling_document(
-    chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets, fleet: Fleet
+    chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets, fleet: ScaledFleet
 ) -> dict[str, Any]:
     """A scaling policy as plain JSON values."""
     table, known = chosen.table, chosen.dynamics

@@ -16,7 +16,7 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.levels import LoadDynamics
-from ramsis.scaling.policy import Fleet, ScalingPolicy
+from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
 
 __all__ = ["CONFIDENCE", "Estimate", "Promise", "drawn_arrivals", "promise"]
 
@@ -87,7 +87,7 @@ def drawn_arrivals(
 
 
 def promise(
-    table: ScalingTable, dynamics: LoadDynamics, played: DecisionTables, fleet: Fleet, *,
+    table: ScalingTable, dynamics: LoadDynamics, played: DecisionTables, fleet: ScaledFleet, *,
     intervals: int, seed: int,
     on_play: Callable[[], object] | None = None, runs: int = _RUNS,
 ) -> Promise:
@@ -98,7 +98,7 @@ def promise(
     table : ScalingTable
     dynamics : LoadDynamics
     played : DecisionTables
-    fleet : Fleet
+    fleet : ScaledFleet
     intervals : int
         Length of a run.
     seed : int

@@ -116,9 +116,31 @@ def sizes_up_to(most: int, dispatch: str) -> list[int]:
     return sizes
 
 
+@dataclass(frozen=True)
+class FleetLoads:
+    """What a fleet's decision tables are for.
+
+    Attributes
+    ----------
+    least_qps, peak_qps : float
+        Of all requests, > 0.
+    levels : int
+        Loads of a worker, >= 4.
+    least : int
+        Workers at least, >= 1.
+    most : int, optional
+        Workers at most; by default those that meet the target at ``peak_qps``.
+    """
+
+    least_qps: float
+    peak_qps: float
+    levels: int
+    least: int = 1
+    most: int | None = None
+
+
 def fleet_tables(
-    profile: ProfileSet, settings: SynthesisSettings, *, target: Targets, levels: int,
-    least_load_qps: float, peak_qps: float, most: int | None = None, least: int = 1,
+    profile: ProfileSet, settings: SynthesisSettings, target: Targets, loads: FleetLoads, *,
     make: Callable[[Sequence[tuple[float, SynthesisSettings]]], Sequence[Policy]] | None = None,
     on_policy: Callable[[], object] | None = None,
 ) -> FleetTables:
@@ -129,16 +151,9 @@ def fleet_tables(
     profile : ProfileSet
     settings : SynthesisSettings
         Workers and price of violations do not count.
-    target : Target
+    target : Targets
         What the loads of a worker lie around.
-    levels : int
-        Loads of a worker, >= 4.
-    least_load_qps, peak_qps : float
-        Of all requests, > 0.
-    most : int, optional
-        Workers, >= 1; by default those that meet the target at ``peak_qps``.
-    least : int
-        Of which there are at least so many.
+    loads : FleetLoads
     make : callable, optional
         Makes the policies for loads and settings; by default one after the other.
     on_policy : callable, optional
@@ -149,6 +164,7 @@ def fleet_tables(
     InfeasibleError
         No load is low enough for the target: the message says what the best is.
     """
+    most = loads.most
     trial = _TRIAL_SIZE if most is None else min(_TRIAL_SIZE, most)
     largest, price, capacity = 0.0, _PRICES[0], 0.0
     for one in _PRICES:
@@ -157,11 +173,11 @@ def fleet_tables(
         if tried > largest * (1.0 + _PRECISION):
             largest, price = tried, one
     if most is None:
-        most = max(math.ceil(peak_qps / largest), least)
-    lowest = min(least_load_qps / most, largest / 3.0)
-    loads = _loads(lowest, largest, _NEARLY_ALL * capacity, levels)
+        most = max(math.ceil(loads.peak_qps / largest), loads.least)
+    lowest = min(loads.least_qps / most, largest / 3.0)
+    of_a_worker = _loads(lowest, largest, _NEARLY_ALL * capacity, loads.levels)
     questions = [(load * size, replace(settings, workers=size, violation_price=price))
-                 for size in sizes_up_to(most, settings.dispatch) for load in loads.tolist()]
+                 for size in sizes_up_to(most, settings.dispatch) for load in of_a_worker.tolist()]
     if make is None:
         made = []
         for load_qps, terms in questions:
@@ -173,7 +189,7 @@ def fleet_tables(
     policies: dict[int, list[Policy]] = {}
     for policy in made:
         policies.setdefault(policy.workers, []).append(policy)
-    return FleetTables(loads, {size: tuple(row) for size, row in policies.items()},
+    return FleetTables(of_a_worker, {size: tuple(row) for size, row in policies.items()},
                        float(max(made[0].accuracy)), capacity, largest, most)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,28 +157,33 @@ def scale_command(
     _say_more(more, rows)
 
 
+@dataclass(frozen=True, eq=False)
 class _Study:
     """A scaling policy for a trace, and what it is compared with."""
 
-    def __init__(
-        self, profile: ProfileSet, slo_ms: float, target: Targets, dispatch: str, seed: int,
-        arrival_ms: FloatArray, duration_s: float, startup_s: float, interval_s: float,
-        least: int, most: int | None, levels: int,
-    ) -> None:
-        self.profile, self.slo_ms, self.target, self.dispatch = profile, slo_ms, target, dispatch
-        self.seed, self.arrival_ms, self.duration_s = seed, arrival_ms, duration_s
-        self.startup_s, self.interval_s = startup_s, interval_s
-        self.least, self.most, self.levels = least, most, levels
+    profile: ProfileSet
+    slo_ms: float
+    target: Targets
+    dispatch: str
+    seed: int
+    arrival_ms: FloatArray
+    duration_s: float
+    startup_s: float
+    interval_s: float
+    least: int
+    most: int | None
+    levels: int
 
     def run(self, out: Path, compare: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Write the policy, and return the rows and what else is to be said."""
         from ramsis import __version__
-        from ramsis.scaling.comparison import Part, compared
+        from ramsis.scaling.comparison import Comparison, Part
         from ramsis.scaling.levels import interval_loads
-        from ramsis.scaling.policy import Fleet, choose_policy
+        from ramsis.scaling.policy import ScaledFleet, choose_policy
         from ramsis.scaling.policy_file import scaling_document, write_scaling
         from ramsis.scaling.promise import promise
-        from ramsis.scaling.synthesis import fleet_tables
+        from ramsis.scaling.rules import RULES
+        from ramsis.scaling.synthesis import FleetLoads, fleet_tables
         from ramsis.synthesis import SynthesisSettings
 
         loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
@@ -186,10 +192,10 @@ class _Study:
                                      headroom=0.0)
         with progress("decision tables", None) as advance:
             tables = fleet_tables(
-                self.profile, settings, target=self.target, most=self.most,
-                peak_qps=_ROOM * float(loads.max()), least_load_qps=least_qps,
-                levels=self.levels, least=self.least, on_policy=advance)
-        fleet = Fleet(self.slo_ms, self.startup_s, self.interval_s, self.least, tables.most)
+                self.profile, settings, self.target,
+                FleetLoads(least_qps, _ROOM * float(loads.max()), self.levels, self.least,
+                           self.most), on_policy=advance)
+        fleet = ScaledFleet(self.slo_ms, self.startup_s, self.interval_s, self.least, tables.most)
         played = tables.for_fleet()
         half = self.duration_s / 2.0
         fit = Part.of(self.arrival_ms, 0.0, half, tables, fleet)
@@ -203,10 +209,13 @@ class _Study:
                 chosen.table, chosen.dynamics, played, fleet,
                 intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance)
         document = scaling_document(chosen, tables, promised, self.target, fleet)
+        comparison = Comparison(played, self.target, fleet, fit, rest, tables.largest_qps,
+                                self.seed)
+        rows = [comparison.policy_row(chosen.table)]
         with progress("rules tuned", None) as advance:
-            rows = compared(chosen.table, played, self.target, fleet, fit=fit, rest=rest,
-                            rate_per_worker_qps=tables.largest_qps, seed=self.seed,
-                            rules=compare, on_rule=lambda _: advance())
+            for name in RULES if compare else ():
+                rows += comparison.rule_rows(name)
+                advance()
         more = {"created_by": f"ramsis {__version__}", "max_workers": tables.most,
                 "rate_per_worker_qps": tables.largest_qps,
                 "fitted": {**chosen.delivered._asdict(), "seconds": half},
