@@ -118,7 +118,7 @@ class _LazyGroup(CommandGroup):
 )
 @click.version_option(__version__)
 def cli() -> None:
-    """Model-selection policies for machine-learning inference serving, computed offline.
+    """Model-selection policies for machine-learning inference, computed offline.
 
     \b
     Exit codes: 0 ok, 2 usage, 3 bad input file, 4 infeasible, 5 not converged,

@@ -120,7 +120,8 @@ class Candidate:
 
 
 def expected_run(
-    loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: ScaledFleet, start: int
+    loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: ScaledFleet,
+    start: int,
 ) -> Delivered:
     """What a scaling table costs and delivers by the promises of the decision tables.
 
@@ -253,7 +254,9 @@ _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
 _Made = _ByPrice | _InProportion
 
 
-def _table_of(thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet) -> ScalingTable:
+def _table_of(
+    thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet
+) -> ScalingTable:
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
         known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),

@@ -21,7 +21,7 @@ DEEP = "a = " + "[" * 3000 + "]" * 3000
         ([*GENERATE, "--workers", "4", "--grid", "fixed:", "--out", "o"], 2, ["grid", "fixed:D"]),
         ([*GENERATE, "--workers", "1" + "0" * 26, "--out", "o"], 2, ["workers"]),
         ([*GENERATE[:-1], "400:800:400", "--workers", "4", "--max-accuracy-step", "1e-9",
-          "--out", "o"], 2, ["max_accuracy_step", "0.0005"]),
+          "--out", "o"], 2, ["--max-accuracy-step", "0.0005"]),
         ([*SIMULATE, "--workers", "1" + "0" * 26], 2, ["workers"]),
         ([*SIMULATE, "--workers", "4", "--seeds", "1000000000"], 2, ["--seeds", "100000"]),
         ([*SIMULATE, "--workers", "4", "--arrivals", "renewal:1e308"], 2, ["renewal", "1000"]),

@@ -254,7 +254,7 @@ def test_a_scenario_out_of_reach_says_what_is_reached(
     ([], 2, ("--grow", "gpu, cpu")),
     (["--grow", "gpu", "--load", "3"], 2, ("--load is not for a scenario",)),
     (["--grow", "gpu", "--max-workers", "cpu=3"], 2, ("--max-workers", "gpu=N")),
-    (["--grow", "gpu", "--max-violation", "1.5"], 2, ("max_violation", "1.5")),
+    (["--grow", "gpu", "--max-violation", "1.5"], 2, ("--max-violation", "1.5")),
     (["--grow", "gpu", "--scheduler", "fastest"], 3, ("fastest", "clockwork")),
 ])
 def test_wrong_inputs_for_a_scenario(

@@ -102,7 +102,7 @@ def test_the_version_is_the_packages(run: Run) -> None:
         (("verify",), ("DIR|FILE", "ramsis verify --help")),
         (("bound", "--load"), ("--load", "argument")),
         (("bound", "--loud", "3"), ("--loud", "ramsis bound --help")),
-        (("bound", "more"), ("--profiles",)),
+        (("bound", "more"), ("more", "ramsis bound --help")),
     ],
     ids=str,
 )

@@ -100,7 +100,7 @@ def test_other_settings_are_refused_until_told_to_start_again(run: Run, here: Pa
         (["to_measure:small", "--batches", "1:4:2:1"], 2, ["--batches"]),
         (["to_measure:small", "--batches", "1,99999999999"], 2, ["--batches"]),
         (["to_measure:small", "--max-samples", "5"], 2, ["--max-samples", "min_samples"]),
-        (["to_measure:small", "--relative-error", "nan"], 2, ["relative_error"]),
+        (["to_measure:small", "--relative-error", "nan"], 2, ["--relative-error"]),
         (["to_measure:small", "--dim", "width"], 2, ["--dim", "NAME=SIZE"]),
         (["to_measure:small", "--device", "cuda"], 2, ["device", "cpu"]),
         (["to_measure:small", "--backend", "tensorflow"], 2, ["--backend", "onnx"]),

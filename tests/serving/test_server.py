@@ -291,9 +291,9 @@ def test_a_port_in_use_is_an_error(server: Running) -> None:
 
 
 @pytest.mark.parametrize(("option", "value", "said"), [
-    ("--max-body-mb", "nan", "max_body_mb"), ("--max-body-mb", "0", "max_body_mb"),
-    ("--batch-timeout-s", "nan", "timeout_s"), ("--drain-s", "-1", "drain_s"),
-    ("--drain-s", "inf", "drain_s"), ("--slots", "10000000000", "slots"),
+    ("--max-body-mb", "nan", "--max-body-mb"), ("--max-body-mb", "0", "--max-body-mb"),
+    ("--batch-timeout-s", "nan", "timeout_s"), ("--drain-s", "-1", "--drain-s"),
+    ("--drain-s", "inf", "--drain-s"), ("--slots", "10000000000", "slots"),
     ("--worker-memory-mb", "0", "memory_mb"), ("--calibrate-seconds", "nan", "seconds"),
     ("--replan", "'", "--replan: not options"), ("--calibrate", "", "no name of a file"),
     ("--request-log", ".", "is a folder"),

@@ -51,7 +51,7 @@ _COST = Column("cost", "cost", ".4g")
 
 @click.command("scale", cls=Command, more=(
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
-    "--models"))
+    "--models", "--interval-s", "--min-workers", "--cost-per-worker-s"))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @models_option
