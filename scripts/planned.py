@@ -120,7 +120,7 @@ def other_cells() -> list[Scenario]:
              max_models=2, loading="blocking")]
 
 
-def random_scenario(seed: int) -> Scenario:
+def random_scenario(seed: int) -> tuple[Scenario, Requests]:
     """See the module; scarce memory where the seed is even."""
     rng = np.random.default_rng((seed, 31))
     workers, models = int(rng.integers(2, 9)), int(rng.integers(3, 25))
