@@ -28,7 +28,13 @@ from ramsis.cli.output.rows import (
     table_options,
 )
 from ramsis.cluster import SloClass
-from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, describe
+from ramsis.errors import (
+    InfeasibleError,
+    InputFileError,
+    InvalidValueError,
+    check_positive,
+    describe,
+)
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.sim import RateTrace, Recorded
@@ -246,11 +252,8 @@ class _Study:
 def _check(startup_s: float, interval_s: float, factor: float, stretch: float, least: int,
            most: int | None, cost: float | None) -> None:
     """Refuse numbers out of range."""
-    for where, value in (("--interval-s", interval_s), ("--scale", factor),
-                         ("--stretch", stretch), ("--cost-per-worker-s", cost)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(describe("not positive", where=where, value=value,
-                                             allowed="a finite number > 0"))
+    check_positive(interval_s=interval_s, scale=factor, stretch=stretch,
+                   cost_per_worker_s=1.0 if cost is None else cost)
     if not (math.isfinite(startup_s) and startup_s >= 0):
         raise InvalidValueError(describe("not a time", where="--startup-s", value=startup_s,
                                          allowed="a finite number >= 0"))
