@@ -21,10 +21,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Annotated
 
 from ramsis.errors import InputFileError, describe
-from ramsis.runtime.fields import POSITIVE, Fields
-from ramsis.runtime.records import names
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import Positive, Reader, Record, Whole
 
 __all__ = ["Instance", "Layout", "PartitionTable", "instance_worker", "layouts", "multisets",
            "shipped_partitions", "split_worker"]
@@ -34,10 +35,20 @@ Layout = tuple[tuple[str, int], ...]
 
 _MOST_SLICES = 16
 _MOST_LAYOUTS = 5_000
+_Slices = Annotated[int, Whole(1, _MOST_SLICES)]
+
+
+def _starts(item: Fields, key: str) -> tuple[int, ...]:
+    starts = item.items(key)
+    for i, start in enumerate(starts):
+        if type(start) is not int or not 0 <= start < _MOST_SLICES or start in starts[:i]:
+            raise item.refusal(f"{key}[{i}]", "not a new memory slice", value=start,
+                               allowed=f"distinct whole numbers from 0 to {_MOST_SLICES - 1}")
+    return tuple(starts)
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Record):
     """A kind of instance.
 
     Attributes
@@ -53,31 +64,14 @@ class Instance:
     """
 
     name: str
-    compute_slices: int
-    memory_slices: int
-    memory_mb: float
-    starts: tuple[int, ...]
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Instance:
-        """The instance in an entry of ``partitions.instances``."""
-        item.only(names(cls))
-        return cls(item.text("name"), item.whole("compute_slices", 1, _MOST_SLICES),
-                   item.whole("memory_slices", 1, _MOST_SLICES),
-                   item.number("memory_mb", POSITIVE), _starts(item))
-
-
-def _starts(item: Fields) -> tuple[int, ...]:
-    starts = item.items("starts")
-    for i, start in enumerate(starts):
-        if type(start) is not int or not 0 <= start < _MOST_SLICES or start in starts[:i]:
-            raise item.refusal(f"starts[{i}]", "not a new memory slice", value=start,
-                               allowed=f"distinct whole numbers from 0 to {_MOST_SLICES - 1}")
-    return tuple(starts)
+    compute_slices: _Slices
+    memory_slices: _Slices
+    memory_mb: Positive
+    starts: Annotated[tuple[int, ...], Reader(_starts)]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionTable:
+class PartitionTable(Record):
     """What a GPU can be cut into.
 
     Attributes
@@ -91,19 +85,9 @@ class PartitionTable:
     """
 
     name: str
-    compute_slices: int
-    memory_slices: int
+    compute_slices: _Slices
+    memory_slices: _Slices
     instances: tuple[Instance, ...]
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> PartitionTable:
-        """The table in ``worker_types[i].partitions``."""
-        item.only(names(cls))
-        table = cls(item.text("name"), item.whole("compute_slices", 1, _MOST_SLICES),
-                    item.whole("memory_slices", 1, _MOST_SLICES),
-                    tuple(Instance.from_fields(entry) for entry in item.children("instances")))
-        table._check(item)
-        return table
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:
@@ -116,7 +100,8 @@ class PartitionTable:
         """The kind of that name."""
         return next(kind for kind in self.instances if kind.name == name)
 
-    def _check(self, item: Fields) -> None:
+    def check(self, item: Fields) -> None:
+        """Refuse instances that do not fit the GPU."""
         seen: set[str] = set()
         for i, kind in enumerate(self.instances):
             where = f"instances[{i}]"

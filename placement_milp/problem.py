@@ -1,21 +1,32 @@
 """The placement problem: demand by family, workers by type, and the variants that run on them.
 
 The records are those of the problem file (``ramsis.placement-problem/1``), one dataclass for each
-kind of object; each reads itself from the fields of a JSON object. Ranges are checked as a field
-is read, references between records in :mod:`placement_milp.consistency`.
+kind of object; each reads itself by the annotations of its fields. References between records are
+checked in :mod:`placement_milp.consistency`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from placement_milp.partitions import PartitionTable, instance_worker
 from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, PlacementObjective, Rules
 from placement_milp.values import ValueRow, Values
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
-from ramsis.runtime.records import default, names, stated, texts
+from ramsis.runtime.fields import Fields, Rule
+from ramsis.runtime.records import (
+    EMPTY,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Reader,
+    Record,
+    Whole,
+    record_of,
+    stated,
+)
 from ramsis.runtime.table import MAX_WORKERS
 
 __all__ = [
@@ -31,7 +42,7 @@ _DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(Record):
     """An application: queries that any variant of its family can answer.
 
     Attributes
@@ -54,27 +65,16 @@ class Family:
     """
 
     name: str
-    demand_qps: float
-    slo_ms: float
-    weight: float = 1.0
-    min_accuracy: float = 0.0
-    min_served: float | None = None
+    demand_qps: Annotated[float, _DEMAND]
+    slo_ms: Positive
+    weight: Positive = 1.0
+    min_accuracy: Fraction = 0.0
+    min_served: Fraction | None = None
     max_workers: int | None = None
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Family:
-        """The family in an entry of ``families``."""
-        item.only(names(cls))
-        return cls(
-            item.text("name"), item.number("demand_qps", _DEMAND),
-            item.number("slo_ms", POSITIVE), default(item.number_or_none("weight", POSITIVE), 1.0),
-            default(item.number_or_none("min_accuracy", FRACTION), 0.0),
-            item.number_or_none("min_served", FRACTION), item.whole_or_none("max_workers", 0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerType:
+class WorkerType(Record):
     """Like workers.
 
     Attributes
@@ -99,42 +99,38 @@ class WorkerType:
     """
 
     name: str
-    count: int
-    memory_mb: float
-    cost_per_hour: float = 0.0
+    count: Annotated[int, Whole(0, MAX_WORKERS)]
+    memory_mb: Positive
+    cost_per_hour: NonNegative = 0.0
     latency_like: str | None = None
-    relative_speed: float = 1.0
+    relative_speed: Positive = 1.0
     workers: tuple[str, ...] = ()
-    partitions: PartitionTable | None = None
-    instance_ms: float = 0.0
+    partitions: Annotated[PartitionTable | None, Reader(PartitionTable.from_field)] = None
+    instance_ms: NonNegative = 0.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> WorkerType:
-        """The worker type in an entry of ``worker_types``."""
-        item.only(names(cls))
-        like = item.text("latency_like") if "latency_like" in item else None
-        speed = item.number_or_none("relative_speed", POSITIVE)
-        if speed is not None and like is None:
-            raise item.refusal("relative_speed", "relative to nothing", value=speed,
+        """The worker type in an entry of ``worker_types``.
+
+        A GPU that is cut need not state a memory: it is the largest instance's.
+        """
+        if "partitions" in item and "memory_mb" not in item:
+            partitions = PartitionTable.from_field(item, "partitions")
+            largest = max(kind.memory_mb for kind in partitions.instances)
+            return record_of(cls, item, memory_mb=largest, partitions=partitions)
+        return record_of(cls, item)
+
+    def check(self, item: Fields) -> None:
+        """Refuse fields that mean nothing without others, and workers that are not counted."""
+        if "relative_speed" in item and self.latency_like is None:
+            raise item.refusal("relative_speed", "relative to nothing", value=self.relative_speed,
                                allowed="together with latency_like, the type it is relative to")
-        count = item.whole("count", 0, MAX_WORKERS)
-        workers = texts(item, "workers") if "workers" in item else ()
-        if workers and len(workers) != count:
+        if self.workers and len(self.workers) != self.count:
             raise item.refusal("workers", "not a name for each worker",
-                               value=f"{len(workers)} names", allowed=f"{count} (count)")
-        partitions = PartitionTable.from_field(item, "partitions") if (
-            "partitions" in item) else None
-        if partitions is None and "instance_ms" in item:
+                               value=f"{len(self.workers)} names", allowed=f"{self.count} (count)")
+        if self.partitions is None and "instance_ms" in item:
             raise item.refusal("instance_ms", "the GPU has no instances",
-                               value=item.value("instance_ms"),
-                               allowed="together with partitions")
-        memory_mb = (item.number("memory_mb", POSITIVE)
-                     if partitions is None or "memory_mb" in item
-                     else max(kind.memory_mb for kind in partitions.instances))
-        return cls(item.text("name"), count, memory_mb,
-                   default(item.number_or_none("cost_per_hour", NON_NEGATIVE), 0.0),
-                   like, default(speed, 1.0), workers, partitions,
-                   default(item.number_or_none("instance_ms", NON_NEGATIVE), 0.0))
+                               value=self.instance_ms, allowed="together with partitions")
 
     def worker_names(self) -> tuple[str, ...]:
         """A name for each worker."""
@@ -160,7 +156,7 @@ class WorkerType:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Record):
     """Time and memory of a batch of a variant on a worker type.
 
     Attributes
@@ -188,15 +184,15 @@ class Latency:
     """
 
     worker_type: str
-    batch: int
-    latency_ms: float
-    memory_mb: float | None = None
-    compute_share: float | None = None
-    occupancy: float | None = None
-    weighted_occupancy: float | None = None
-    utilisation: float | None = None
-    processes: int = 1
-    rate_qps: float | None = None
+    batch: Count
+    latency_ms: Positive
+    memory_mb: Positive | None = None
+    compute_share: Fraction | None = None
+    occupancy: Fraction | None = None
+    weighted_occupancy: Fraction | None = None
+    utilisation: Fraction | None = None
+    processes: Count = 1
+    rate_qps: Positive | None = None
 
     @property
     def throughput_qps(self) -> float:
@@ -205,20 +201,9 @@ class Latency:
             return self.rate_qps
         return 1000.0 * self.processes * self.batch / self.latency_ms
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> Latency:
-        """The latency in an entry of ``variants[i].latency``."""
-        item.only(names(cls))
-        shares = {name: item.number_or_none(name, FRACTION) for name in (
-            "compute_share", "occupancy", "weighted_occupancy", "utilisation")}
-        return cls(item.text("worker_type"), item.whole("batch", 1),
-                   item.number("latency_ms", POSITIVE), item.number_or_none("memory_mb", POSITIVE),
-                   **shares, processes=item.whole("processes", 1) if "processes" in item else 1,
-                   rate_qps=item.number_or_none("rate_qps", POSITIVE))
-
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Record):
     """A model that answers the queries of one family.
 
     Attributes
@@ -239,35 +224,22 @@ class Variant:
 
     name: str
     family: str
-    accuracy: float
-    memory_mb: float
-    load_ms: float = 0.0
-    latency: tuple[Latency, ...] = ()
+    accuracy: Fraction
+    memory_mb: NonNegative
+    load_ms: NonNegative = 0.0
+    latency: Annotated[tuple[Latency, ...], EMPTY] = ()
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> Variant:
-        """The variant in an entry of ``variants``."""
-        item.only(names(cls))
-        entries = item.children("latency") if item.value("latency") != [] else []
-        return cls(item.text("name"), item.text("family"), item.number("accuracy", FRACTION),
-                   item.number("memory_mb", NON_NEGATIVE),
-                   default(item.number_or_none("load_ms", NON_NEGATIVE), 0.0),
-                   tuple(Latency.from_fields(entry) for entry in entries))
+    def check(self, item: Fields) -> None:
+        """Refuse a variant that does not say whether it has latencies."""
+        item.value("latency")
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Record):
     """What a worker holds now."""
 
     worker: str
-    variants: tuple[str, ...]
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Holding:
-        """The worker in an entry of ``current``."""
-        item.only(names(cls))
-        empty = item.value("variants") == []
-        return cls(item.text("worker"), () if empty else texts(item, "variants"))
+    variants: Annotated[tuple[str, ...], EMPTY]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from placement_milp.problem import Problem
 from ramsis.figures import figure_of
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
-from ramsis.runtime.records import names, texts
+from ramsis.runtime.records import EMPTY, Count, Fraction, NonNegative, Positive, WrittenRecord
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ PLACEMENT_FORMAT = "ramsis.placement/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Use(WrittenRecord):
     """What one of the variants on a worker does, or the policy of a station of workers.
 
     Attributes
@@ -47,29 +46,18 @@ class Use:
 
     family: str
     variants: tuple[str, ...]
-    batch: int | None
-    latency_ms: float | None
-    accuracy: float
-    in_time: float
-    rate_qps: float
-    load_qps: float
-    mps_share: float | None = None
-    processes: int = 1
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Use:
-        """The use in an entry of ``groups[i].uses``."""
-        item.only(names(cls))
-        return cls(item.text("family"), texts(item, "variants"), item.whole_or_none("batch", 1),
-                   item.number_or_none("latency_ms", POSITIVE), item.number("accuracy", FRACTION),
-                   item.number("in_time", FRACTION), item.number("rate_qps", POSITIVE),
-                   item.number("load_qps", NON_NEGATIVE),
-                   item.number_or_none("mps_share", FRACTION),
-                   item.whole("processes", 1) if "processes" in item else 1)
+    batch: Count | None
+    latency_ms: Positive | None
+    accuracy: Fraction
+    in_time: Fraction
+    rate_qps: Positive
+    load_qps: NonNegative
+    mps_share: Fraction | None = None
+    processes: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(WrittenRecord):
     """Workers of one type that do the same.
 
     Attributes
@@ -92,27 +80,16 @@ class Group:
 
     worker_type: str
     workers: tuple[str, ...]
-    together: int
+    together: Count
     uses: tuple[Use, ...]
-    memory_mb: float
-    memory_limit_mb: float
-    cycle_ms: float | None
-    cost_per_hour: float
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Group:
-        """The group in an entry of ``groups``."""
-        item.only(names(cls))
-        return cls(item.text("worker_type"), texts(item, "workers"), item.whole("together", 1),
-                   tuple(Use.from_fields(use) for use in item.children("uses")),
-                   item.number("memory_mb", NON_NEGATIVE),
-                   item.number("memory_limit_mb", POSITIVE),
-                   item.number_or_none("cycle_ms", POSITIVE),
-                   item.number("cost_per_hour", NON_NEGATIVE))
+    memory_mb: NonNegative
+    memory_limit_mb: Positive
+    cycle_ms: Positive | None
+    cost_per_hour: NonNegative
 
 
 @dataclass(frozen=True, slots=True)
-class CutGpu:
+class CutGpu(WrittenRecord):
     """A GPU in use that is cut into instances.
 
     Attributes
@@ -130,18 +107,9 @@ class CutGpu:
     gpu: str
     worker_type: str
     instances: tuple[str, ...]
-    made: tuple[str, ...]
-    destroyed: tuple[str, ...]
-    cost_per_hour: float
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> CutGpu:
-        """The GPU in an entry of ``gpus``."""
-        item.only(names(cls))
-        return cls(item.text("gpu"), item.text("worker_type"), texts(item, "instances"),
-                   texts(item, "made") if item.value("made") != [] else (),
-                   texts(item, "destroyed") if item.value("destroyed") != [] else (),
-                   item.number("cost_per_hour", NON_NEGATIVE))
+    made: Annotated[tuple[str, ...], EMPTY]
+    destroyed: Annotated[tuple[str, ...], EMPTY]
+    cost_per_hour: NonNegative
 
 
 @dataclass(frozen=True, slots=True)

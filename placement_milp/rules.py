@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ramsis.runtime.fields import NON_NEGATIVE, Fields, Rule
-from ramsis.runtime.records import default, names, texts
+from ramsis.runtime.fields import Fields, Rule
+from ramsis.runtime.records import NonNegative, Record, Whole, record_of
 
 __all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "PlacementObjective", "Rules"]
 
@@ -22,7 +23,7 @@ _FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementObjective:
+class PlacementObjective(Record):
     """The objective of a placement problem.
 
     Attributes
@@ -42,35 +43,35 @@ class PlacementObjective:
         For ``pareto``: points on the front.
     """
 
-    kind: str = "effective-accuracy"
-    unserved_penalty: float = 0.0
-    moving_price: float = 0.0
-    cost_price: float = 0.0
+    kind: Annotated[str, KINDS] = "effective-accuracy"
+    unserved_penalty: NonNegative = 0.0
+    moving_price: NonNegative = 0.0
+    cost_price: NonNegative = 0.0
     order: tuple[str, ...] = ()
-    points: int = 10
+    points: Annotated[int, Whole(2, 1000)] = 10
 
     @classmethod
     def from_fields(cls, item: Fields) -> PlacementObjective:
         """The object ``objective``, with the parameters that its kind knows."""
-        kind = item.text("kind", KINDS)
         known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
                  "fewest-workers": (),
                  "lexicographic": ("unserved_penalty", "order"),
                  "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points")}
-        item.only(("kind", "moving_price", *known[kind]))
-        order = texts(item, "order") if kind == "lexicographic" else ()
-        for i, metric in enumerate(order):
-            if metric not in METRICS or metric in order[:i]:
+        item.only(("kind", "moving_price", *known[item.text("kind", KINDS)]))
+        return record_of(cls, item)
+
+    def check(self, item: Fields) -> None:
+        """Refuse an order of metrics that is missing, or not of metrics."""
+        if self.kind == "lexicographic":
+            item.value("order")
+        for i, metric in enumerate(self.order):
+            if metric not in METRICS:
                 raise item.refusal(f"order[{i}]", "unknown or repeated metric", value=metric,
                                    allowed="each once of " + ", ".join(METRICS))
-        penalty, moving, cost = (default(item.number_or_none(name, NON_NEGATIVE), 0.0)
-                                 for name in ("unserved_penalty", "moving_price", "cost_price"))
-        points = item.whole("points", 2, 1000) if "points" in item else 10
-        return cls(kind, penalty, moving, cost, order, points)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Record):
     """Limits that every placement keeps.
 
     Attributes
@@ -92,32 +93,17 @@ class Rules:
         With ``in_time_quantile``: share by which latencies may be longer than listed.
     """
 
-    latency_share_of_slo: float = 0.5
-    variants_per_worker: int = 1
-    interference: float = 1.0
+    latency_share_of_slo: Annotated[float, _SHARE] = 0.5
+    variants_per_worker: Annotated[int, Whole(1, 2)] = 1
+    interference: Annotated[float, _FACTOR] = 1.0
     max_workers: int | None = None
-    max_cost_per_hour: float | None = None
-    in_time_quantile: float | None = None
-    headroom: float = 0.05
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Rules:
-        """The object ``rules``."""
-        item.only(names(cls))
-        several = "variants_per_worker" in item
-        return cls(
-            default(item.number_or_none("latency_share_of_slo", _SHARE), 0.5),
-            item.whole("variants_per_worker", 1, 2) if several else 1,
-            default(item.number_or_none("interference", _FACTOR), 1.0),
-            item.whole_or_none("max_workers", 0),
-            item.number_or_none("max_cost_per_hour", NON_NEGATIVE),
-            item.number_or_none("in_time_quantile", _QUANTILE),
-            default(item.number_or_none("headroom", NON_NEGATIVE), 0.05),
-        )
+    max_cost_per_hour: NonNegative | None = None
+    in_time_quantile: Annotated[float, _QUANTILE] | None = None
+    headroom: NonNegative = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Colocation:
+class Colocation(Record):
     """A rule about what may share a worker, or where a family may run.
 
     Attributes
@@ -136,20 +122,24 @@ class Colocation:
         For ``slow-down``, >= 1.
     """
 
-    kind: str
+    kind: Annotated[str, COLOCATIONS]
     members: tuple[str, ...]
     worker_types: tuple[str, ...] = ()
-    factor: float = 1.0
+    factor: Annotated[float, _FACTOR] = 1.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:
-        """The rule in an entry of ``colocation``."""
-        kind = item.text("kind", COLOCATIONS)
-        more = {"only-on": ("worker_types",), "slow-down": ("factor",)}.get(kind, ())
+        """The rule in an entry of ``colocation``, with what its kind needs."""
+        more = {"only-on": ("worker_types",), "slow-down": ("factor",)}.get(
+            item.text("kind", COLOCATIONS), ())
         item.only(("kind", "members", *more))
-        members = texts(item, "members")
-        if kind in ("apart", "slow-down") and len(members) < 2:
-            raise item.refusal("members", "too few members", value=list(members),
+        rule = record_of(cls, item)
+        for key in more:
+            item.value(key)
+        return rule
+
+    def check(self, item: Fields) -> None:
+        """Refuse a rule about two members that names one."""
+        if self.kind in ("apart", "slow-down") and len(self.members) < 2:
+            raise item.refusal("members", "too few members", value=list(self.members),
                                allowed="two or more")
-        return cls(kind, members, texts(item, "worker_types") if kind == "only-on" else (),
-                   item.number("factor", _FACTOR) if kind == "slow-down" else 1.0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
-from ramsis.runtime.records import names, texts
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import Count, Fraction, Positive, Record
 
 __all__ = ["ValueRow", "Values"]
 
 
 @dataclass(frozen=True, slots=True)
-class ValueRow:
+class ValueRow(Record):
     """A row of a value table: what a policy promises for some workers at a load.
 
     Attributes
@@ -34,11 +34,11 @@ class ValueRow:
 
     worker_type: str
     model_set: tuple[str, ...]
-    workers: int
-    load_qps: float
-    slo_ms: float
-    expected_effective_accuracy: float
-    expected_violation_rate: float
+    workers: Count
+    load_qps: Positive
+    slo_ms: Positive
+    expected_effective_accuracy: Fraction
+    expected_violation_rate: Fraction
 
     @property
     def case(self) -> tuple[object, ...]:
@@ -46,20 +46,13 @@ class ValueRow:
         return (self.worker_type, tuple(sorted(self.model_set)), self.workers, self.load_qps,
                 self.slo_ms)
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> ValueRow:
-        """The row in an entry of ``rows``."""
-        item.only(names(cls))
-        row = cls(item.text("worker_type"), texts(item, "model_set"), item.whole("workers", 1),
-                  item.number("load_qps", POSITIVE), item.number("slo_ms", POSITIVE),
-                  item.number("expected_effective_accuracy", FRACTION),
-                  item.number("expected_violation_rate", FRACTION))
-        in_time = 1.0 - row.expected_violation_rate
-        if row.expected_effective_accuracy > in_time + 1e-9:
+    def check(self, item: Fields) -> None:
+        """Refuse more accuracy than is answered in time."""
+        in_time = 1.0 - self.expected_violation_rate
+        if self.expected_effective_accuracy > in_time + 1e-9:
             raise item.refusal("expected_effective_accuracy", "above the share answered in time",
-                               value=row.expected_effective_accuracy,
+                               value=self.expected_effective_accuracy,
                                allowed=f"at most {in_time:g} (1 - expected_violation_rate)")
-        return row
 
 
 @dataclass(frozen=True, slots=True)

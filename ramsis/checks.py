@@ -215,10 +215,17 @@ def _kind_of(hint: Any) -> _Kind | None:
 
 
 def _meant(hint: Any) -> Any:
-    """What an alias (``type X = ...``) stands for; NumPy's ArrayLike and NDArray may be some."""
-    while hasattr(hint, "__value__"):
-        hint = hint.__value__
-    return hint
+    """What an alias (``type X = ...``) or an annotated type stands for.
+
+    NumPy's ArrayLike and NDArray may be aliases.
+    """
+    while True:
+        if hasattr(hint, "__value__"):
+            hint = hint.__value__
+        elif typing.get_origin(hint) is typing.Annotated:
+            hint = typing.get_args(hint)[0]
+        else:
+            return hint
 
 
 def _members(parts: Iterable[Any]) -> Iterator[Any]:

@@ -23,14 +23,13 @@ from ramsis.policy.records import (
     Inputs,
     PolicyModel,
     Replay,
-    names,
-    optional,
 )
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
 from ramsis.runtime.fields import NON_NEGATIVE, Fields
 from ramsis.runtime.randomised import Randomised
+from ramsis.runtime.records import names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
 from ramsis.runtime.table_reader import decision_table
@@ -401,6 +400,8 @@ class Policy:
         price = fields.number_or_none("violation_price", NON_NEGATIVE)
         models = models_in(fields, table, drawn=service == "distribution")
         overhead = fields.number_or_none("overhead_ms", NON_NEGATIVE)
+        expectations = fields.child("expectations")
+        expectations.child("model_share").only(table.models)
         return cls(
             models=models,
             slo_ms=table.slo_ms,
@@ -418,7 +419,7 @@ class Policy:
             actions=np.array(table.actions),
             codes=expanded(table.rows, table.row_of, len(table.slack_ms)),
             longer_queue=table.longer_queue,
-            expectations=Expectations.from_fields(fields.child("expectations"), table.models),
+            expectations=Expectations.from_fields(expectations),
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),

@@ -1,23 +1,32 @@
 """The parts of a policy file that are not its table: what it was made of and what it promises.
 
-Every record reads itself from the fields of a JSON object and is written by
-:func:`dataclasses.asdict`. A field that may be ``None`` is written as null and may be absent,
-so that a later version can add fields and still read older files.
+Every record reads itself by the annotations of its fields and is written by
+:func:`dataclasses.asdict`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, Self, TypeVar
+from typing import Annotated, Any
 
-from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
+from ramsis.runtime.fields import FRACTION, POSITIVE, Fields, Rule
+from ramsis.runtime.records import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Reader,
+    Whole,
+    WrittenRecord,
+    names,
+)
 from ramsis.runtime.table_reader import sizes_to_run
 
 __all__ = ["MOST_BURST", "NOTHING", "RESPONSES", "BudgetRecord", "CertificateRecord",
            "Expectations", "HeadroomRecord", "Inputs", "Interval", "PerDecision", "PolicyModel",
-           "Rates", "Recovery", "Replay", "Spread", "names", "optional"]
+           "Rates", "Recovery", "Replay", "Spread"]
 
 RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
 """Response times of :class:`Expectations`."""
@@ -26,29 +35,21 @@ MOST_BURST = 1_000_000
 """Largest burst of :class:`Recovery`."""
 _ORIGINS = "mpies"
 _CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
+# More than any policy is made with; who verifies a file simulates as much as it says.
+_MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
 
 
-def names(record: type[Any]) -> tuple[str, ...]:
-    """Names of a record's fields."""
-    return tuple(field.name for field in fields(record))
+def _ends(interval: Fields, key: str) -> tuple[float, float]:
+    low, high = interval.numbers(key, FRACTION, 2)
+    if low > high:
+        raise interval.refusal(key, "lower end above the upper one", value=[low, high])
+    return low, high
 
 
-class _Record(Protocol):
-    """A record that reads itself."""
-
-    @classmethod
-    def from_fields(cls, fields: Fields, /) -> Self:
-        """The record in an object."""
-        ...
-
-
-R = TypeVar("R", bound=_Record)
-
-
-def optional(record: type[R], fields: Fields, key: str) -> R | None:
-    """The record in a field of an object; ``None`` where the field is null or absent."""
-    child = fields.child_or_none(key)
-    return None if child is None else record.from_fields(child)
+def _values(inputs: Fields, key: str) -> dict[str, Any]:
+    """The fields of an object, whatever they are; none where it is null."""
+    options = inputs.child_or_none(key)
+    return {} if options is None else {name: options.value(name) for name in options}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,37 +172,24 @@ def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], 
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(WrittenRecord):
     """Mean, median and 99th percentile of a quantity in the steady state."""
 
     mean: float
     p50: float
     p99: float
 
-    @classmethod
-    def from_fields(cls, spread: Fields) -> Spread:
-        """The spread in an object; slack may be negative, so any finite number will do."""
-        spread.only(names(cls))
-        return cls(spread.number("mean"), spread.number("p50"), spread.number("p99"))
-
 
 @dataclass(frozen=True, slots=True)
-class PerDecision:
+class PerDecision(WrittenRecord):
     """The paper's figures (§5.1), in which a batch of 1 counts like a batch of 8."""
 
-    accuracy: float | None
-    violation_rate: float
-
-    @classmethod
-    def from_fields(cls, rates: Fields) -> PerDecision:
-        """The figures in ``expectations.per_decision``."""
-        rates.only(names(cls))
-        return cls(rates.number_or_none("accuracy", FRACTION),
-                   rates.number("violation_rate", FRACTION))
+    accuracy: Fraction | None
+    violation_rate: Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(WrittenRecord):
     """How a policy recovers from a burst.
 
     Attributes
@@ -215,25 +203,20 @@ class Recovery:
         Whether it does not come back.
     """
 
-    burst: int
-    within_ms: float | None
+    burst: Annotated[int, Whole(1, MOST_BURST)]
+    within_ms: NonNegative | None
     metastable: bool
 
-    @classmethod
-    def from_fields(cls, record: Fields) -> Recovery:
-        """The record ``expectations.recovery``."""
-        record.only(names(cls))
-        metastable = record.flag("metastable")
-        within_ms = record.number_or_none("within_ms", NON_NEGATIVE)
-        if metastable != (within_ms is None):
+    def check(self, record: Fields) -> None:
+        """Refuse a time with metastability, or neither."""
+        if self.metastable != (self.within_ms is None):
             raise record.refusal("within_ms", "a time where the policy is metastable, or none "
-                                 "where it is not", value=within_ms,
+                                 "where it is not", value=self.within_ms,
                                  allowed="null with metastable, else a time")
-        return cls(record.whole("burst", 1, MOST_BURST), within_ms, metastable)
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(WrittenRecord):
     """What a promise may be off by, as its service times are known from samples only.
 
     Attributes
@@ -253,40 +236,18 @@ class Interval:
         measured in, 0 where they were not.
     """
 
-    confidence: float
-    violation_rate: tuple[float, float]
-    effective_accuracy: tuple[float, float]
-    samples: float
-    unseen: float
-    unseen_deviation: float
-    violation_error: float
-    effective_error: float
-
-    @classmethod
-    def from_fields(cls, interval: Fields) -> Interval:
-        """The interval in ``expectations.interval``."""
-        interval.only(names(cls))
-        return cls(
-            confidence=interval.number("confidence", _CONFIDENCE),
-            violation_rate=_ends(interval, "violation_rate"),
-            effective_accuracy=_ends(interval, "effective_accuracy"),
-            samples=interval.number("samples", POSITIVE),
-            unseen=interval.number("unseen", POSITIVE),
-            unseen_deviation=interval.number("unseen_deviation", POSITIVE),
-            violation_error=interval.number("violation_error", NON_NEGATIVE),
-            effective_error=interval.number("effective_error", NON_NEGATIVE),
-        )
-
-
-def _ends(interval: Fields, key: str) -> tuple[float, float]:
-    low, high = interval.numbers(key, FRACTION, 2)
-    if low > high:
-        raise interval.refusal(key, "lower end above the upper one", value=[low, high])
-    return low, high
+    confidence: Annotated[float, _CONFIDENCE]
+    violation_rate: Annotated[tuple[float, float], Reader(_ends)]
+    effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
+    samples: Positive
+    unseen: Positive
+    unseen_deviation: Positive
+    violation_error: NonNegative
+    effective_error: NonNegative
 
 
 @dataclass(frozen=True, slots=True)
-class Expectations:
+class Expectations(WrittenRecord):
     """What the policy promises in the steady state, per query where nothing else is said.
 
     Attributes
@@ -324,50 +285,25 @@ class Expectations:
         Time from arrival to answer of the requests answered, late ones included; if measured.
     """
 
-    accuracy: float | None
-    violation_rate: float
-    effective_accuracy: float
+    accuracy: Fraction | None
+    violation_rate: Fraction
+    effective_accuracy: Fraction
     per_decision: PerDecision
     batch_size: Spread
     queue_length: Spread
     slack_ms: Spread
-    model_share: dict[str, float]
-    utilisation: float
-    full_queue_rate: float
+    model_share: dict[str, Fraction]
+    utilisation: Fraction
+    full_queue_rate: Fraction
     overloaded: bool
-    capacity_qps: float | None = None
-    upper_bound: float | None = None
+    capacity_qps: NonNegative | None = None
+    upper_bound: Fraction | None = None
     recovery: Recovery | None = None
     interval: Interval | None = None
-    response_mean_ms: float | None = None
-    response_p50_ms: float | None = None
-    response_p95_ms: float | None = None
-    response_p99_ms: float | None = None
-
-    @classmethod
-    def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
-        """The expectations of a policy for the named models."""
-        expected.only(names(cls))
-        share = expected.child("model_share")
-        share.only(models)
-        return cls(
-            accuracy=expected.number_or_none("accuracy", FRACTION),
-            violation_rate=expected.number("violation_rate", FRACTION),
-            effective_accuracy=expected.number("effective_accuracy", FRACTION),
-            per_decision=PerDecision.from_fields(expected.child("per_decision")),
-            batch_size=Spread.from_fields(expected.child("batch_size")),
-            queue_length=Spread.from_fields(expected.child("queue_length")),
-            slack_ms=Spread.from_fields(expected.child("slack_ms")),
-            model_share={name: share.number(name, FRACTION) for name in share},
-            utilisation=expected.number("utilisation", FRACTION),
-            full_queue_rate=expected.number("full_queue_rate", FRACTION),
-            overloaded=expected.flag("overloaded"),
-            capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
-            upper_bound=expected.number_or_none("upper_bound", FRACTION),
-            recovery=optional(Recovery, expected, "recovery"),
-            interval=optional(Interval, expected, "interval"),
-            **{name: expected.number_or_none(name, POSITIVE) for name in RESPONSES},
-        )
+    response_mean_ms: Positive | None = None
+    response_p50_ms: Positive | None = None
+    response_p95_ms: Positive | None = None
+    response_p99_ms: Positive | None = None
 
 
 NOTHING = Expectations(
@@ -379,7 +315,7 @@ NOTHING = Expectations(
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateRecord:
+class CertificateRecord(WrittenRecord):
     """How the policy was solved and how far it can be from optimal.
 
     Attributes
@@ -403,30 +339,13 @@ class CertificateRecord:
     solver: str
     converged: bool
     iterations: int
-    bellman_residual: float | None
+    bellman_residual: NonNegative | None
     gain: float
     gain_lower: float | None
     gain_upper: float | None
-    truncated_mass: float
-    nodes_per_bin: int | None = None
-    tolerance: float | None = None
-
-    @classmethod
-    def from_fields(cls, record: Fields) -> CertificateRecord:
-        """The certificate in a policy file."""
-        record.only(names(cls))
-        return cls(
-            solver=record.text("solver"),
-            converged=record.flag("converged"),
-            iterations=record.whole("iterations", 0),
-            bellman_residual=record.number_or_none("bellman_residual", NON_NEGATIVE),
-            gain=record.number("gain"),
-            gain_lower=record.number_or_none("gain_lower", FINITE),
-            gain_upper=record.number_or_none("gain_upper", FINITE),
-            truncated_mass=record.number("truncated_mass", NON_NEGATIVE),
-            nodes_per_bin=record.whole_or_none("nodes_per_bin", 1),
-            tolerance=record.number_or_none("tolerance", NON_NEGATIVE),
-        )
+    truncated_mass: NonNegative
+    nodes_per_bin: Count | None = None
+    tolerance: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +369,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(WrittenRecord):
     """Rates of a policy in simulation, with halves of their 95 % intervals.
 
     Attributes
@@ -463,41 +382,18 @@ class Simulated:
         Queries in all, on average; runs, each with a seed of its own, and the first of these.
     """
 
-    violation_rate: float
-    violation_half_width: float
-    effective_accuracy: float
-    effective_half_width: float
-    queries: int
-    runs: int
+    violation_rate: Fraction
+    violation_half_width: NonNegative
+    effective_accuracy: Fraction
+    effective_half_width: NonNegative
+    queries: Annotated[int, Whole(1, _MOST_QUERIES)]
+    runs: Annotated[int, Whole(2, _MOST_RUNS)]
     seed: int
-
-    @classmethod
-    def from_fields(cls, record: Fields) -> Simulated:
-        """The record in a policy file."""
-        record.only(names(cls))
-        return cls(**_simulated(record))
 
     @property
     def upper(self) -> float:
         """Upper end of the violation rate's interval."""
         return self.violation_rate + self.violation_half_width
-
-
-# More than any policy is made with; who verifies a file simulates as much as it says.
-_MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
-
-
-def _simulated(record: Fields) -> dict[str, Any]:
-    """The fields of a simulation's record."""
-    return {
-        "violation_rate": record.number("violation_rate", FRACTION),
-        "violation_half_width": record.number("violation_half_width", NON_NEGATIVE),
-        "effective_accuracy": record.number("effective_accuracy", FRACTION),
-        "effective_half_width": record.number("effective_half_width", NON_NEGATIVE),
-        "queries": record.whole("queries", 1, _MOST_QUERIES),
-        "runs": record.whole("runs", 2, _MOST_RUNS),
-        "seed": record.whole("seed", 0),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,17 +410,8 @@ class Replay(Simulated):
         Workers that were simulated; None for all of the policy's.
     """
 
-    half_widths: dict[str, float]
-    workers: int | None = None
-
-    @classmethod
-    def from_fields(cls, record: Fields) -> Replay:
-        """The record in a policy file."""
-        record.only(names(cls))
-        widths = record.child("half_widths")
-        return cls(**_simulated(record), half_widths={
-            name: widths.number(name, NON_NEGATIVE) for name in widths},
-            workers=record.whole_if("workers", 1))
+    half_widths: dict[str, NonNegative]
+    workers: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,20 +424,11 @@ class BudgetRecord(Simulated):
         The budget, in (0, 1].
     """
 
-    max_violation_rate: float
-
-    @classmethod
-    def from_fields(cls, record: Fields) -> BudgetRecord:
-        """The record in a policy file."""
-        record.only(names(cls))
-        return cls(
-            max_violation_rate=record.number("max_violation_rate", FRACTION),
-            **_simulated(record),
-        )
+    max_violation_rate: Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class HeadroomRecord:
+class HeadroomRecord(WrittenRecord):
     """What a policy gives up so that it keeps its promise when service takes longer.
 
     Attributes
@@ -569,30 +447,18 @@ class HeadroomRecord:
         of the pure optimum.
     """
 
-    allowed_loss: float
-    factor: float
+    allowed_loss: Positive
+    factor: Positive
     loss: float
-    slower: float
-    effective_accuracy: float
-    violation_rate: float
-    effective_accuracy_without: float
-    violation_rate_without: float
-
-    @classmethod
-    def from_fields(cls, record: Fields) -> HeadroomRecord:
-        """The record in a policy file."""
-        record.only(names(cls))
-        return cls(
-            allowed_loss=record.number("allowed_loss", POSITIVE),
-            factor=record.number("factor", POSITIVE),
-            loss=record.number("loss"),
-            slower=record.number("slower", POSITIVE),
-            **{name: record.number(name, FRACTION) for name in names(cls)[4:]},
-        )
+    slower: Positive
+    effective_accuracy: Fraction
+    violation_rate: Fraction
+    effective_accuracy_without: Fraction
+    violation_rate_without: Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(WrittenRecord):
     """Fingerprints of what the policy was made from.
 
     Attributes
@@ -608,12 +474,4 @@ class Inputs:
     profile: str
     profile_name: str
     settings: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_fields(cls, inputs: Fields) -> Inputs:
-        """The inputs named in a policy file."""
-        inputs.only(names(cls))
-        options = inputs.child_or_none("options")
-        return cls(inputs.text("profile"), inputs.text("profile_name"), inputs.text("settings"),
-                   {} if options is None else {name: options.value(name) for name in options})
+    options: Annotated[Mapping[str, Any], Reader(_values)] = field(default_factory=dict)

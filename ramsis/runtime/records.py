@@ -1,13 +1,117 @@
-"""Helpers for records that read themselves from a JSON object, and write themselves to one."""
+"""Records that are declared once: fields with types, ranges and units, and their reader.
+
+A record is a frozen dataclass that derives from :class:`Record`. The annotation of a field says
+what a file may have there, and :meth:`Record.from_fields` reads a JSON object by it:
+
+- ``float`` is a finite number, ``Annotated[float, RULE]`` one that satisfies the rule;
+- ``int`` is a whole number, ``Annotated[int, Whole(LOW, HIGH)]`` one in a range;
+- ``str`` is a text, ``Annotated[str, NAMES]`` one of these; ``bool`` is true or false;
+- ``tuple[float, ...]`` and ``tuple[int, ...]`` are lists of numbers, ``tuple[str, ...]`` is a list
+  of distinct names, ``tuple[RECORD, ...]`` a list of objects; each has an entry or more, unless
+  the annotation says :data:`EMPTY`;
+- ``dict[str, float]`` is an object of numbers, a record's class is an object;
+- ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads.
+
+A field without a default must be there, and null is no value, as files that people write have it.
+A :class:`WrittenRecord` is what a program writes: there a field that may be ``None`` may be null,
+or absent, so that a later version can add fields and still read older files. What fields say
+together is checked by :meth:`Record.check`. Standard library only, as the runtime is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from ramsis.runtime.fields import Fields
+from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 
-__all__ = ["default", "names", "stated", "texts"]
+__all__ = ["EMPTY", "Count", "Fraction", "NonNegative", "Positive", "Reader", "Record", "Whole",
+           "WrittenRecord", "names", "optional", "record_of", "stated", "texts"]
+
+R = TypeVar("R")
+
+
+class Whole(NamedTuple):
+    """Range of a whole number, both ends included."""
+
+    low: int
+    high: int | None = None
+
+
+class Reader(NamedTuple):
+    """What reads a field that is like no other: ``read(item, key)``."""
+
+    read: Callable[[Fields, str], Any]
+
+
+EMPTY = "may be empty"
+"""Marks a list that may have no entry."""
+
+Positive = Annotated[float, POSITIVE]
+NonNegative = Annotated[float, NON_NEGATIVE]
+Fraction = Annotated[float, FRACTION]
+Count = Annotated[int, Whole(1)]
+
+
+class Record:
+    """A record that reads itself from a JSON object."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Self:
+        """The record in an object.
+
+        Raises
+        ------
+        InputFileError
+            A field is unknown, missing, or not what its annotation allows.
+        """
+        return record_of(cls, item)
+
+    def check(self, item: Fields) -> None:
+        """Refuse fields that contradict each other; ``item`` is what the record was read from."""
+
+
+class WrittenRecord(Record):
+    """A record of a file that a program writes; ``None`` stands there as null."""
+
+    __slots__ = ()
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def record_of(record: type[R], item: Fields, **known: Any) -> R:
+    """A record in an object; ``known`` are values of fields that are not read here."""
+    readers = _readers(cast(Hashable, record))
+    item.only(readers)
+    found = {name: read(item, name) for name, (read, needed) in readers.items()
+             if name not in known and (needed or name in item)}
+    made = record(**found, **known)
+    if isinstance(made, Record):
+        made.check(item)
+    return made
+
+
+def optional(record: type[RecordType], item: Fields, key: str) -> RecordType | None:
+    """The record in a field of an object; ``None`` where the field is null or absent."""
+    child = item.child_or_none(key)
+    return None if child is None else record.from_fields(child)
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
@@ -15,9 +119,93 @@ def names(record: type[Any]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(record))
 
 
-def default(value: float | None, otherwise: float) -> float:
-    """A number, or another where there is none."""
-    return otherwise if value is None else value
+@cache
+def _readers(record: Hashable) -> dict[str, tuple[Callable[[Fields, str], Any], bool]]:
+    """How each field is read, and whether it must be."""
+    assert isinstance(record, type)
+    kinds = get_type_hints(record, include_extras=True)
+    written = issubclass(record, WrittenRecord)
+    found = {}
+    for item in fields(record):
+        read = _reader(kinds[item.name])
+        needed = item.default is MISSING and item.default_factory is MISSING
+        if written and NoneType in get_args(kinds[item.name]):
+            read, needed = partial(_or_none, read), True
+        if item.compare:
+            found[item.name] = read, needed
+    return found
+
+
+def _reader(kind: Any, *marks: Any) -> Callable[[Fields, str], Any]:
+    """What reads a field of a kind, with what ``Annotated`` says besides."""
+    mark = marks[0] if marks else None
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(mark, Reader):
+        return mark.read
+    if origin is Annotated:
+        return _reader(inner[0], *inner[1:], *marks)
+    if origin in (Union, UnionType):
+        return _reader(next(one for one in inner if one is not NoneType))
+    if origin is tuple:
+        read = _list_reader(inner[0])
+        return partial(_or_empty, read) if EMPTY in marks else read
+    if origin is dict:
+        return partial(_numbers_by_name, _reader(inner[1]))
+    if kind is float:
+        return partial(_number, mark or FINITE)
+    if kind is int:
+        return partial(_whole, mark or Whole(0))
+    if kind is str:
+        return partial(_text, mark)
+    if kind is bool:
+        return Fields.flag
+    return partial(_child, kind)
+
+
+def _list_reader(kind: Any) -> Callable[[Fields, str], tuple[Any, ...]]:
+    plain, marks = (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (
+        kind, ())
+    if plain is str:
+        return texts
+    return partial(_numbers, marks[0] if marks else FINITE) if plain is float else (
+        partial(_children, plain))
+
+
+def _number(rule: Rule, item: Fields, key: str) -> float:
+    return item.number(key, rule)
+
+
+def _numbers(rule: Rule, item: Fields, key: str) -> tuple[float, ...]:
+    return tuple(item.numbers(key, rule))
+
+
+def _whole(limits: Whole, item: Fields, key: str) -> int:
+    return item.whole(key, *limits)
+
+
+def _text(choices: tuple[str, ...] | None, item: Fields, key: str) -> str:
+    return item.text(key, choices)
+
+
+def _child(record: type[Any], item: Fields, key: str) -> Any:
+    return record.from_fields(item.child(key))
+
+
+def _children(record: type[Any], item: Fields, key: str) -> tuple[Any, ...]:
+    return tuple(record.from_fields(one) for one in item.children(key))
+
+
+def _numbers_by_name(read: Callable[[Fields, str], Any], item: Fields, key: str) -> dict[str, Any]:
+    values = item.child(key)
+    return {name: read(values, name) for name in values}
+
+
+def _or_none(read: Callable[[Fields, str], Any], item: Fields, key: str) -> Any:
+    return None if key not in item or item.value(key) is None else read(item, key)
+
+
+def _or_empty(read: Callable[[Fields, str], Any], item: Fields, key: str) -> Any:
+    return () if item.value(key) == [] else read(item, key)
 
 
 def texts(item: Fields, key: str) -> tuple[str, ...]:

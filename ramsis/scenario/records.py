@@ -1,15 +1,24 @@
 """The records of a scenario file, a dataclass for each kind of object.
 
-Each reads itself from the fields of a JSON object, where ranges are checked; references between
-records are checked in :mod:`ramsis.scenario.consistency`.
+Each reads itself from a JSON object by the annotations of its fields. References between records
+are checked in :mod:`ramsis.scenario.consistency`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
-from ramsis.runtime.records import default, names
+from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.records import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Reader,
+    Record,
+    record_of,
+)
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
 
 __all__ = ["BATCHINGS", "LOADINGS", "BatchTime", "Inference", "LoadTime", "ScenarioModel",
@@ -21,8 +30,33 @@ BATCHINGS = ("static", "none", "continuous")
 """How requests share a run of a model."""
 
 
+def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
+    """A number, or a list of them."""
+    one = not isinstance(item.value(key), list)
+    return (item.number(key, POSITIVE),) if one else tuple(item.numbers(key, POSITIVE))
+
+
+def _check_rising(values: tuple[float, ...], item: Fields, key: str) -> None:
+    if sorted(values) != list(values):
+        raise item.refusal(key, "quantiles fall", value=values, allowed="rising numbers")
+
+
+def _workload(item: Fields, key: str) -> WorkloadOf:
+    return workload_from_fields(item.child(key))
+
+
+def _models(item: Fields, key: str) -> tuple[str, ...]:
+    """Names of models, of which one may stand twice."""
+    models = item.items(key)
+    for i, name in enumerate(models):
+        if not isinstance(name, str) or not name:
+            raise item.refusal(f"{key}[{i}]", "not a text", value=name,
+                               allowed="the name of a model")
+    return tuple(models)
+
+
 @dataclass(frozen=True, slots=True)
-class ScenarioWorkerType:
+class ScenarioWorkerType(Record):
     """Like workers.
 
     Attributes
@@ -52,34 +86,22 @@ class ScenarioWorkerType:
     """
 
     name: str
-    count: int
-    memory_mb: float | None = None
-    max_models: int | None = None
-    cores: int = 1
-    lanes: int = 1
-    load_mb_per_s: float | None = None
-    loading: str = "beside"
-    loads_at_a_time: int = 1
-    scale_up_ms: float = 0.0
+    count: Count
+    memory_mb: Positive | None = None
+    max_models: Count | None = None
+    cores: Count = 1
+    lanes: Count = 1
+    load_mb_per_s: Positive | None = None
+    loading: Annotated[str, LOADINGS] = "beside"
+    loads_at_a_time: Count = 1
+    scale_up_ms: NonNegative = 0.0
     active: int | None = None
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> ScenarioWorkerType:
-        """The worker type in an entry of ``worker_types``."""
-        item.only(names(cls))
-        count = item.whole("count", 1)
-        active = item.whole_if("active", 0)
-        if active is not None and active > count:
-            raise item.refusal("active", "more workers than there are", value=active,
-                               allowed=f"at most count, {count}")
-        return cls(
-            item.text("name"), count, item.number_if("memory_mb", POSITIVE),
-            item.whole_if("max_models", 1), item.whole_if("cores", 1) or 1,
-            item.whole_if("lanes", 1) or 1, item.number_if("load_mb_per_s", POSITIVE),
-            item.text("loading", LOADINGS) if "loading" in item else "beside",
-            item.whole_if("loads_at_a_time", 1) or 1,
-            default(item.number_if("scale_up_ms", NON_NEGATIVE), 0.0), active,
-        )
+    def check(self, item: Fields) -> None:
+        """Refuse more active workers than there are."""
+        if self.active is not None and self.active > self.count:
+            raise item.refusal("active", "more workers than there are", value=self.active,
+                               allowed=f"at most count, {self.count}")
 
     def worker_names(self) -> tuple[str, ...]:
         """``NAME-1`` to ``NAME-count``."""
@@ -87,7 +109,7 @@ class ScenarioWorkerType:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
+class BatchTime(Record):
     """What a batch of a model takes on a worker type.
 
     Attributes
@@ -104,45 +126,29 @@ class BatchTime:
     """
 
     worker_type: str
-    batch: int
-    latency_ms: float | None = None
-    quantiles_ms: tuple[float, ...] = ()
+    batch: Count
+    latency_ms: Positive | None = None
+    quantiles_ms: tuple[Positive, ...] = ()
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> BatchTime:
-        """The latency in an entry of ``models[i].latency``."""
-        item.only(names(cls))
-        if ("latency_ms" in item) == ("quantiles_ms" in item):
+    def check(self, item: Fields) -> None:
+        """Refuse a time that is stated nowhere or twice, and quantiles that fall."""
+        if (self.latency_ms is None) == (not self.quantiles_ms):
             raise item.refusal("latency_ms", "stated nowhere, or twice",
                                allowed="one of latency_ms, quantiles_ms")
-        quantiles: tuple[float, ...] = ()
-        if "quantiles_ms" in item:
-            quantiles = tuple(item.numbers("quantiles_ms", POSITIVE))
-            if sorted(quantiles) != list(quantiles):
-                raise item.refusal("quantiles_ms", "quantiles fall", value=quantiles,
-                                   allowed="rising numbers")
-        return cls(item.text("worker_type"), item.whole("batch", 1),
-                   None if quantiles else item.number("latency_ms", POSITIVE), quantiles)
+        _check_rising(self.quantiles_ms, item, "quantiles_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class LoadTime:
+class LoadTime(Record):
     """How long it takes to load a model onto a worker type, where that differs by type."""
 
     worker_type: str
-    load_ms: float
-    first_load_ms: float | None = None
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> LoadTime:
-        """The time in an entry of ``models[i].load``."""
-        item.only(names(cls))
-        return cls(item.text("worker_type"), item.number("load_ms", NON_NEGATIVE),
-                   item.number_if("first_load_ms", NON_NEGATIVE))
+    load_ms: NonNegative
+    first_load_ms: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(Record):
     """What a run of a model does.
 
     Attributes
@@ -156,26 +162,16 @@ class Inference:
         empty for one-shot inference. A static batch ends with its longest request.
     """
 
-    batching: str = "static"
-    output_tokens: tuple[float, ...] = ()
+    batching: Annotated[str, BATCHINGS] = "static"
+    output_tokens: Annotated[tuple[float, ...], Reader(_one_or_more)] = ()
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> Inference:
-        """The inference type in ``models[i].inference``."""
-        item.only(names(cls))
-        tokens: tuple[float, ...] = ()
-        if "output_tokens" in item:
-            one = not isinstance(item.value("output_tokens"), list)
-            tokens = ((item.number("output_tokens", POSITIVE),) if one
-                      else tuple(item.numbers("output_tokens", POSITIVE)))
-            if sorted(tokens) != list(tokens):
-                raise item.refusal("output_tokens", "quantiles fall", value=tokens,
-                                   allowed="rising numbers")
-        return cls(item.text("batching", BATCHINGS) if "batching" in item else "static", tokens)
+    def check(self, item: Fields) -> None:
+        """Refuse quantiles that fall."""
+        _check_rising(self.output_tokens, item, "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class ScenarioModel:
+class ScenarioModel(Record):
     """A model, or several copies of it that are models of their own.
 
     Attributes
@@ -206,33 +202,14 @@ class ScenarioModel:
 
     name: str
     latency: tuple[BatchTime, ...]
-    memory_mb: float = 0.0
-    load_ms: float | None = None
-    first_load_ms: float | None = None
+    memory_mb: NonNegative = 0.0
+    load_ms: NonNegative | None = None
+    first_load_ms: NonNegative | None = None
     load: tuple[LoadTime, ...] = ()
-    copies: int = 1
+    copies: Count = 1
     inference: Inference = field(default_factory=Inference)
     family: str | None = None
-    accuracy: float = 1.0
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> ScenarioModel:
-        """The model in an entry of ``models``."""
-        item.only(names(cls))
-        return cls(
-            item.text("name"),
-            tuple(BatchTime.from_fields(one) for one in item.children("latency")),
-            default(item.number_if("memory_mb", NON_NEGATIVE), 0.0),
-            item.number_if("load_ms", NON_NEGATIVE),
-            item.number_if("first_load_ms", NON_NEGATIVE),
-            tuple(LoadTime.from_fields(one) for one in item.children("load"))
-            if "load" in item else (),
-            item.whole_if("copies", 1) or 1,
-            Inference.from_fields(item.child("inference")) if "inference" in item
-            else Inference(),
-            item.text("family") if "family" in item else None,
-            default(item.number_if("accuracy", FRACTION), 1.0),
-        )
+    accuracy: Fraction = 1.0
 
     def instance_names(self) -> tuple[str, ...]:
         """The name of each copy."""
@@ -242,7 +219,7 @@ class ScenarioModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Record):
     """Requests of one kind.
 
     Attributes
@@ -275,16 +252,16 @@ class Stream:
 
     name: str
     model: str
-    workload: WorkloadOf
-    slo_ms: float
-    earliest_ms: float = 0.0
-    shares: tuple[float, ...] = ()
+    workload: Annotated[WorkloadOf, Reader(_workload)]
+    slo_ms: Positive
+    earliest_ms: NonNegative = 0.0
+    shares: tuple[NonNegative, ...] = ()
     tenant: str = ""
-    pre_ms: float = 0.0
-    post_ms: float = 0.0
+    pre_ms: NonNegative = 0.0
+    post_ms: NonNegative = 0.0
     cores: int = 0
-    network_ms: float = 0.0
-    network_back_ms: float = 0.0
+    network_ms: NonNegative = 0.0
+    network_back_ms: NonNegative = 0.0
     after: str | None = None
 
     @property
@@ -294,27 +271,20 @@ class Stream:
 
     @classmethod
     def from_fields(cls, item: Fields) -> Stream:
-        """The stream in an entry of ``streams``."""
-        item.only(names(cls))
-        slo_ms = item.number("slo_ms", POSITIVE)
-        times = {key: default(item.number_if(key, NON_NEGATIVE), 0.0)
-                 for key in ("earliest_ms", "pre_ms", "post_ms", "network_ms", "network_back_ms")}
-        if times["earliest_ms"] >= slo_ms:
-            raise item.refusal("earliest_ms", "not before the deadline",
-                               value=times["earliest_ms"], allowed=f"less than slo_ms, {slo_ms:g}")
-        needs = any(times[key] for key in ("pre_ms", "post_ms", "network_ms", "network_back_ms"))
-        cores = item.whole_if("cores", 0)
-        return cls(
-            item.text("name"), item.text("model"), workload_from_fields(item.child("workload")),
-            slo_ms, shares=tuple(item.numbers("shares", NON_NEGATIVE)) if "shares" in item else (),
-            tenant=item.text("tenant") if "tenant" in item else "",
-            cores=int(needs) if cores is None else cores,
-            after=item.text("after") if "after" in item else None, **times,
-        )
+        """The stream in an entry of ``streams``; with processing it holds a core."""
+        stream = record_of(cls, item)
+        processing = stream.pre_ms or stream.post_ms or stream.network_ms or stream.network_back_ms
+        return replace(stream, cores=1) if processing and "cores" not in item else stream
+
+    def check(self, item: Fields) -> None:
+        """Refuse answers that are early and late at once."""
+        if self.earliest_ms >= self.slo_ms:
+            raise item.refusal("earliest_ms", "not before the deadline", value=self.earliest_ms,
+                               allowed=f"less than slo_ms, {self.slo_ms:g}")
 
 
 @dataclass(frozen=True, slots=True)
-class StartState:
+class StartState(Record):
     """Models that are loaded at the start.
 
     Attributes
@@ -326,15 +296,4 @@ class StartState:
     """
 
     worker: str
-    models: tuple[str, ...]
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> StartState:
-        """The state in an entry of ``start``."""
-        item.only(names(cls))
-        models = item.items("models")
-        for i, name in enumerate(models):
-            if not isinstance(name, str) or not name:
-                raise item.refusal(f"models[{i}]", "not a text", value=name,
-                                   allowed="the name of a model")
-        return cls(item.text("worker"), tuple(models))
+    models: Annotated[tuple[str, ...], Reader(_models)]

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS, detect_trace, read_trace
 from ramsis.arrivals.trace_formats.rates import read_function_minutes
 from ramsis.errors import InvalidValueError
-from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import Count, NonNegative, Positive, Record, record_of
 
 __all__ = ["ClosedLoopOf", "Drawn", "FunctionTrace", "LoadOf", "MinuteBins", "RecordedFile",
            "TimesOf", "WorkloadOf", "workload_from_fields"]
@@ -86,11 +87,11 @@ class WorkloadOf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Spell:
+class _Spell(Record):
     """What all workloads that go on for some time have."""
 
-    start_ms: float = field(default=0.0, kw_only=True)
-    duration_s: float | None = field(default=None, kw_only=True)
+    start_ms: NonNegative = field(default=0.0, kw_only=True)
+    duration_s: Positive | None = field(default=None, kw_only=True)
 
     @property
     def loop(self) -> None:
@@ -114,31 +115,21 @@ class _Spell:
         return self.start_ms + times_ms[times_ms < self.length_ms(duration_ms)]
 
 
-def _spell(item: Fields) -> dict[str, Any]:
-    return {"start_ms": item.number_if("start_ms", NON_NEGATIVE) or 0.0,
-            "duration_s": item.number_if("duration_s", POSITIVE)}
-
-
 @dataclass(frozen=True, slots=True)
 class LoadOf(_Spell):
     """A constant load in queries per second of an arrival process, named as by ``--arrivals``."""
 
     key: ClassVar[str] = "load_qps"
 
-    load_qps: float
+    load_qps: Positive
     arrivals: str = "poisson"
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> LoadOf:
-        """Read it."""
-        item.only(("load_qps", "arrivals", "start_ms", "duration_s"))
-        arrivals = item.text("arrivals") if "arrivals" in item else "poisson"
-        load_qps = item.number("load_qps", POSITIVE)
+    def check(self, item: Fields) -> None:
+        """Refuse an arrival process that does not exist, or not with this load."""
         try:
-            arrivals_of(arrivals).drawn(load_qps)
+            arrivals_of(self.arrivals).drawn(self.load_qps)
         except InvalidValueError as error:
             raise item.refusal("arrivals", str(error)) from error
-        return cls(load_qps, arrivals, **_spell(item))
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Arrivals of the process."""
@@ -156,15 +147,8 @@ class MinuteBins(_Spell):
 
     key: ClassVar[str] = "minutes"
 
-    minutes: tuple[float, ...]
-    within: str = "uniform"
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> MinuteBins:
-        """Read it."""
-        item.only(("minutes", "within", "start_ms", "duration_s"))
-        return cls(tuple(item.numbers("minutes", NON_NEGATIVE)),
-                   item.text("within", _WITHIN) if "within" in item else "uniform", **_spell(item))
+    minutes: tuple[NonNegative, ...]
+    within: Annotated[str, _WITHIN] = "uniform"
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Each request at a random time of its minute."""
@@ -193,25 +177,23 @@ class FunctionTrace(_Spell):
     functions: str
     first_minute: int = 0
     last_minute: int | None = None
-    scale: float = 1.0
-    within: str = "uniform"
+    scale: Positive = 1.0
+    within: Annotated[str, _WITHIN] = "uniform"
     first_function: int = 0
-    every: int = 1
+    every: Count = 1
     folder: str = field(default="", kw_only=True, compare=False)
     held: FloatArray | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @classmethod
     def from_fields(cls, item: Fields) -> FunctionTrace:
-        """Read it."""
-        item.only(("functions", "first_minute", "last_minute", "scale", "within",
-                   "first_function", "every", "start_ms", "duration_s"))
-        first = item.whole_if("first_minute", 0) or 0
-        scale = item.number_if("scale", POSITIVE)
-        return cls(item.text("functions"), first, item.whole_if("last_minute", first + 1),
-                   1.0 if scale is None else scale,
-                   item.text("within", _WITHIN) if "within" in item else "uniform",
-                   item.whole_if("first_function", 0) or 0,
-                   item.whole_if("every", 1) or 1, folder=_folder(item), **_spell(item))
+        """Read it; the file's name is taken from the scenario's folder."""
+        return record_of(cls, item, folder=_folder(item))
+
+    def check(self, item: Fields) -> None:
+        """Refuse minutes that end before they begin."""
+        if self.last_minute is not None and self.last_minute <= self.first_minute:
+            raise item.refusal("last_minute", "not a valid number", value=self.last_minute,
+                               allowed=f"a whole number >= {self.first_minute + 1}")
 
     def read(self) -> FunctionTrace:
         """With the counts."""
@@ -244,17 +226,13 @@ class TimesOf(_Spell):
 
     key: ClassVar[str] = "times_ms"
 
-    times_ms: tuple[float, ...]
+    times_ms: tuple[NonNegative, ...]
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> TimesOf:
-        """Read it."""
-        item.only(("times_ms", "start_ms", "duration_s"))
-        times = item.numbers("times_ms", NON_NEGATIVE)
-        if sorted(times) != times:
-            raise item.refusal("times_ms", "times go back", value=times,
+    def check(self, item: Fields) -> None:
+        """Refuse times that go back."""
+        if sorted(self.times_ms) != list(self.times_ms):
+            raise item.refusal("times_ms", "times go back", value=list(self.times_ms),
                                allowed="rising or equal numbers")
-        return cls(tuple(times), **_spell(item))
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """The times."""
@@ -268,24 +246,18 @@ class RecordedFile(_Spell):
     key: ClassVar[str] = "file"
 
     file: str
-    format: str | None = None
-    unit: str | None = None
+    format: Annotated[str, TRACE_FORMATS] | None = None
+    unit: Annotated[str, tuple(UNITS)] | None = None
     time_column: str | None = None
-    scale: float = 1.0
+    scale: Positive = 1.0
     folder: str = field(default="", kw_only=True, compare=False)
     held: RateTrace | Recorded | None = field(default=None, kw_only=True, compare=False,
                                               repr=False)
 
     @classmethod
     def from_fields(cls, item: Fields) -> RecordedFile:
-        """Read it."""
-        item.only(("file", "format", "unit", "time_column", "scale", "start_ms", "duration_s"))
-        scale = item.number_if("scale", POSITIVE)
-        return cls(
-            item.text("file"), item.text("format", TRACE_FORMATS) if "format" in item else None,
-            item.text("unit", tuple(UNITS)) if "unit" in item else None,
-            item.text("time_column") if "time_column" in item else None,
-            1.0 if scale is None else scale, folder=_folder(item), **_spell(item))
+        """Read it; the file's name is taken from the scenario's folder."""
+        return record_of(cls, item, folder=_folder(item))
 
     def read(self) -> RecordedFile:
         """With the recorded times, or loads."""
@@ -315,7 +287,7 @@ class RecordedFile(_Spell):
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedLoopOf:
+class ClosedLoopOf(Record):
     """Users who each wait for an answer, think, and ask again.
 
     ``requests`` is how many they ask together; without it they go on until the scenario's end.
@@ -323,10 +295,10 @@ class ClosedLoopOf:
 
     key: ClassVar[str] = "users"
 
-    users: int
-    think_ms: float = 0.0
-    requests: int | None = None
-    start_ms: float = 0.0
+    users: Count
+    think_ms: NonNegative = 0.0
+    requests: Count | None = None
+    start_ms: NonNegative = 0.0
 
     @property
     def loop(self) -> ClosedLoopOf:
@@ -341,17 +313,11 @@ class ClosedLoopOf:
         """Nothing."""
         return ()
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> ClosedLoopOf:
-        """Read it."""
-        item.only(("users", "think_ms", "requests", "start_ms"))
-        users = item.whole("users", 1)
-        if users > _MOST_USERS:
-            raise item.refusal("users", "too many users", value=users,
+    def check(self, item: Fields) -> None:
+        """Refuse more users than can be followed."""
+        if self.users > _MOST_USERS:
+            raise item.refusal("users", "too many users", value=self.users,
                                allowed=f"at most {_MOST_USERS}")
-        return cls(users, item.number_if("think_ms", NON_NEGATIVE) or 0.0,
-                   item.whole_if("requests", 1),
-                   item.number_if("start_ms", NON_NEGATIVE) or 0.0)
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """None beforehand: a user's next request depends on when the last was answered."""
