@@ -20,7 +20,7 @@ from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 
 if TYPE_CHECKING:
-    from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
+    from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
     from ramsis.bounds.scenario import scenario_bound
     from ramsis.bounds.worker_seconds import (
         WorkerSecondsBound,
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
         fewest_worker_seconds,
     )
 
-__all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "Requests", "Servers", "Targets",
-           "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
+__all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "ReleasedRequests", "Servers",
+           "Targets", "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
            "fewest_worker_seconds", "fewest_workers_bound", "fewest_workers_bound_over_time",
            "fluid_bound", "goodput_bound", "realised_bound", "scenario_bound"]
 
 _LATER = {
-    **dict.fromkeys(("GoodputBound", "Requests", "Servers", "goodput_bound"),
+    **dict.fromkeys(("GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"),
                     "ramsis.bounds.goodput"),
     "scenario_bound": "ramsis.bounds.scenario",
     **dict.fromkeys(("WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"),

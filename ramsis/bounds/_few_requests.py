@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["FewRequests", "Plan"]
+__all__ = ["FewRequests", "LeastCost"]
 
 FloatArray = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ _TOLERANCE = 1e-5  # what rows and whole numbers may be off
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class LeastCost:
     """Least cost in worker-ms, and the workers that are paid for at least in each cell."""
 
     cost_ms: float
@@ -68,7 +68,7 @@ class FewRequests:
     least: float
     most: float
 
-    def solve(self, asked: tuple[float, float]) -> Plan | None:
+    def solve(self, asked: tuple[float, float]) -> LeastCost | None:
         """The least cost with which sums of accuracies and answers are as asked for.
 
         None where the solver found no bound.
@@ -134,4 +134,4 @@ class FewRequests:
             return None
         paid = (np.zeros(cells) if found.x is None
                 else found.x[workers:workers + cells] / length)
-        return Plan(float(bound) * unit * (1.0 - _TOLERANCE), cuts * unit, paid)
+        return LeastCost(float(bound) * unit * (1.0 - _TOLERANCE), cuts * unit, paid)

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds import _kernels as kernels
-from ramsis.bounds._kernels import Batches, Groups, Prices
+from ramsis.bounds._kernels import Batches, BinPrices, Groups
 from ramsis.compiling import njit
 
-__all__ = ["Holding", "held_blocks", "held_runs"]
+__all__ = ["HoldingBins", "held_blocks", "held_runs"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -38,7 +38,7 @@ BoolArray = NDArray[np.bool_]
 _KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t: _LOADED + t
 
 
-class Holding(NamedTuple):
+class HoldingBins(NamedTuple):
     """What it costs to hold and to load models.
 
     Attributes
@@ -125,7 +125,7 @@ def _carry(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _fill(
-    states: _States, gain: FloatArray, model: int, holding: Holding, share: float
+    states: _States, gain: FloatArray, model: int, holding: HoldingBins, share: float
 ) -> None:
     """Work out all states; costs are multiplied by ``share``.
 
@@ -185,7 +185,7 @@ def _last(states: _States) -> tuple[float, int]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _use_memory(
-    holding: Holding, first: int, past: int, share: float, bin_ms: float, used: FloatArray
+    holding: HoldingBins, first: int, past: int, share: float, bin_ms: float, used: FloatArray
 ) -> None:
     """Add the ms of some bins, each of several of other prices."""
     for i in range(first * holding.each, past * holding.each):
@@ -194,7 +194,7 @@ def _use_memory(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def held_runs(
-    groups: Groups, batches: Batches, prices: Prices, holding: Holding, share: FloatArray,
+    groups: Groups, batches: Batches, prices: BinPrices, holding: HoldingBins, share: FloatArray,
     seed: int, used: FloatArray,
 ) -> FloatArray:
     """As :func:`ramsis.bounds._kernels.best_runs`, less what it costs to hold the models.
@@ -244,7 +244,7 @@ def held_runs(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def held_blocks(
     release: FloatArray, deadline: FloatArray, within: FloatArray, model: int, shortest: float,
-    holding: Holding,
+    holding: HoldingBins,
 ) -> float:
     """Best of one group by blocks of requests; ``within[i, n]`` is that of n from i on.
 

@@ -15,8 +15,20 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Batches", "Groups", "Prices", "Runs", "at_times", "best_nested", "best_runs",
-           "cell_costs", "cheapest", "nested_work", "runs_of", "use_run"]
+__all__ = [
+    "Batches",
+    "BinPrices",
+    "Groups",
+    "Runs",
+    "at_times",
+    "best_nested",
+    "best_runs",
+    "cell_costs",
+    "cheapest",
+    "nested_work",
+    "runs_of",
+    "use_run",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -52,7 +64,7 @@ class Batches(NamedTuple):
     row: IntArray
 
 
-class Prices(NamedTuple):
+class BinPrices(NamedTuple):
     """Prices of a ms, their integral, the width of a bin, and the costs of :func:`cell_costs`."""
 
     per_ms: FloatArray
@@ -173,7 +185,7 @@ def cell_costs(
 @njit(inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _least_cost(
     low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
-    prices: Prices,
+    prices: BinPrices,
 ) -> float:
     """As the cost of :func:`_cheapest`, by tables; the integrals up to low and high + length.
 
@@ -212,7 +224,7 @@ class At(NamedTuple):
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def at_times(groups: Groups, prices: Prices) -> At:
+def at_times(groups: Groups, prices: BinPrices) -> At:
     """The integrals at the times of all requests."""
     types, count = prices.total.shape[0], groups.release.size
     at = At(np.empty((types, count)), np.empty((types, count)))
@@ -248,7 +260,7 @@ class Runs(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def runs_of(
-    groups: Groups, batches: Batches, prices: Prices, at: At, g: int, everything: bool
+    groups: Groups, batches: Batches, prices: BinPrices, at: At, g: int, everything: bool
 ) -> Runs:
     """The runs of a group; those that cannot be among the best only if ``everything``."""
     release, deadline, offsets, model, parts = groups
@@ -290,7 +302,7 @@ def runs_of(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def use_run(
-    groups: Groups, batches: Batches, prices: Prices, run: tuple[int, int, int],
+    groups: Groups, batches: Batches, prices: BinPrices, run: tuple[int, int, int],
     batch: tuple[int, int], seed: int, used: FloatArray,
 ) -> None:
     """Add the ms of a run, as part of a batch on a type, where it is cheapest."""
@@ -305,7 +317,7 @@ def use_run(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_runs(
-    groups: Groups, batches: Batches, prices: Prices, seed: int, used: FloatArray
+    groups: Groups, batches: Batches, prices: BinPrices, seed: int, used: FloatArray
 ) -> FloatArray:
     """Best set of runs of consecutive requests, Σ (size − cost), of each group.
 

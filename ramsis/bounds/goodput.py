@@ -83,13 +83,13 @@ from scipy.ndimage import uniform_filter1d
 
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._binned import Task, binned_bound
-from ramsis.bounds._holding_kernels import Holding, held_blocks, held_runs
+from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
 from ramsis.checks import check_arguments
 from ramsis.compiling import uniform
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["GoodputBound", "Requests", "Servers", "goodput_bound"]
+__all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -110,7 +110,7 @@ _MOST_CHAINS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Requests:
+class ReleasedRequests:
     """What is to be answered; arrays of shape (n,).
 
     Attributes
@@ -233,12 +233,14 @@ class GoodputBound:
     rounds: int
 
 
-def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) -> GoodputBound:
+def goodput_bound(
+    requests: ReleasedRequests, servers: Servers, *, rounds: int = 120
+) -> GoodputBound:
     """The largest number of requests that any scheduler can answer in time, at most.
 
     Parameters
     ----------
-    requests : Requests
+    requests : ReleasedRequests
     servers : Servers
     rounds : int
         Most steps of the prices, >= 0; as many again where memory is scarce.
@@ -272,7 +274,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     return GoodputBound(in_time, in_time / count, price, priced.width, tried)
 
 
-def _check(requests: Requests, servers: Servers, rounds: int) -> None:
+def _check(requests: ReleasedRequests, servers: Servers, rounds: int) -> None:
     """Refuse arrays that do not fit each other."""
     shape = servers.batch_ms.shape
     if len(shape) != 3 or 0 in shape or servers.workers.shape != shape[:1]:
@@ -318,7 +320,7 @@ class _Priced:
     Requests are sorted by group; a group is a model, or a chain of it whose runs are parts.
     """
 
-    def __init__(self, requests: Requests, servers: Servers) -> None:
+    def __init__(self, requests: ReleasedRequests, servers: Servers) -> None:
         # A batch with more requests that is faster can be run instead, so times do not fall.
         self.duration = np.minimum.accumulate(
             servers.batch_ms[:, :, ::-1], axis=2)[:, :, ::-1].copy()
@@ -405,12 +407,12 @@ class _Priced:
         """V of each group, with runs alone."""
         return np.asarray(kernels.best_runs(groups, self.batches, self._prices(price), seed, used))
 
-    def _prices(self, price: FloatArray) -> kernels.Prices:
+    def _prices(self, price: FloatArray) -> kernels.BinPrices:
         """As the compiled loops take them."""
         total = self.total(price)
         bends, least = kernels.cell_costs(self.lengths, self.types, self.levels, price, total,
                                           self.width)
-        return kernels.Prices(price, total, self.width, bends, least)
+        return kernels.BinPrices(price, total, self.width, bends, least)
 
     def _nested(self, one: _Groups, price: FloatArray) -> float:
         """V of one group, with batches that lie within others."""
@@ -450,7 +452,7 @@ class _Priced:
 class _Held(_Priced):
     """The same where memory is scarce; its price is the last row of the prices."""
 
-    def __init__(self, requests: Requests, servers: Servers) -> None:
+    def __init__(self, requests: ReleasedRequests, servers: Servers) -> None:
         super().__init__(requests, servers)
         machines = float(servers.memories().sum())
         self.workers = np.append(self.workers, machines)
@@ -495,10 +497,10 @@ class _Held(_Priced):
         in_parts = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
         return min(float(in_blocks), float(in_parts))
 
-    def _holding(self, price: FloatArray) -> Holding:
+    def _holding(self, price: FloatArray) -> HoldingBins:
         """What it costs to hold models at these prices."""
         total = self.total(price)[:, np.minimum(np.arange(self.edges) * self.each, self.bins)]
-        return uniform(Holding(self.room, self.there, self.load_bins, total[-1],
+        return uniform(HoldingBins(self.room, self.there, self.load_bins, total[-1],
                                np.where(self.blocks[:, None], total[:-1], 0.0), self.blocks,
                                self.each * self.width, self.each))
 

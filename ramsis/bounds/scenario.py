@@ -19,10 +19,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
+from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
 from ramsis.checks import check_arguments
-from ramsis.scenario import Requests as DrawnRequests
-from ramsis.scenario import Scenario
+from ramsis.scenario import Requests, Scenario
 
 __all__ = ["scenario_bound"]
 
@@ -32,7 +31,7 @@ _MOST_IN_A_WORKER = 32
 
 
 def scenario_bound(
-    scenario: Scenario, requests: DrawnRequests, *, rounds: int = 120
+    scenario: Scenario, requests: Requests, *, rounds: int = 120
 ) -> GoodputBound | None:
     """The largest number of a scenario's requests that any scheduler can answer in time, at most.
 
@@ -60,7 +59,7 @@ def scenario_bound(
     after = np.array([one.post_ms for one in scenario.streams])[requests.stream]
     release = np.maximum(requests.arrival_ms + before,
                          requests.earliest_ms - after - longest[requests.model])
-    found = goodput_bound(Requests(release, requests.deadline_ms - after, requests.model),
+    found = goodput_bound(ReleasedRequests(release, requests.deadline_ms - after, requests.model),
                           _servers(scenario, batch_ms), rounds=rounds)
     by_cores = _by_cores(scenario, requests, batch_ms, rounds)
     if by_cores < found.in_time:
@@ -69,7 +68,7 @@ def scenario_bound(
 
 
 def _by_cores(
-    scenario: Scenario, requests: DrawnRequests, batch_ms: FloatArray, rounds: int
+    scenario: Scenario, requests: Requests, batch_ms: FloatArray, rounds: int
 ) -> int:
     """Most requests in time for all that machines can process, inference aside.
 
@@ -88,7 +87,8 @@ def _by_cores(
     shortest = batch_ms[:, :, 0].min(axis=0)
     holds = np.array([shortest[models].min() for models in scenario.arrays.stream_models]) + around
     found = goodput_bound(
-        Requests(requests.arrival_ms[mine], requests.deadline_ms[mine], requests.stream[mine]),
+        ReleasedRequests(requests.arrival_ms[mine], requests.deadline_ms[mine],
+                         requests.stream[mine]),
         Servers(holds[None, :, None], np.array([float(places)])), rounds=rounds)
     return others + found.in_time
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ramsis.bounds import GoodputBound, Requests, Servers, goodput_bound, scenario_bound
+from ramsis.bounds import GoodputBound, ReleasedRequests, Servers, goodput_bound, scenario_bound
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds.goodput import _Priced
 from ramsis.errors import InvalidValueError
@@ -28,7 +28,7 @@ def bound(
 ) -> GoodputBound:
     """With a number of workers of each type."""
     release, deadline, model = (np.array(column) for column in zip(*rows, strict=True))
-    return goodput_bound(Requests(release.astype(float), deadline.astype(float), model),
+    return goodput_bound(ReleasedRequests(release.astype(float), deadline.astype(float), model),
                          Servers(batch_ms, np.array(workers, dtype=float), **more), rounds=60)
 
 
@@ -71,7 +71,7 @@ def test_prices_say_what_one_worker_lacks() -> None:
 
 def priced(rows: list[tuple[float, float, int]], times: FloatArray) -> _Priced:
     release, deadline, model = (np.array(column) for column in zip(*rows, strict=True))
-    return _Priced(Requests(release.astype(float), deadline.astype(float), model),
+    return _Priced(ReleasedRequests(release.astype(float), deadline.astype(float), model),
                    Servers(times, np.ones(len(times))))
 
 
@@ -239,7 +239,7 @@ def test_streams_that_depend_on_answers_have_none() -> None:
 
 
 def test_nothing_to_answer() -> None:
-    empty = Requests(np.array([]), np.array([]), np.array([], dtype=np.int64))
+    empty = ReleasedRequests(np.array([]), np.array([]), np.array([], dtype=np.int64))
     assert goodput_bound(empty, Servers(np.array([[[1.0]]]), np.array([1.0]))).in_time == 0
     assert bound([(0.0, 0.5, 0)], np.array([[[1.0]]]), [1]).in_time == 0
 
@@ -271,6 +271,6 @@ def test_low_slos_on_six_gpus(
     rng = np.random.default_rng(1)
     arrival = np.sort(rng.uniform(0, 24e6 / load_qps, 24_000))
     found = goodput_bound(
-        Requests(arrival, arrival + slo_ms, rng.integers(0, models, len(arrival))),
+        ReleasedRequests(arrival, arrival + slo_ms, rng.integers(0, models, len(arrival))),
         Servers(np.tile(row, (1, models, 1)), np.array([6.0])))
     assert found.share <= most

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.bounds import GoodputBound, Requests, Servers, goodput_bound, scenario_bound
+from ramsis.bounds import GoodputBound, ReleasedRequests, Servers, goodput_bound, scenario_bound
 from ramsis.planning import SCHEDULERS, scheduler_named
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, SchedulerError, measure, scheduler
@@ -37,7 +37,7 @@ def bound(one: SmallCluster, rounds: int = 30) -> GoodputBound:
     held = np.array([[float(sum(m in state for state in one.start))
                       for m in range(len(one.load))]])
     return goodput_bound(
-        Requests(_STEP_MS * one.release, _STEP_MS * one.deadline, one.model),
+        ReleasedRequests(_STEP_MS * one.release, _STEP_MS * one.deadline, one.model),
         Servers(_STEP_MS * one.batch[None], np.array([2.0]), load_ms=_STEP_MS * one.load[None],
                 held=held, blocking=np.array([True]), room=one.memory[None] / one.room),
         rounds=rounds)
@@ -79,7 +79,7 @@ def test_the_program_needs_no_cuts(*, one_model: bool) -> None:
 def test_loads_at_once_block_a_worker_once(at_a_time: float, most: int) -> None:
     """Both models can be loaded by 100 ms, and run one after the other, 40 ms each."""
     found = goodput_bound(
-        Requests(np.zeros(2), np.full(2, 185.0), np.array([0, 1])),
+        ReleasedRequests(np.zeros(2), np.full(2, 185.0), np.array([0, 1])),
         Servers(np.full((1, 2, 1), 40.0), np.ones(1), load_ms=np.full((1, 2), 100.0),
                 held=np.zeros((1, 2)), blocking=np.array([True]), room=np.full((1, 2), 0.5),
                 loads_at_a_time=np.array([at_a_time])))

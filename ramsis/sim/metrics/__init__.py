@@ -196,7 +196,7 @@ class _Tally:
         self._kernels = _kernels
         self.dropped = len(run.drop_request)
         self.cold_starts = int(run.cold.sum()) if len(run.load_model) else 0
-        self._record = _kernels.Record(
+        self._record = _kernels.RunArrays(
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
             run.model, run.size, run.drop_ms)
         self._bins_per_ms = _BINS / (_SLOS * slo_ms)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import index, njit
 
-__all__ = ["FigureTerms", "Record", "chosen_responses", "of_batches", "queue_left", "tally"]
+__all__ = ["FigureTerms", "RunArrays", "chosen_responses", "of_batches", "queue_left", "tally"]
 
 FloatArray = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ _FINITE = 1e300
 _FEW = 4  # arrivals that are looked at one by one
 
 
-class Record(NamedTuple):
+class RunArrays(NamedTuple):
     """A run, as of :class:`ramsis.sim.run.Run`.
 
     Attributes
@@ -116,12 +116,12 @@ def _leaving(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def queue_left(record: Record, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
+def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
     """Count how many queries leave the queue between each arrival and the one before.
 
     Parameters
     ----------
-    record : Record
+    record : RunArrays
         Of n queries, n >= 1.
     left : ndarray, shape (n+1,)
         Zeros; the counts are added.
@@ -148,7 +148,7 @@ def queue_left(record: Record, left: NDArray[np.int32], first: NDArray[np.int32]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> float:
+def of_batches(record: RunArrays, until_ms: float, sizes: NDArray[np.int64]) -> float:
     """How long workers are busy, summed, up to a time; ``sizes`` counts the batches by size."""
     _, _, start_ms, finish_ms, _, size_of, _ = record
     busy_ms = 0.0
@@ -160,14 +160,14 @@ def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> flo
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def tally(
-    record: Record, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
+    record: RunArrays, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
 ) -> tuple[float, float]:
     """Count what became of the queries.
 
     Parameters
     ----------
-    record : Record
+    record : RunArrays
         Of one query or more.
     terms : FigureTerms
     left : ndarray, shape (n+1,)
@@ -213,7 +213,7 @@ def tally(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def chosen_responses(
-    record: Record, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
+    record: RunArrays, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
 ) -> int:
     """Write the response times in the chosen bins into ``found``; returns their number."""
     last, size = float(chosen.size - 1), 0

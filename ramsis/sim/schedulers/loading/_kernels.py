@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Holding", "Seen", "balanced", "best_change", "least_missed", "overloaded", "rate_of",
-           "rates", "set_work"]
+__all__ = ["HoldingArrays", "Seen", "balanced", "best_change", "least_missed", "overloaded",
+           "rate_of", "rates", "set_work"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -26,7 +26,7 @@ _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
 _ROUNDS = 3
 
 
-class Holding(NamedTuple):
+class HoldingArrays(NamedTuple):
     """What workers hold and could hold; W workers, M models. The arrays change in place.
 
     Attributes
@@ -177,7 +177,7 @@ def balanced(held: BoolArray, work: FloatArray, loads: FloatArray) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _cost(
-    w: int, load_s: float, given_up: BoolArray, holding: Holding
+    w: int, load_s: float, given_up: BoolArray, holding: HoldingArrays
 ) -> float:
     """Request-seconds that a load costs; infinite if it takes the last copy that is wanted."""
     held, serving, work = holding.held, holding.serving, holding.work
@@ -199,7 +199,7 @@ def _cost(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_change(
-    holding: Holding, wanted: BoolArray, lasts_s: float, given_up: BoolArray
+    holding: HoldingArrays, wanted: BoolArray, lasts_s: float, given_up: BoolArray
 ) -> tuple[float, int, int]:
     """What the best change saves, its worker and model; ``given_up`` (M,) gets what gives way.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Demand", "Places", "Room", "best_load", "unserved"]
+__all__ = ["AskedFor", "Places", "Room", "best_load", "unserved"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -61,7 +61,7 @@ class Room(NamedTuple):
     free_places: FloatArray
 
 
-class Demand(NamedTuple):
+class AskedFor(NamedTuple):
     """Estimates of what is asked for, by model, (M,). The arrays change in place.
 
     Attributes
@@ -94,7 +94,7 @@ class Demand(NamedTuple):
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _late(k: int, load_ms: float, spare: float, demand: Demand, now_ms: float) -> float:
+def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float) -> float:
     """Requests for a model that a load which blocks its worker makes late."""
     found = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
     if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
@@ -105,7 +105,7 @@ def _late(k: int, load_ms: float, spare: float, demand: Demand, now_ms: float) -
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_load(
     now_ms: float, cold: IntArray, in_time: FloatArray, room: Room, places: Places,
-    demand: Demand, gone: BoolArray,
+    demand: AskedFor, gone: BoolArray,
 ) -> tuple[int, int]:
     """The load of most requests gained per ms, (model, worker); (-1, -1) if none gains any.
 
@@ -118,7 +118,7 @@ def best_load(
         Requests that wait for each and can be in time after a load.
     room : Room
     places : Places
-    demand : Demand
+    demand : AskedFor
     gone : ndarray of bool, shape (M,)
         Gets what makes room.
     """
@@ -194,7 +194,7 @@ def best_load(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def unserved(
-    held: BoolArray, demand: Demand, lanes: FloatArray, left_ms: FloatArray, missed: FloatArray
+    held: BoolArray, demand: AskedFor, lanes: FloatArray, left_ms: FloatArray, missed: FloatArray
 ) -> None:
     """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.sim.schedulers.loading._load_kernels import (
-    Demand,
+    AskedFor,
     Places,
     Room,
     best_load,
@@ -115,7 +115,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.places = Places(
             self.now_held(), self.cluster.runs, self.cluster.memory_mb,
             engine.arrays.load_ms[workers.type], np.array(workers.blocking))
-        self.demand = Demand(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
+        self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
                              self.due_ms, self.busy, self.taken)
         self.fixed = False
         self.to_load: list[list[int]] = [[] for _ in range(count)]

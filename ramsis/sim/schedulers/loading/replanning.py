@@ -133,7 +133,7 @@ class Change:
     given_up: tuple[int, ...]
 
 
-class Holding(kernels.Holding):
+class Holding(kernels.HoldingArrays):
     """What workers hold and could hold, and how a change alters it."""
 
     __slots__ = ()
