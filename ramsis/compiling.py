@@ -89,6 +89,13 @@ class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
             self.flush()  # type: ignore[no-untyped-call,unused-ignore]
             return None
 
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)  # type: ignore[no-untyped-call,unused-ignore]
+        except (ImportError, AttributeError):
+            self.flush()  # type: ignore[no-untyped-call,unused-ignore]
+            super().save_overload(signature, data)  # type: ignore[no-untyped-call,unused-ignore]
+
 
 def _is_of_numbers(result: types.Type) -> bool:
     """Whether a kernel's result is nothing, a number, or a plain tuple of numbers."""

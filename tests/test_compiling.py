@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numba.core import config
+from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 
 from ramsis.compiling import njit, uniform
@@ -175,3 +177,28 @@ def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path: Path) -> No
         (tmp_path / "before.py").unlink(missing_ok=True)
         hits = done.stdout.split()[1]
     assert hits == "1"
+
+
+def test_a_cache_that_another_version_wrote_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look into the cache and the writing another process may have written."""
+    written: Any = FunctionCache.save_overload
+    refused: list[Any] = []
+
+    def after_another(self: FunctionCache, signature: Any, data: Any) -> None:
+        if not refused:
+            refused.append(signature)
+            raise AttributeError("no such class here")
+        written(self, signature, data)
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(FunctionCache, "save_overload", after_another)
+
+    @njit(cache=True)
+    def twice(value: float) -> float:
+        return 2 * value
+
+    assert twice(1.5) == 3.0
+    assert refused
+    assert list(tmp_path.rglob("*.nbc"))
