@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Any
 
 from ramsis.errors import printable
 
-__all__ = ["Column", "cell", "csv_text", "escape", "html_table", "text_of", "with_values"]
+__all__ = ["Column", "cell", "csv_text", "escape", "html_table", "text_of", "with_error",
+           "with_values"]
 
 _SHOWN = 60
 _FORMULA = ("=", "+", "-", "@")
@@ -99,6 +101,15 @@ def text_of(cell: str) -> str:
     ('=1+1', "'tis")
     """
     return cell[1:] if cell.startswith(_ESCAPED) else cell
+
+
+def with_error(value: float, half_width: float | None) -> str:
+    """A figure with four decimals, and its error where it has one, rounded up.
+
+    >>> with_error(0.83417, 0.00001), with_error(0.83417, 0.0), with_error(0.83417, 0.00021)
+    ('0.8342 ± 0.0001', '0.8342', '0.8342 ± 0.0003')
+    """
+    return f"{value:.4f}" + (f" ± {math.ceil(1e4 * half_width) / 1e4:.4f}" if half_width else "")
 
 
 def with_values(

@@ -40,6 +40,7 @@ from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import Fleet, Workload
 from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
 from ramsis.synthesis.schedulers import fleet_scheduler
+from ramsis.tables import with_error
 
 __all__ = ["plan"]
 
@@ -324,16 +325,11 @@ def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]
         f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
         f"{'are' if workers > 1 else 'is'} enough{cost} ({others}lower bound "
         f"{verdict['workers_bound']})",
-        f"{verdict['effective_accuracy']:.4f}{_error(verdict['effective_accuracy_half_width'])} "
-        f"effective accuracy, {verdict['violation_rate']:.4%} violations; no scheduler passes "
+        with_error(verdict["effective_accuracy"], verdict["effective_accuracy_half_width"])
+        + f" effective accuracy, {verdict['violation_rate']:.4%} violations; no scheduler passes "
         f"{verdict['upper_bound']:.4f}",
-        f"one more worker is worth {worth:.4f}{_error(error)} of effective accuracy",
+        f"one more worker is worth {with_error(worth, error)} of effective accuracy",
     ]
-
-
-def _error(half_width: float) -> str:
-    """Of a figure; nothing where all runs are alike, as of recorded arrivals at fixed times."""
-    return f" ± {half_width:.4f}" if half_width > 0.0 else ""
 
 
 def _say_what(recipe: _Recipe, least: int) -> None:

@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.rows import number, span, text
-from ramsis.tables import Column, with_values
+from ramsis.tables import Column, with_error, with_values
 
 __all__ = ["capacity_section", "placed_section", "result_section", "simulation_section"]
 
@@ -68,8 +68,8 @@ def _best(rows: Rows) -> list[str]:
     at = "" if load is None else f" at {load:.6g} queries/s"
     beyond = "" if best.get("upper_bound") is None else (
         f"; no scheduler passes {best['upper_bound']:.4f}")
-    found = [f"{best['label']}{at}: {best['effective_accuracy']:.4f}"
-             f"{_error(best.get('effective_accuracy_half_width'))} effective accuracy, "
+    reached = with_error(best["effective_accuracy"], best.get("effective_accuracy_half_width"))
+    found = [f"{best['label']}{at}: {reached} effective accuracy, "
              f"{best['violation_rate']:.4%} violations{beyond}"]
     if len(own) > 1:
         second = max((row for row in own if row is not best),
@@ -77,10 +77,6 @@ def _best(rows: Rows) -> list[str]:
         found.append(f"The next best is {second['label']}: {second['effective_accuracy']:.4f} "
                      f"effective accuracy, {second['violation_rate']:.4%} violations")
     return found
-
-
-def _error(half_width: float | None) -> str:
-    return f" ± {half_width:.4f}" if half_width else ""
 
 
 def number_or_zero(value: float | None) -> float:
