@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from operator import attrgetter
 from typing import Generic, TypeVar
@@ -96,6 +96,8 @@ class Dispatcher(Generic[R]):
         Its level that serves.
     monitor
         Of the load; fed by arrivals.
+    overhead_ms
+        Taken from every slack now; see :meth:`take_overhead`.
 
     Raises
     ------
@@ -125,6 +127,7 @@ class Dispatcher(Generic[R]):
         self.settings = settings or DispatchSettings()
         self.policies = policies
         self.monitor = LoadMonitor(self.settings.window_ms)
+        self.overhead_ms = self.settings.overhead_ms
         self.level = self._level_at(0.0)
         self._worker_types = dict(policies.worker_types)
         self._uniform = drawn_from(self.settings.uniform)
@@ -312,6 +315,23 @@ class Dispatcher(Generic[R]):
                     self._act(station, queue, now_ms, orders)
         return orders
 
+    def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
+        """Take another overhead from every slack from now on, also of what waits.
+
+        Raises
+        ------
+        InvalidValueError
+            It is negative or not finite.
+        """
+        self.settings = replace(self.settings, overhead_ms=overhead_ms)
+        now_ms, self.overhead_ms = self._clock(now_ms), overhead_ms
+        orders: Orders[R] = Orders([], [])
+        for station in self._stations:
+            station.overhead_ms = overhead_ms
+            for queue in station.queues:
+                self._act(station, queue, now_ms, orders)
+        return orders
+
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
         """Nobody wants the answers to these any more; those that wait are among the drops."""
         gone = set(map(id, requests))
@@ -401,7 +421,7 @@ class Dispatcher(Generic[R]):
                       key=self._idle_since.__getitem__)
         self._stations = [
             StationQueues(dispatch, workers, idle, self._serving, self._up,
-                          self.settings.overhead_ms, attrgetter("late_until_ms"))
+                          self.overhead_ms, attrgetter("late_until_ms"))
             for dispatch, workers, _ in self._division(self.level)]
         for ticket in tickets:
             _joined(self._station_of(ticket), ticket)

@@ -94,6 +94,10 @@ class Front(Generic[R]):
         """Serve by another set from now on; errors as of :meth:`Dispatcher.swap`."""
         self._event(lambda now_ms: self.dispatcher.swap(now_ms, policies))
 
+    def take_overhead(self, overhead_ms: float) -> None:
+        """Take another overhead from every slack; see :meth:`Dispatcher.take_overhead`."""
+        self._event(lambda now_ms: self.dispatcher.take_overhead(now_ms, overhead_ms))
+
     def _event(self, event: Callable[[float], Orders[R]]) -> None:
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -143,9 +144,9 @@ class _Infer:
             return  # to nobody
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, headers = 200, [(b"content-type", _JSON)]
+        status, headers, finish_ms = 200, [(b"content-type", _JSON)], math.nan
         try:
-            body, json_end = await self._answered(scope, receive)
+            body, json_end, finish_ms = await self._answered(scope, receive)
             if json_end is not None:
                 headers = [(b"content-type", b"application/octet-stream"),
                            (b"inference-header-content-length", b"%d" % json_end)]
@@ -163,8 +164,13 @@ class _Infer:
         headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+        if status == 200:
+            self._server.overhead.answered(self._server.front.now_ms() - finish_ms)
 
-    async def _answered(self, scope: Scope, receive: Receive) -> tuple[bytes, int | None]:
+    async def _answered(
+        self, scope: Scope, receive: Receive,
+    ) -> tuple[bytes, int | None, float]:
+        """The body of the answer, where its JSON ends if bytes follow, and when it was known."""
         server = self._server
         named = scope["path_params"]
         if named["name"] != server.name or named.get("version", "1") != "1":
@@ -175,12 +181,14 @@ class _Infer:
             raise OverloadedError("the server is not ready")
         headers = _headers(scope["headers"])
         body = await self._body(headers, receive)
-        arrival_ms = server.front.now_ms()
+        whole_s = scope.get("state", {}).get("whole_s")  # before others had their turn
+        arrival_ms = server.front.now_ms() if whole_s is None else 1000.0 * whole_s
         request = (self._parsed(headers, body) if len(body) <= _LARGE
                    else await self._parsed_in_turn(headers, body))
         del body  # what waits for its answer is in the slots
         answer = await server.infer(request, arrival_ms)
-        return answer_body(server.name, request, answer, server.pool.outputs)
+        return (*answer_body(server.name, request, answer, server.pool.outputs),
+                answer.finish_ms)
 
     def _parsed(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
         pool = self._server.pool

@@ -96,4 +96,4 @@ class Call:
             ("service_ms", [round(ms, 3) for ms in runs]),
         ):
             parameters[name] = values[0] if len(values) == 1 else ",".join(map(str, values))
-        return Answer(outputs, parameters)
+        return Answer(outputs, parameters, max(one.finish_ms for one in served))

@@ -12,6 +12,7 @@ is cancelled.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -240,6 +241,7 @@ class Connection(HttpToolsProtocol):
         self._whole = self.in_head = True
         self._body = self._beside = 0
         if not self._refused:
+            self.scope["state"]["whole_s"] = time.monotonic()
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:

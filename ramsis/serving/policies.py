@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
+
 from ramsis.errors import InputFileError, describe
 from ramsis.policy import Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import set_of
@@ -13,6 +15,9 @@ from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
 __all__ = ["Expected", "check_served", "largest_batch", "read_policies", "selectors_of"]
+
+_MEANS = ("mean", "distribution")
+"""Ways to state service times of which ``latency_ms`` are means."""
 
 
 def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
@@ -72,7 +77,7 @@ class Expected:
     load_qps, violation_rate, effective_accuracy
         Of the level.
     knows_means
-        Whether service times are means, of distributions; else they are some statistic.
+        Whether service times are means; else they are some other statistic.
     """
 
     def __init__(self, level: Level[Policy]) -> None:
@@ -81,9 +86,34 @@ class Expected:
         self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
         models = [model for station in level.stations for model in station.policy.models]
         self._latency_ms = {model.name: model.latency_ms for model in models}
-        self.knows_means = all(model.quantiles_ms is not None for model in models)
+        self.knows_means = all(station.policy.service in _MEANS for station in level.stations)
+        self._policy = {model.name: (station.policy, model) for station in level.stations
+                        for model in station.policy.models}
+        self._stated: dict[tuple[str, int], float | None] = {}
 
     def service_ms(self, variant: str, batch: int) -> float | None:
         """What a batch takes, as the policies know it."""
         latency_ms = self._latency_ms.get(variant, ())
         return latency_ms[batch - 1] if batch <= len(latency_ms) else None
+
+    def stated_ms(self, variant: str, batch: int, quantile: float) -> float | None:
+        """A quantile of what a batch takes, with the overhead that the policy was made with.
+
+        Where the policy knows one statistic alone, that is taken.
+        """
+        key = variant, batch
+        if key not in self._stated:
+            self._stated[key] = self._quantile_ms(variant, batch, quantile)
+        return self._stated[key]
+
+    def _quantile_ms(self, variant: str, batch: int, quantile: float) -> float | None:
+        found = self.service_ms(variant, batch)
+        if found is None:
+            return None
+        policy, model = self._policy[variant]
+        if model.quantiles_ms is not None and batch <= len(model.quantiles_ms):
+            known = np.asarray(model.quantiles_ms[batch - 1])
+            levels = (policy.quantile_levels if policy.quantile_levels is not None
+                      else (np.arange(len(known)) + 0.5) / len(known))
+            found = float(np.interp(quantile, levels, known))
+        return found + policy.overhead_ms

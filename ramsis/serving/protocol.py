@@ -89,10 +89,13 @@ class Answer(NamedTuple):
         Arrays of shape (n, …) by name.
     parameters
         What is said of how the queries were served.
+    finish_ms
+        When the last of its batches ended, on the front end's clock.
     """
 
     outputs: Mapping[str, NDArray[Any]]
     parameters: Mapping[str, Any]
+    finish_ms: float = math.nan
 
 
 _LIMITS = RequestLimits()

@@ -14,6 +14,8 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -34,6 +36,7 @@ from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Serv
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
+from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
 from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
@@ -45,6 +48,11 @@ __all__ = ["Server", "ServerSettings"]
 _LEAST_MAX_BATCH = 64
 _MOST_SLOTS = 1 << 20
 _BETWEEN_ALARMS_MS = 60_000.0
+_CALIBRATION_S, _CALIBRATION_ROUNDS = 0.5, 20
+_MOST_OVERHEAD = 0.5
+"""Share of the shortest SLO; with more no batch would be in time by the table."""
+_CHANGE_MS, _CHANGE = 0.5, 0.25
+"""A change of the overhead by so much is a line of the log."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,9 @@ class ServerSettings:
         How long stopping waits for what is under way.
     request_log
         File for what becomes of each query.
+    measure_overhead
+        Whether the overhead is measured, when the server starts and while it runs; the
+        dispatcher's is then where it begins.
 
     Raises
     ------
@@ -88,6 +99,7 @@ class ServerSettings:
     memory_mb: float | None = None
     drain_s: float = 10.0
     request_log: str | os.PathLike[str] | None = None
+    measure_overhead: bool = False
 
     def __post_init__(self) -> None:
         check_positive(timeout_s=self.timeout_s, max_wait_s=self.max_wait_s)
@@ -125,6 +137,10 @@ class Server:
     ----------
     on_drift, on_batch
         What is told of each alarm of drift; and of each batch's variant, size and time in ms.
+    overhead
+        What serving takes besides the models.
+    profiled_ms
+        Mean time of a batch by variant and size, where it is known better than by the policies.
 
     Raises
     ------
@@ -159,6 +175,12 @@ class Server:
         self._quiet_until_ms: dict[str, float] = {}
         self.on_drift: list[Callable[[DriftAlarm], object]] = []
         self.on_batch: list[Callable[[str, int, float], object]] = []
+        self.profiled_ms: Callable[[str, int], float | None] = lambda variant, run_as: None
+        self.overhead = OverheadWatch(
+            lambda variant, run_as: self.expected.stated_ms(variant, run_as, QUANTILE),
+            lambda: _MOST_OVERHEAD * min(self.policies.slo_classes))
+        self._probe: asyncio.Future[float | None] | None = None
+        self._overhead_logged_ms = -math.inf
 
     async def start(self) -> None:
         """Start the workers and wait until they are ready.
@@ -177,17 +199,22 @@ class Server:
         dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
         await self.pool.start()
+        if settings.measure_overhead:
+            await self._calibrate()
         self._recorder.begun_ms = self.front.now_ms()
         self._watch_metrics(dispatcher)
         loop = asyncio.get_running_loop()
         self._background += [loop.create_task(self._flush_log()),
                              loop.create_task(self._watch_arrivals())]
+        if settings.measure_overhead:
+            self._background.append(loop.create_task(self._watch_overhead()))
         gc.collect()
         gc.freeze()
         self.ready = True
         self.log("ready", model=self.name,
                  processes=[self.pool.process(worker) for worker in range(self.workers)],
                  variants=[one.name for one in self.variants.variants],
+                 overhead_ms=round(dispatcher.overhead_ms, 3),
                  loads_qps=sorted({level.load_qps for level in self.policies.levels}))
 
     @property
@@ -294,6 +321,11 @@ class Server:
                       lambda: dispatcher.load_qps(now_ms()))
         metrics.watch("ramsis_level_qps", "Load of the level that serves",
                       lambda: dispatcher.level.load_qps)
+        metrics.watch("ramsis_overhead_ms", "Taken from every slack",
+                      lambda: dispatcher.overhead_ms)
+        for part in OverheadParts._fields[1:]:
+            metrics.watch(f"ramsis_overhead_{part}", "95th percentile of a part of the overhead",
+                          partial(self._part_ms, part))
         metrics.watch("ramsis_promised_violation_rate", "Violations that the level promises",
                       lambda: self.expected.violation_rate)
         metrics.watch("ramsis_promised_effective_accuracy",
@@ -317,6 +349,45 @@ class Server:
             self._alarm(watched.add(self._arrived - before))
             before = self._arrived
 
+    def _part_ms(self, part: str) -> float:
+        return float(getattr(self.overhead.last, part))
+
+    async def _calibrate(self) -> None:
+        """Run batches of every variant, the smallest and the largest, for half a second."""
+        largest, loop = largest_batch(self.policies), asyncio.get_running_loop()
+        ends_s = loop.time() + _CALIBRATION_S
+        for turn, variant, size in product(range(_CALIBRATION_ROUNDS),
+                                           self.variants.variants, sorted({1, largest})):
+            if loop.time() >= ends_s:
+                break
+            self._probe = loop.create_future()
+            begun_ms = self.front.now_ms()
+            self.pool.run(0, RunBatch(0, self._index[variant.name], size, [0] * size))
+            model_ms = await self._probe
+            if model_ms is None:
+                break
+            if turn:  # the first find caches cold
+                self.overhead.batch(variant.name, size, self.front.now_ms() - begun_ms, model_ms)
+        self._probe = None
+        for after_ms in answers_ms(self.name, self.pool.outputs, largest):
+            self.overhead.answered(after_ms)
+        self._take_overhead()
+
+    async def _watch_overhead(self) -> None:
+        """Look at the overhead once a second."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._take_overhead()
+
+    def _take_overhead(self) -> None:
+        """Take what the overhead is now from every slack, and say so where it has changed."""
+        found = self.overhead.estimate()
+        self.front.take_overhead(found.overhead_ms)
+        before_ms = self._overhead_logged_ms
+        if abs(found.overhead_ms - before_ms) > max(_CHANGE_MS, _CHANGE * before_ms):
+            self._overhead_logged_ms = found.overhead_ms
+            self.log("overhead", **{name: round(ms, 3) for name, ms in found._asdict().items()})
+
     def _alarm(self, alarm: DriftAlarm | None) -> None:
         """Report a drift, if there is one, and no other of its kind for a minute."""
         if alarm is not None and self.front.now_ms() >= self._quiet_until_ms.get(alarm.what, 0.0):
@@ -328,7 +399,10 @@ class Server:
 
     def _mean_ms(self, variant: str, run_as: int) -> float | None:
         """What a batch takes in the mean, where the policies know it."""
-        return self.expected.service_ms(variant, run_as) if self.expected.knows_means else None
+        profiled_ms = self.profiled_ms(variant, run_as)
+        if profiled_ms is None and self.expected.knows_means:
+            return self.expected.service_ms(variant, run_as)
+        return profiled_ms
 
     def _start(self, start: Start[Query]) -> None:
         """A batch is to start."""
@@ -342,6 +416,8 @@ class Server:
 
     def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
         """A worker says that its batch has ended."""
+        if self._probe is not None and not self._probe.done():
+            self._probe.set_result(None if ended.error else ended.service_ms)
         running = self._running.get(worker)
         if running is None or running.number != ended.number:
             return
@@ -351,6 +427,8 @@ class Server:
         outputs = {name: array[:count].copy() for name, array in arrays.items()}
         self._give_slots(start)
         self.front.finished(worker)
+        self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
+                            ended.service_ms)
         if ended.error:
             self.log("batch failed", variant=start.model, batch=count, error=ended.error)
             self._fail(running, ended.error)
@@ -365,6 +443,8 @@ class Server:
 
     def _gone(self, worker: int, reason: str) -> None:
         """A worker is lost; its batch waits once more, or has failed."""
+        if self._probe is not None and not self._probe.done():
+            self._probe.set_result(None)
         running = self._running.pop(worker, None)
         self.metrics.restarts.inc()
         self.log("worker lost", worker=worker, reason=reason)

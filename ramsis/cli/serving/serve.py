@@ -46,8 +46,9 @@ _MORE = (
               help="Arrival process whose policies serve, where there are several.")
 @click.option("--load", "load_qps", type=float, metavar="QPS",
               help="Load in queries per second, where it is known; anticipated by default.")
-@click.option("--overhead-ms", type=float, default=0.0, show_default=True,
-              help="Taken from every slack: what service times do not contain.")
+@click.option("--overhead-ms", type=float,
+              help="Taken from every slack: what service times do not contain.  [default: "
+                   "measured by the server]")
 @click.option("--retry", is_flag=True,
               help="Run the batch of a worker that is lost once more, instead of an error.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
@@ -129,12 +130,12 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
         given["max_connections"], head, given["header_timeout_s"], given["request_timeout_s"],
         max(pending, body + head)))
     settings = ServerSettings(
-        dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
+        dispatch=DispatchSettings(overhead_ms=given["overhead_ms"] or 0.0, timer_ms=1.0,
                                   load_qps=given["load_qps"], process=given["process"]),
         slots=given["slots"], max_wait_s=given["max_wait_s"],
         timeout_s=given["batch_timeout_s"], retry=given["retry"],
         pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
-        request_log=given["request_log"])
+        request_log=given["request_log"], measure_overhead=given["overhead_ms"] is None)
     found, models = read_policies(policies), read_variants(variants)
     if given["check"]:
         check_served(found, [one.name for one in models.variants], None, variants)

@@ -94,16 +94,23 @@ class Replanning:
         self._mean_ms = dict(zip(table.models, table.latency_ms.tolist(), strict=True))
         self._ratios: dict[str, list[float]] | None = None
         self._made, self._made_in = 0, folder
+        self._ratio_in = self._ratio_served = dict.fromkeys(self._mean_ms, 1.0)
         self._loop = asyncio.get_running_loop()
         low = ("nice", "-n", "10") if shutil.which("nice") else ()
         self._replanner = Replanner(folder, options, on_error=self._failed,
                                     on_change=self._changed, program=(*low, *GENERATE))
+        server.profiled_ms = self._profiled_ms
         server.on_drift.append(self._drifted)
         server.on_batch.append(self._ran)
 
     def close(self) -> None:
         """Stop whatever is being made."""
         self._replanner.close()
+
+    def _profiled_ms(self, variant: str, run_as: int) -> float | None:
+        """What a batch takes in the mean by the profile that the policies rest on."""
+        mean_ms = self._mean_ms.get(variant)
+        return None if mean_ms is None else mean_ms[run_as - 1] * self._ratio_served[variant]
 
     def _drifted(self, alarm: DriftAlarm) -> None:
         if alarm.what == SERVICE:
@@ -146,7 +153,7 @@ class Replanning:
         loads_qps = list(self._server.policies.loads(self._server.process))
         self._server.log("replanning", profile=str(file), ratio=ratio)
         self._replanner.plan_set(folder, options, loads_qps)
-        self._made_in = str(folder)
+        self._made_in, self._ratio_in = str(folder), ratio
 
     def _changed(self, policies: PolicySet[Selector]) -> None:
         """In the replanner's thread: a set has been made."""
@@ -158,9 +165,10 @@ class Replanning:
             lambda: self._server.log("replanning failed", reason=str(error)))
 
     def _serve(self) -> None:
-        folder = self._made_in
+        folder, ratio = self._made_in, self._ratio_in
         try:
             self._server.swap(read_policies(folder), folder)
+            self._ratio_served = ratio
         except RamsisError as error:
             self._server.metrics.bad_sets.inc()
             self._server.log("policies refused", source=folder, reason=str(error))

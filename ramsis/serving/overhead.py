@@ -1,0 +1,116 @@
+"""What serving takes besides the model, measured by the server itself: the overhead.
+
+A policy counts on service times, and on nothing else between arrival and answer. A live request
+also waits in the socket until the front end reads it (*arrival*), its batch takes longer through a
+worker process than was profiled (*batch*), and its answer waits for those before it (*answer*).
+The overhead is the 95th percentile of the sum of the three, which are taken to be independent.
+*Batch* counts from the 95th percentile that the policy knows, so what a policy allows for is not
+taken from its slack twice.
+
+The front end does not see how long bytes wait for it. It knows how long the message of a worker
+does, together with the time until that worker begins, and takes an arrival to wait as long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrays import FloatArray
+from ramsis.serving.protocol import Answer, InferRequest, answer_body
+from ramsis.serving.tensors import TensorSpec
+
+__all__ = ["QUANTILE", "OverheadParts", "OverheadWatch", "answers_ms"]
+
+QUANTILE = 0.95
+"""Of the sum of the parts, and of the policies' service times, from which *batch* counts."""
+_BATCHES, _ANSWERS, _DRAWN = 512, 2048, 4096
+_ENCODED = 20
+
+
+class OverheadParts(NamedTuple):
+    """The overhead in ms, and the 95th percentile of each part by itself."""
+
+    overhead_ms: float
+    arrival_ms: float
+    batch_ms: float
+    answer_ms: float
+
+
+class _Batch(NamedTuple):
+    """A batch that ended, in ms: by the front end's clock, and what of it the model took."""
+
+    variant: str
+    run_as: int
+    service_ms: float
+    model_ms: float
+
+
+class OverheadWatch:
+    """Estimates the overhead from the last 512 batches and the last 2048 answers.
+
+    Parameters
+    ----------
+    stated_ms
+        95th percentile of service times, by variant and batch size, as the policies that serve
+        know it; None where they do not.
+    most_ms
+        The overhead is no more than this.
+    """
+
+    def __init__(
+        self, stated_ms: Callable[[str, int], float | None], most_ms: Callable[[], float]
+    ) -> None:
+        self._stated_ms, self._most_ms = stated_ms, most_ms
+        self._batches = deque[_Batch](maxlen=_BATCHES)
+        self._answers = deque[float](maxlen=_ANSWERS)
+        self.last = OverheadParts(0.0, 0.0, 0.0, 0.0)
+
+    def batch(self, variant: str, run_as: int, service_ms: float, model_ms: float) -> None:
+        """A batch has ended: by the front end's clock, and by the worker's."""
+        self._batches.append(_Batch(variant, run_as, service_ms, model_ms))
+
+    def answered(self, after_ms: float) -> None:
+        """An answer has gone, so long after the end of its last batch."""
+        self._answers.append(after_ms)
+
+    def estimate(self) -> OverheadParts:
+        """The overhead now; what is known of batches is held against the policies of now."""
+        arrival_ms, batch_ms = [], []
+        for one in self._batches:
+            stated_ms = self._stated_ms(one.variant, one.run_as)
+            if stated_ms is not None:
+                arrival_ms.append(max(one.service_ms - one.model_ms, 0.0))
+                batch_ms.append(one.service_ms - stated_ms)
+        parts = [np.asarray(found) if found else np.zeros(1)
+                 for found in (arrival_ms, batch_ms, self._answers)]
+        rng = np.random.default_rng(0)
+        total_ms: FloatArray = sum((rng.choice(part, _DRAWN) for part in parts), np.zeros(_DRAWN))
+        overhead_ms = min(max(float(np.quantile(total_ms, QUANTILE)), 0.0), self._most_ms())
+        self.last = OverheadParts(overhead_ms, *(float(np.quantile(part, QUANTILE))
+                                                 for part in parts))
+        return self.last
+
+
+def answers_ms(
+    name: str, outputs: Sequence[TensorSpec], batch: int
+) -> list[float]:
+    """How long each answer of a batch waits until it is written, those before it included.
+
+    It is measured here and now, without a connection, so it is a little less than serving shows.
+    """
+    arrays: Mapping[str, NDArray[Any]] = {spec.name: np.zeros((1, *spec.shape), spec.dtype)
+                                          for spec in outputs}
+    answer = Answer(arrays, {"variant": name, "batch": batch, "waiting_ms": 12.345})
+    request = InferRequest("", [], 1, None, 0.0, dict.fromkeys(arrays, False))
+    took_s = []
+    for _ in range(_ENCODED):
+        begun_s = time.perf_counter()
+        answer_body(name, request, answer, outputs)
+        took_s.append(time.perf_counter() - begun_s)
+    return [1000.0 * float(np.median(took_s)) * (place + 1) for place in range(batch)]
