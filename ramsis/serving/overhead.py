@@ -75,6 +75,11 @@ class OverheadWatch:
         """A batch has ended: by the front end's clock, and by the worker's."""
         self._batches.append(_Batch(variant, run_as, service_ms, model_ms))
 
+    def clear(self) -> None:
+        """Forget all batches and answers."""
+        self._batches.clear()
+        self._answers.clear()
+
     def answered(self, after_ms: float) -> None:
         """An answer has gone, so long after the end of its last batch."""
         self._answers.append(after_ms)

@@ -366,8 +366,9 @@ class Server:
             model_ms = await self._probe
             if model_ms is None:
                 break
-            if turn:  # the first find caches cold
-                self.overhead.batch(variant.name, size, self.front.now_ms() - begun_ms, model_ms)
+            if turn == 1 and variant is self.variants.variants[0] and size == 1:
+                self.overhead.clear()  # the first round found caches cold
+            self.overhead.batch(variant.name, size, self.front.now_ms() - begun_ms, model_ms)
         self._probe = None
         for after_ms in answers_ms(self.name, self.pool.outputs, largest):
             self.overhead.answered(after_ms)

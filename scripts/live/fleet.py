@@ -21,7 +21,7 @@ from ramsis.audit.request_log import RequestLog, read_request_log
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 
-__all__ = ["Live", "Load", "live_run"]
+__all__ = ["Live", "Load", "host_times", "live_run", "stolen_share"]
 
 _SERVING = re.compile(r"serving (\S+) at (\S+)")
 _STARTS_S = 120.0
@@ -74,9 +74,9 @@ def live_run(
             # The first requests meet caches that are cold.
             _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
                   folder / "warm.csv", policy.workers)
-            before = _host_times()
+            before = host_times()
             row = _send(url, model, data, load, folder / "client.csv", policy.workers)
-            stolen = _stolen(before, _host_times())
+            stolen = stolen_share(before, host_times())
         client = read_request_log(folder / "client.csv")
         server = read_request_log(folder / "server.csv")
         if row["failed"]:
@@ -84,7 +84,7 @@ def live_run(
         return Live(row, client, _last(server, len(client)), stolen)
 
 
-def _host_times() -> list[int] | None:
+def host_times() -> list[int] | None:
     """Time of all cores so far, by what it went to (Linux, ``man 5 proc_stat``)."""
     try:
         with open("/proc/stat", encoding="ascii") as stream:
@@ -93,7 +93,8 @@ def _host_times() -> list[int] | None:
         return None
 
 
-def _stolen(before: list[int] | None, after: list[int] | None) -> float | None:
+def stolen_share(before: list[int] | None, after: list[int] | None) -> float | None:
+    """Share of the machine's time from one to the other that its host gave to others."""
     if before is None or after is None:
         return None
     spent = [b - a for a, b in zip(before, after, strict=True)][:8]  # guests count as user time

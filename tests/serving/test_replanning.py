@@ -67,6 +67,24 @@ def test_slower_service_is_noticed_and_planned_for(tmp_path: Path) -> None:
         assert server.infer([[1, 2, 3]])[0] == 200
 
 
+@pytest.mark.slow
+def test_a_profile_of_a_busy_machine_is_noticed_and_replaced(tmp_path: Path) -> None:
+    """Batches are faster than profiled from the first on, and policies know no means."""
+    folder = make(tmp_path, loads=(40.0,))
+    save(rescaled(profile(), {"fast": 3.0, "slow": 3.0}), folder / "profile.json")
+    options = (f"--profiles {folder / 'profile.json'} --slo-ms 100 --workers 1 --grid fixed:20 "
+               "--max-queue 8")
+    with running(folder, "--replan", options) as server:
+        for _ in range(600):
+            server.infer([[1, 2, 3]])
+        assert server.wait_for("drift")["ratio"] < 0.8
+        planned = server.wait_for("replanning")
+        assert planned["ratio"]["slow"] < 0.8
+        new = load(planned["profile"]).models[1].batches[0]
+        assert new.mean_ms == pytest.approx(18.0 * planned["ratio"]["slow"])
+        assert server.wait_for("policies", seconds=60.0)["loads_qps"] == [40.0]
+
+
 LOAD_QPS = 200.0
 OPTIONS = ["--slo-ms", "60", "--workers", "1", "--max-queue", "8", "--overhead-ms", "1.5",
            "--dispatch", "central-queue"]

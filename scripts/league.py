@@ -1,0 +1,427 @@
+"""`ramsis serve` beside other model servers: the same models, requests, arrivals and client.
+
+    python -m pip install -e '.[measure,serve,plot]'
+    python scripts/league.py --quick --json league.json --page docs/league.md
+
+Support vector machines that read digits are trained once (kept in --models), and their service
+times measured anew. Then each server gets the same open-loop arrivals from the same `ramsis load`,
+one server at a time, in turns: Poisson arrivals at shares of the capacity, bursts, and loads that
+change. Ours runs with default options, by policies of a central queue, which prefer early answers
+by default or less work, and of queues of single workers. The others run one model each: models
+that can carry the load by their profile are tried, and the best one *in hindsight* is what the
+table has.
+The capacity is that of the fastest model, or what client and front end can take if that is less.
+
+--triton-python names an interpreter that has nvidia-pytriton (of the same version of Python as
+this one), numpy and onnxruntime; --ray-python and --mlserver-python those that have ray[serve] or
+mlserver, and onnxruntime. A server that is not there is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from live import peers
+from live.fleet import host_times, stolen_share
+from live.models import BATCHES, prepared, say
+from live.peers import Endpoint, Models
+
+from ramsis.errors import RamsisError
+from ramsis.files import write_atomic
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import SynthesisSettings, generate_policy
+
+OURS: Mapping[str, Mapping[str, Any]] = {
+    "central queue": {"dispatch": "central-queue"},
+    "round robin": {"dispatch": "round-robin"},
+    "--prefer less-work": {"dispatch": "central-queue", "prefer": "less-work"},
+}
+"""Ways of `ramsis serve`, and what policies are made with; `--prefer early` is the default."""
+FIGURES = ("effective_accuracy", "violation_rate", "response_p50_ms", "response_p99_ms",
+           "cpu_ms", "promised_effective_accuracy", "stolen_share")
+"""Of a row; the means of its runs."""
+LEVELS = (0.2, 0.4, 0.6, 0.8, 0.95)
+"""Shares of the capacity that have a policy where the load changes."""
+BEGIN, END = "<!-- league:begin -->", "<!-- league:end -->"
+WARM_UP_S = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run."""
+
+    workers: tuple[int, ...]
+    shares: tuple[float, ...]
+    others: tuple[str, ...]
+    duration_s: float
+    repeats: int
+    tried: int
+    samples: int
+
+
+QUICK = Plan((1,), (0.5, 0.85), (), 6.0, 1, 2, 40)
+FULL = Plan((1, 2), (0.3, 0.5, 0.7, 0.85, 0.95), ("bursts", "trace"), 20.0, 3, 4, 200)
+SIZES = (1600, 3200, 6400)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What is sent: options of `ramsis load`, its mean load, and what ours is told of it."""
+
+    name: str
+    options: tuple[str, ...]
+    load_qps: float
+    stated_qps: float | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Some workers on this machine."""
+
+    models: Models
+    data: Path
+    profile: ProfileSet
+    slo_ms: float
+    plan: Plan
+    capacity_qps: float
+
+    def arrivals(self, folder: Path) -> Iterator[Arrivals]:
+        """All that are sent, one after the other."""
+        for share in self.plan.shares:
+            load_qps = round(share * self.capacity_qps, 3)
+            yield Arrivals(f"Poisson, {share:.0%}", ("--load", repr(load_qps)), load_qps,
+                           load_qps)
+        half_qps = round(0.5 * self.capacity_qps, 3)
+        if "bursts" in self.plan.others:
+            yield Arrivals("bursts, 50%", ("--load", repr(half_qps), "--arrivals",
+                                           "mmpp:ratio=3,burst-ms=500,share=0.2"), half_qps, None)
+        if "trace" in self.plan.others:
+            file = folder / "trace.txt"
+            shares = (0.3, 0.6, 0.9, 0.4)
+            each_s = self.plan.duration_s / len(shares)
+            file.write_text("".join(f"{i * each_s:g} {share * self.capacity_qps:.3f}\n"
+                                    for i, share in enumerate(shares)))
+            yield Arrivals("loads that change", ("--trace", str(file)),
+                           float(np.mean(shares)) * self.capacity_qps, None)
+
+    def policies(self, arrivals: Arrivals, chosen: Mapping[str, Any]) -> list[Policy]:
+        """For the load where it is known, else for loads up to the capacity."""
+        loads_qps = ([arrivals.stated_qps] if arrivals.stated_qps is not None
+                     else [share * self.capacity_qps for share in LEVELS])
+        queue = self.models.batch - (chosen["dispatch"] == "round-robin")
+        return [generate_policy(self.profile, load_qps, SynthesisSettings(
+            slo_ms=self.slo_ms, workers=self.models.workers, service="distribution",
+            max_queue=queue, **chosen)) for load_qps in loads_qps]
+
+    def tried(self, load_qps: float) -> list[str]:
+        """The most accurate models that can carry a load by their profile, or the fastest."""
+        table = self.profile.latency_table("mean", self.models.batch)
+        sizes = np.arange(1, self.models.batch + 1)
+        carried = 1000.0 * self.models.workers * (sizes / table.latency_ms).max(axis=1)
+        accuracy = {model.name: model.accuracy for model in self.profile.models}
+        able = [n for n, qps in zip(table.models, carried, strict=True) if qps >= load_qps]
+        fastest = table.models[int(np.argmax(carried))]
+        return sorted(able or [fastest], key=lambda n: -accuracy[n])[:self.plan.tried]
+
+    def slowest_ms(self, name: str) -> float:
+        """95th percentile of a model's largest batch."""
+        table = self.profile.latency_table("p95", self.models.batch)
+        return float(table.latency_ms[table.models.index(name), -1])
+
+    def asked(
+        self, endpoint: Endpoint, arrivals: Arrivals, seed: int
+    ) -> dict[str, float | int | None]:
+        """Send the arrivals, after a second's warm-up; what the client saw."""
+        self._load(endpoint, ("--load", repr(0.5 * arrivals.load_qps)), WARM_UP_S, seed + 1000)
+        before, before_s = host_times(), peers.cpu_s(endpoint.process)
+        row = self._load(endpoint, arrivals.options, self.plan.duration_s, seed)
+        spent_s = peers.cpu_s(endpoint.process) - before_s
+        if row["failed"] > 0.5 * row["requests"]:
+            raise RuntimeError(f"{endpoint.url}: {row['failed']} of {row['requests']} failed")
+        return {**{name: row[name] for name in FIGURES[:4]},
+                "effective_accuracy": row["effective_accuracy"] or 0.0,  # none was in time
+                "cpu_ms": 1000.0 * spent_s / row["requests"],
+                "stolen_share": stolen_share(before, host_times()),
+                "sent_late_p99_ms": row["lag_p99_ms"], "failed": row["failed"]}
+
+    def _load(
+        self, endpoint: Endpoint, options: Sequence[str], duration_s: float, seed: int
+    ) -> dict[str, Any]:
+        timed = () if "--trace" in options else ("--duration-s", str(duration_s))
+        done = subprocess.run(
+            [sys.executable, "-m", "ramsis", "load", endpoint.url, "--slo-ms", f"{self.slo_ms:g}",
+             *options, *timed, "--seed", str(seed), "--data", str(self.data), "--json"],
+            capture_output=True, text=True, preexec_fn=self._leave_core)
+        if done.returncode:
+            raise RuntimeError(f"{endpoint.url}: {done.stderr[-500:]}")
+        row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
+        return row
+
+    def _leave_core(self) -> None:
+        """Keep the client off the core of the worker, where it has one."""
+        if self.models.core is not None:
+            os.sched_setaffinity(0, os.sched_getaffinity(0) - {self.models.core})
+
+
+Run = Callable[[Endpoint, str, str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Others:
+    """What there is of other servers, by where it is installed; None where it is not."""
+
+    triton: Path | None
+    ray: Path | None
+    mlserver: Path | None
+
+    @classmethod
+    def found(
+        cls, triton_python: Path | None, ray_python: Path | None, mlserver_python: Path | None
+    ) -> Others:
+        """Look for them, and say which are not there."""
+        triton = peers.site_of(triton_python, "pytriton")
+        ray, mlserver = (python if peers.site_of(python, name) else None for python, name in
+                         ((ray_python, "ray"), (mlserver_python, "mlserver")))
+        for name, place in (("Triton", triton), ("Ray Serve", ray), ("MLServer", mlserver)):
+            if place is None:
+                say(f"{name} is not installed, and is left out")
+        return cls(triton, ray, mlserver)
+
+    def turns(
+        self, case: Case, arrivals: Arrivals, folder: Path, run: Run
+    ) -> list[Callable[[], None]]:
+        """Each starts a server, lets it run, and stops it."""
+        models = replace(case.models, names=case.tried(arrivals.load_qps))
+
+        def our(way: str, chosen: Mapping[str, Any]) -> None:
+            policies = case.policies(arrivals, chosen)
+            promise = (policies[0].expectations.effective_accuracy
+                       if arrivals.stated_qps is not None else None)
+            with peers.ours(models, policies, arrivals.stated_qps, _new(folder)) as endpoint:
+                run(endpoint, f"ramsis serve, {way}", "by policy", promise)
+
+        def triton(site: Path) -> None:
+            timeout_ms = max(case.slo_ms - max(map(case.slowest_ms, models.names)), 1.0)
+            with peers.triton(models, site, timeout_ms, _new(folder)) as endpoints:
+                for (name, way), endpoint in endpoints.items():
+                    run(endpoint, f"Triton, {way}", name, None)
+
+        def others(server: Any, title: str, python: Path) -> None:
+            with server(models, python, _new(folder)) as endpoints:
+                for name, endpoint in endpoints.items():
+                    run(endpoint, title, name, None)
+
+        found: list[Callable[[], None]] = [partial(our, *one) for one in OURS.items()]
+        if self.triton is not None:
+            found.append(partial(triton, self.triton))
+        if self.ray is not None:
+            found.append(partial(others, peers.ray, "Ray Serve, @serve.batch", self.ray))
+        if self.mlserver is not None:
+            found.append(partial(others, peers.mlserver, "MLServer, adaptive batching",
+                                 self.mlserver))
+        return found
+
+
+def _new(folder: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=folder))
+
+
+def rows(case: Case, others: Others) -> Iterator[dict[str, Any]]:
+    """A row for each run; servers take turns, and begin with another one in each repetition."""
+    with tempfile.TemporaryDirectory() as name:
+        found: list[dict[str, Any]] = []
+        for seed in range(case.plan.repeats):
+            for arrivals in case.arrivals(Path(name)):
+                def run(endpoint: Endpoint, server: str, model: str, promise: float | None,
+                        arrivals: Arrivals = arrivals, seed: int = seed) -> None:
+                    seen = case.asked(endpoint, arrivals, seed)
+                    say(f"{case.models.workers} worker(s), {arrivals.name}: {server}, {model}: "
+                        "{effective_accuracy:.4f}, {violation_rate:.2%} violations".format(**seen))
+                    found.append({
+                        "workers": case.models.workers, "arrivals": arrivals.name,
+                        "load_qps": arrivals.load_qps, "server": server, "model": model,
+                        "seed": seed, "promised_effective_accuracy": promise, **seen})
+
+                turns = others.turns(case, arrivals, Path(name), run)
+                first = seed % len(turns)
+                for turn in turns[first:] + turns[:first]:
+                    try:
+                        turn()
+                    except (RamsisError, RuntimeError, OSError) as error:
+                        say(f"left out: {error}")
+                    yield from found
+                    found.clear()
+
+
+def best(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The mean of each server's runs, by that of its models which was best in hindsight."""
+    means: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in found:
+        key = tuple(row[name] for name in ("workers", "arrivals", "load_qps", "server"))
+        means.setdefault(key, {}).setdefault(row["model"], {"runs": []})["runs"].append(row)
+    result = []
+    for key, models in means.items():
+        for model, one in models.items():
+            one.update({name: _mean([run[name] for run in one["runs"]]) for name in FIGURES},
+                       model=model)
+        chosen = max(models.values(), key=lambda one: one["effective_accuracy"])
+        workers, arrivals, load_qps, server = key
+        result.append({"workers": workers, "arrivals": arrivals, "load_qps": load_qps,
+                       "server": server, "repeats": len(chosen.pop("runs")), **chosen})
+    return result
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown, a row for each server; the best of a load in bold."""
+    head = ("workers", "arrivals", "requests/s", "server", "model", "effective accuracy",
+            "promised", "violations", "p50 (ms)", "p99 (ms)", "processor time (ms/request)",
+            "taken by the host")
+    lines = [head, ["---"] * len(head)]
+    for row in best(found):
+        top = max(one["effective_accuracy"] for one in best(found)
+                  if (one["workers"], one["arrivals"]) == (row["workers"], row["arrivals"]))
+        accuracy = f"{row['effective_accuracy']:.4f}"
+        if row["effective_accuracy"] == top:
+            accuracy = f"**{accuracy}**"
+        promise, stolen = row["promised_effective_accuracy"], row["stolen_share"]
+        lines.append([
+            str(row["workers"]), row["arrivals"], f"{row['load_qps']:.0f}", row["server"],
+            row["model"], accuracy, "–" if promise is None else f"{promise:.4f}",
+            f"{row['violation_rate']:.2%}", _ms(row["response_p50_ms"]),
+            _ms(row["response_p99_ms"]), f"{row['cpu_ms']:.2f}",
+            "–" if stolen is None else f"{stolen:.1%}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Effective accuracy and violations over the Poisson loads of the fewest workers."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    fewest = min(row["workers"] for row in found)
+    shown = [row for row in best(found)
+             if row["workers"] == fewest and row["arrivals"].startswith("Poisson")]
+    mpl.rcParams["svg.hashsalt"] = "league"
+    drawn, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for server in dict.fromkeys(row["server"] for row in shown):
+        mine = sorted((row for row in shown if row["server"] == server),
+                      key=lambda row: row["load_qps"])
+        ours = server.startswith("ramsis")
+        for axis, name, by in zip(axes, FIGURES[:2], (1.0, 100.0), strict=True):
+            axis.plot([row["load_qps"] for row in mine], [by * row[name] for row in mine],
+                      marker="o", label=server, linestyle="-" if ours else "--")
+    axes[0].set(xlabel="requests/s", ylabel="effective accuracy")
+    axes[1].set(xlabel="requests/s", ylabel="violations (%)")
+    axes[0].legend(fontsize="small")
+    drawn.savefig(file, metadata={"Date": None})
+    pyplot.close(drawn)
+
+
+def written(page: str, text: str) -> str:
+    """A page with the text between its two marks.
+
+    Raises
+    ------
+    SystemExit
+        It does not have them.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"error: the page lacks {BEGIN} or {END}")
+    return f"{before}{BEGIN}\n{text}{END}{after}"
+
+
+def conditions(document: Mapping[str, Any]) -> str:
+    """What the table was measured on, as a sentence."""
+    return (f"{document['cores']} cores, SLO {document['slo_ms']:g} ms, runs of "
+            f"{document['duration_s']:g} s, {document['repeats']} of each; load average "
+            f"{document['load_average']:.1f} before they began.\n\n")
+
+
+def main() -> None:
+    """Run the league; write its rows, and the page with table and figure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true",
+                        help="within six minutes, once the models are trained")
+    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--page", type=Path, help="page that gets the table between its marks, "
+                        "and the figure beside it")
+    parser.add_argument("--models", type=Path, default=Path("build/league"),
+                        help="folder that keeps the models")
+    parser.add_argument("--triton-python", type=Path, help="interpreter that has nvidia-pytriton")
+    parser.add_argument("--ray-python", type=Path, help="interpreter that has ray[serve]")
+    parser.add_argument("--mlserver-python", type=Path, help="interpreter that has mlserver")
+    parser.add_argument("--slo-ms", type=float, default=60.0)
+    parser.add_argument("--most-qps", type=float, default=1100.0,
+                        help="what client and front end can take on a core")
+    parser.add_argument("--workers", type=_numbers(int), help="as 1,2")
+    parser.add_argument("--load-shares", type=_numbers(float), help="of the capacity, as 0.5,0.8")
+    parser.add_argument("--duration-s", type=float, help="of a run")
+    parser.add_argument("--repeats", type=int)
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    given = {"workers": options.workers, "shares": options.load_shares,
+             "duration_s": options.duration_s, "repeats": options.repeats}
+    plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
+    if options.page is not None:
+        written(options.page.read_text(), "")
+    for old in options.models.glob("profile-*.json"):
+        old.unlink()  # times of another day
+    served = prepared(options.models, SIZES, plan.samples)
+    document: dict[str, Any] = {
+        "slo_ms": options.slo_ms, "cores": len(os.sched_getaffinity(0)), "repeats": plan.repeats,
+        "duration_s": plan.duration_s, "load_average": os.getloadavg()[0], "rows": []}
+    others = Others.found(
+        options.triton_python, options.ray_python, options.mlserver_python)
+    fastest = served.profile.latency_table("mean", BATCHES[-1])
+    each_qps = 1000.0 * float((np.arange(1, BATCHES[-1] + 1) / fastest.latency_ms).max())
+    for workers in plan.workers:
+        names = [model.name for model in served.profile.models]
+        case = Case(Models(served.variants, names, workers, BATCHES[-1]), served.data,
+                    served.profile, options.slo_ms, plan,
+                    min(workers * each_qps, options.most_qps))
+        say(f"{workers} worker(s): capacity {case.capacity_qps:.0f} requests/s")
+        for row in rows(case, others):
+            document["rows"].append(row)
+            write_atomic(options.json, json.dumps(document, indent=1) + "\n")
+    if not document["rows"]:
+        raise SystemExit("error: no server ran")
+    print(table(document["rows"]))
+    if options.page is not None:
+        drawing = options.page.with_suffix(".svg")
+        figure(document["rows"], drawing)
+        write_atomic(options.page, written(options.page.read_text(), (
+            f"{conditions(document)}{table(document['rows'])}\n"
+            f"![Effective accuracy and violations over the load]({drawing.name})\n")))
+
+
+def _numbers(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(kind(one) for one in text.split(","))
+
+
+if __name__ == "__main__":
+    main()
