@@ -243,7 +243,8 @@ class Dispatcher(Generic[R]):
         """A worker has failed, idle or in the middle of a batch; it gets nothing until it is up.
 
         What waits for a worker that is down goes to the queues of others. While all are down,
-        requests are given up when they are due.
+        requests are given up when they are due. A worker that is to leave may be told of so in
+        the middle of a batch, too; do not call :meth:`finished` when that ends.
 
         Parameters
         ----------
@@ -252,8 +253,14 @@ class Dispatcher(Generic[R]):
         """
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [])
-        if not self._up[worker]:
-            return orders
+        if self._up[worker]:
+            self._leaves(now_ms, worker, orders)
+        if again is not None:
+            self._join(now_ms, again.tickets, orders)
+        return orders
+
+    def _leaves(self, now_ms: float, worker: int, orders: Orders[R]) -> None:
+        """A worker that was up is no longer; what waits for it alone goes to others."""
         idle = not self._busy[worker]
         self._end(worker)
         self._up[worker] = False
@@ -266,9 +273,6 @@ class Dispatcher(Generic[R]):
                 self._join(now_ms, station.left_alone(queue), orders)
                 if not queue.up:
                     self._act(station, queue, now_ms, orders)
-        if again is not None:
-            self._join(now_ms, again.tickets, orders)
-        return orders
 
     def up(self, now_ms: float, worker: int) -> Orders[R]:
         """A worker that was down serves again."""

@@ -340,6 +340,20 @@ def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch: str) -> N
     assert dispatcher.finished(5.0, 1).starts[0].requests == ["e"]
 
 
+def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_lost() -> None:
+    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
+                   rows=[[0, 0], [0, 1]]).table
+    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    starts = [dispatcher.arrive(0.0, [request], 100.0).starts for request in "abc"]
+    assert dispatcher.down(1.0, 0).starts == []  # it leaves; "a" runs, "c" goes to the other
+    assert dispatcher.arrive(2.0, ["d"], 100.0).starts == []
+    dispatcher.down(3.0, 0, starts[0][0])  # and then it is lost
+    assert dispatcher.queued == 3
+    (start,) = dispatcher.finished(4.0, 1).starts
+    (last,) = dispatcher.finished(5.0, 1).starts
+    assert sorted([*start.requests, *last.requests]) == ["a", "c", "d"]
+
+
 def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
     for dispatch in ("round-robin", "shortest-queue"):
         station: StationQueues[str] = StationQueues(
