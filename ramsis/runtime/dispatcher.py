@@ -275,13 +275,20 @@ class Dispatcher(Generic[R]):
                     self._act(station, queue, now_ms, orders)
 
     def up(self, now_ms: float, worker: int) -> Orders[R]:
-        """A worker that was down serves again."""
+        """A worker that was down serves again.
+
+        What came while all were down, and waits for others that still are, goes to it.
+        """
         if self._up[worker]:
             return Orders([], [])
+        stranded: list[Ticket[R]] = []
         for station in self._stations:
             if worker in station.queue_of:
                 station.queue_of[worker].up += 1
-        return self.finished(now_ms, worker)
+                stranded += [one for queue in station.queues for one in station.left_alone(queue)]
+        orders = self.finished(now_ms, worker)
+        self._join(self._now_ms, stranded, orders)
+        return orders
 
     def timer(self, now_ms: float) -> Orders[R]:
         """A time has come at which to ask again; call it at :attr:`wake_ms` or later."""

@@ -354,6 +354,20 @@ def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_los
     assert sorted([*start.requests, *last.requests]) == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("back", [0, 1])
+def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back: int) -> None:
+    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
+                   rows=[[0, 0], [0, 1]]).table
+    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher.down(0.0, 0)
+    dispatcher.down(0.0, 1)
+    for request in "abcd":
+        assert dispatcher.arrive(1.0, [request], 100.0) == ([], [])
+    started = [*dispatcher.up(2.0, back).starts, *dispatcher.finished(3.0, back).starts]
+    assert sorted(one for start in started for one in start.requests) == ["a", "b", "c", "d"]
+    assert {start.worker for start in started} == {back}
+
+
 def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
     for dispatch in ("round-robin", "shortest-queue"):
         station: StationQueues[str] = StationQueues(
