@@ -46,7 +46,8 @@ _FORMATS = {
     "ramsis.value-table": _kind("a value table", "`ramsis place` takes it", "place", *_DOCUMENTS),
     "ramsis.scenario": _kind("a scenario", "`ramsis cluster {0}` and `ramsis scenario` take it",
                              "cluster", "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
-    "ramsis.scaling": _kind("a scaling policy", "`ramsis validate {0}` checks it", *_DOCUMENTS),
+    "ramsis.scaling": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
+                            "--advise", *_DOCUMENTS),
     "ramsis.agent": _kind("a trained agent", "`ramsis cluster --scheduler rl` takes it", "cluster",
                           *_DOCUMENTS),
 }

@@ -99,7 +99,9 @@ def application(
         return json({"live": True})
 
     async def ready(request: Request) -> Response:
-        return json({"ready": server.ready}, 200 if server.ready else 503)
+        workers = server.about_workers
+        more = {} if workers is None else {"workers": workers()}
+        return json({"ready": server.ready, **more}, 200 if server.ready else 503)
 
     async def about(request: Request) -> Response:
         return json({"name": "ramsis", "version": __version__, "extensions": _EXTENSIONS})

@@ -41,7 +41,7 @@ class PoolSettings:
     Parameters
     ----------
     workers
-        How many.
+        How many, at most.
     max_batch
         Largest batch that they run.
     warm_up
@@ -55,6 +55,8 @@ class PoolSettings:
         the front end the others.
     memory_mb
         Limit on the address space of a worker; None for none.
+    at_first
+        How many are started, >= 1; None for all. Others are started by :meth:`WorkerPool.begin`.
     """
 
     workers: int
@@ -64,6 +66,7 @@ class PoolSettings:
     timeout_s: float = 10.0
     pin: bool = True
     memory_mb: float | None = None
+    at_first: int | None = None
 
 
 class WorkerEvents(NamedTuple):
@@ -138,7 +141,9 @@ class WorkerPool:
         self._cores = _cores() if settings.pin else []
 
     async def start(self) -> None:
-        """Start all workers, and wait until they are ready; this process leaves them their cores.
+        """Start the first workers, and wait until they are ready.
+
+        This process leaves all workers their cores.
 
         Raises
         ------
@@ -147,8 +152,9 @@ class WorkerPool:
         """
         if self.core(0) is not None:
             _use([self._cores[0], *self._cores[len(self._workers) + 1:]])
-        for worker in self._workers:
-            worker.start()
+        first = self._workers[:self.settings.at_first]
+        for worker in first:
+            worker.begin()
         try:
             await self._started
         except RamsisError:
@@ -158,6 +164,21 @@ class WorkerPool:
     def run(self, worker: int, batch: RunBatch) -> None:
         """Start a batch on a worker that is ready and idle."""
         self._workers[worker].run(batch)
+
+    def begin(self, worker: int) -> None:
+        """Start another worker; once it can take batches, that is an event."""
+        self._workers[worker].begin()
+
+    def end(self, worker: int) -> None:
+        """End a worker that runs no batch, or that has not answered yet."""
+        self._workers[worker].stop()
+        process = self._workers[worker].process
+        if process is not None:
+            asyncio.get_running_loop().run_in_executor(None, process.wait)
+
+    def takes_batches(self, worker: int) -> bool:
+        """Whether a worker runs and has answered."""
+        return self._workers[worker].is_ready
 
     def process(self, worker: int) -> int | None:
         """Number of a worker's process."""
@@ -186,7 +207,7 @@ class WorkerPool:
     def ready(self, worker: _Worker) -> None:
         """A worker can take batches."""
         if not self._started.done():
-            if all(one.is_ready for one in self._workers):
+            if all(one.is_ready for one in self._workers if one.wanted):
                 self._started.set_result(None)
         else:
             self.events.ready(worker.number)
@@ -202,7 +223,8 @@ class WorkerPool:
         if worker.is_ready:
             worker.is_ready = False
             self.events.gone(worker.number, reason)
-        worker.start_later()
+        if worker.wanted:
+            worker.start_later()
 
     def core(self, worker: int) -> int | None:
         """The core of a worker; the first, and what is left over, are this process's."""
@@ -224,8 +246,9 @@ class _Worker:
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool, self.number = pool, number
         self.process: subprocess.Popen[bytes] | None = None
-        self.is_ready = False
+        self.is_ready = self.wanted = False
         self._loop = asyncio.get_running_loop()
+        self._later: asyncio.TimerHandle | None = None
         self._channel: socket.socket | None = None
         self._outputs: Block | None = None
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -233,6 +256,11 @@ class _Worker:
         self._pause_s = _PAUSE_S
         self._said = ""
         self._messages = Unframed()
+
+    def begin(self) -> None:
+        """Start the process, which is to run until :meth:`stop`."""
+        self.wanted, self._pause_s = True, _PAUSE_S
+        self.start()
 
     def start(self) -> None:
         """Start the process."""
@@ -253,7 +281,7 @@ class _Worker:
 
     def start_later(self) -> None:
         """Start the process again, after a pause."""
-        self._loop.call_later(self._pause_s, self.start)
+        self._later = self._loop.call_later(self._pause_s, self.start)
         self._pause_s = min(2.0 * self._pause_s, _LONGEST_PAUSE_S)
 
     def attach(self, slots: Slots, outputs: Sequence[TensorSpec]) -> None:
@@ -277,6 +305,9 @@ class _Worker:
     def stop(self) -> None:
         """End the process."""
         self._close()
+        self.is_ready = self.wanted = False
+        if self._later is not None:
+            self._later.cancel()
         if self.process is not None:
             self.process.kill()
 

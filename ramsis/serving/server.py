@@ -12,7 +12,7 @@ import asyncio
 import gc
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
@@ -33,6 +33,7 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
+from ramsis.serving.fleet import FleetPolicies
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
@@ -132,9 +133,17 @@ class Server:
         Takes the structured log.
     make_pool
         Makes the workers, by default processes of this machine.
+    fleet
+        The policies for each number of workers that are up, where that number changes.
+    at_first
+        How many of the workers are started, by default all.
 
     Attributes
     ----------
+    arrived
+        Queries that have come.
+    about_workers
+        What the readiness of the server tells of its workers besides, if anything.
     on_drift, on_batch
         What is told of each alarm of drift; and of each batch's variant, size and time in ms.
     overhead
@@ -152,13 +161,18 @@ class Server:
         self, policies: PolicySet[Policy], variants: VariantsFile,
         settings: ServerSettings | None = None, log: Log = log_line,
         make_pool: Callable[[VariantsFile, PoolSettings, WorkerEvents], Pool] = WorkerPool,
+        fleet: FleetPolicies | None = None, at_first: int | None = None,
     ) -> None:
-        self._make_pool = make_pool
+        self._make_pool, self._fleet, self._at_first = make_pool, fleet, at_first
+        self._lost = set[int]()
+        self._leaving: dict[int, Callable[[int], object]] = {}
+        self.about_workers: Callable[[], Mapping[str, int]] | None = None
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
         self._index = {one.name: i for i, one in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
-        self.max_batch = max(largest_batch(policies), _LEAST_MAX_BATCH)
+        self._warm_up = largest_batch(policies) if fleet is None else fleet.largest_batch
+        self.max_batch = max(self._warm_up, _LEAST_MAX_BATCH)
         self.policies = policies
         self.workers = sum(policies.worker_types.values())
         self.process = self.settings.dispatch.process
@@ -169,7 +183,7 @@ class Server:
         self._expected: tuple[float, str, Expected] | None = None
         self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
-        self._arrived = 0
+        self.arrived = 0
         self._ends_ms = math.inf
         self._service_drift = ServiceDrift(self._mean_ms)
         self._quiet_until_ms: dict[str, float] = {}
@@ -191,16 +205,20 @@ class Server:
             A variant does not load or run.
         """
         settings = self.settings
-        warm_up = tuple(sorted({1, 2, largest_batch(self.policies)}))
+        warm_up = tuple(sorted({1, 2, self._warm_up}))
         self.pool = self._make_pool(self.variants, PoolSettings(
             self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
-            settings.pin, settings.memory_mb,
+            settings.pin, settings.memory_mb, self._at_first,
         ), WorkerEvents(self._worker_ready, self._ended, self._gone))
         dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
         await self.pool.start()
+        first = self.workers if self._at_first is None else self._at_first
+        for worker in range(first, self.workers):
+            self.front.down(worker)
         if settings.measure_overhead:
             await self._calibrate()
+        self._play()
         self._recorder.begun_ms = self.front.now_ms()
         self._watch_metrics(dispatcher)
         loop = asyncio.get_running_loop()
@@ -212,7 +230,7 @@ class Server:
         gc.freeze()
         self.ready = True
         self.log("ready", model=self.name,
-                 processes=[self.pool.process(worker) for worker in range(self.workers)],
+                 processes=[self.pool.process(worker) for worker in range(first)],
                  variants=[one.name for one in self.variants.variants],
                  overhead_ms=round(dispatcher.overhead_ms, 3),
                  loads_qps=sorted({level.load_qps for level in self.policies.levels}))
@@ -239,12 +257,12 @@ class Server:
         assert slots is not None
         if not self.ready:
             raise OverloadedError("the server is stopping")
+        self.arrived += request.queries
         slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
         if request.queries > slots.free:
             self.front.make_room(request.queries - slots.free, arrival_ms + slo_ms)
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
-        self._arrived += request.queries
         taken = slots.take(request.queries)
         for spec, array in zip(slots.specs, request.inputs, strict=True):
             slots.arrays[spec.name][taken] = array
@@ -277,6 +295,22 @@ class Server:
         self.metrics.swaps.inc()
         self.log("policies", source=where,
                  loads_qps=sorted({level.load_qps for level in policies.levels}))
+
+    def retire(self, worker: int, end: Callable[[int], object]) -> None:
+        """Give a worker no more batches; what waits for it goes to others.
+
+        Parameters
+        ----------
+        worker
+        end
+            Ends it; called with its number once it runs no batch, which may be now.
+        """
+        self.front.down(worker)
+        self._play()
+        if worker in self._running:
+            self._leaving[worker] = end
+        else:
+            end(worker)
 
     async def drain(self) -> None:
         """Take no more calls; return when all are answered, with an error if it takes too long."""
@@ -340,14 +374,14 @@ class Server:
 
     async def _watch_arrivals(self) -> None:
         """Compare the arrivals of each second with the highest level."""
-        watched, before = ArrivalDrift(max(self.policies.loads(self.process))), self._arrived
+        watched, before = ArrivalDrift(max(self.policies.loads(self.process))), self.arrived
         while True:
             await asyncio.sleep(1.0)
             highest_qps = max(self.policies.loads(self.process))
             if highest_qps != watched.highest_qps:
                 watched = ArrivalDrift(highest_qps)
-            self._alarm(watched.add(self._arrived - before))
-            before = self._arrived
+            self._alarm(watched.add(self.arrived - before))
+            before = self.arrived
 
     def _part_ms(self, part: str) -> float:
         return float(getattr(self.overhead.last, part))
@@ -427,7 +461,10 @@ class Server:
         count = len(start.tickets)
         outputs = {name: array[:count].copy() for name, array in arrays.items()}
         self._give_slots(start)
-        self.front.finished(worker)
+        if worker in self._leaving:
+            self._leaving.pop(worker)(worker)
+        else:
+            self.front.finished(worker)
         self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
                             ended.service_ms)
         if ended.error:
@@ -447,7 +484,12 @@ class Server:
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None)
         running = self._running.pop(worker, None)
-        self.metrics.restarts.inc()
+        end = self._leaving.pop(worker, None)
+        if end is not None:
+            end(worker)
+        else:
+            self.metrics.restarts.inc()
+            self._lost.add(worker)
         self.log("worker lost", worker=worker, reason=reason)
         again = None
         if running is not None:
@@ -458,10 +500,24 @@ class Server:
                 self._give_slots(running.start)
                 self._fail(running, f"its worker was lost: {reason}")
         self.front.down(worker, again)
+        self._play()
 
     def _worker_ready(self, worker: int) -> None:
-        self.log("worker back", worker=worker, process=self.pool.process(worker))
+        event = "worker back" if worker in self._lost else "worker started"
+        self._lost.discard(worker)
+        self.log(event, worker=worker, process=self.pool.process(worker))
         self.front.up(worker)
+        self._play()
+
+    def _play(self) -> None:
+        """Serve by the policies for as many workers as are up."""
+        if self._fleet is None:
+            return
+        active = self.front.dispatcher.workers_up
+        policies = self._fleet.policies(active)
+        if policies is not self.policies:
+            self.policies, self._expected = policies, None
+            self.front.swap(self._fleet.selectors(active))
 
     def _drop(self, ticket: Ticket[Query]) -> None:
         """A query is given up."""

@@ -84,6 +84,15 @@ _MORE = (
 @click.option("--no-pin", is_flag=True,
               help="Leave workers and front end to the system, though there are cores enough for "
                    "one each.")
+@click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
+              help="With a scaling policy: no more workers than these.  [default: those of the "
+                   "scaling policy]")
+@click.option("--advise", metavar="FILE",
+              help="Scaling policy by which the metric ramsis_wanted_workers says how many "
+                   "workers others should run; this server's stay as they are.")
+@click.option("--peers", metavar="HOST",
+              help="With --advise: name whose addresses are all servers of this kind, such as a "
+                   "headless Service.  [default: only this one]")
 @click.option("--replan", metavar="OPTIONS",
               help="Make policies anew on drift; what ramsis generate made them with, without "
                    "--load and --out.")
@@ -97,12 +106,14 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
     """Serve models over HTTP, by the policies of a folder or file.
 
     The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
-    There is one process for each worker that the policies are made for. Stop it with Ctrl-C or
-    SIGTERM: what is under way is answered first.
+    There is one process for each worker that the policies are made for. With a scaling policy, as
+    `ramsis scale` writes it, workers are started and stopped by the load. Stop the server with
+    Ctrl-C or SIGTERM: what is under way is answered first.
 
     \b
     Examples:
       $ ramsis serve policies_out/example --variants variants.toml --check
+      $ ramsis serve scaled --variants variants.toml
     """
     require(_LIBRARIES, "serve", "serving", "serve")
     _serve(policies, variants, given)
@@ -111,13 +122,16 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
+    from ramsis.runtime.scaling_table import ScalingTable
     from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.event_loop import event_loop
+    from ramsis.serving.fleet import read_fleet, scaling_file
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
     from ramsis.serving.replanning.on_drift import Replanning, profile_option
     from ramsis.serving.replanning.watch import watch_policies
+    from ramsis.serving.scaling import Advice, OwnWorkers
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
 
@@ -136,11 +150,19 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
         timeout_s=given["batch_timeout_s"], retry=given["retry"],
         pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
         request_log=given["request_log"], measure_overhead=given["overhead_ms"] is None)
-    found, models = read_policies(policies), read_variants(variants)
+    scaling, models = scaling_file(policies), read_variants(variants)
+    _check_together(given, scaling)
+    fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
+    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
+    names = [one.name for one in models.variants]
+    if fleet is not None:
+        fleet.check(names, variants)
+    advice = None if given["advise"] is None else ScalingTable.load(given["advise"])
     if given["check"]:
-        check_served(found, [one.name for one in models.variants], None, variants)
+        check_served(found, names, None, variants)
+        largest = largest_batch(found) if fleet is None else fleet.largest_batch
         with event_loop() as runner:
-            inputs, outputs = runner.run(checked(models, largest_batch(found)))
+            inputs, outputs = runner.run(checked(models, largest))
         for what, specs in (("takes", inputs), ("gives", outputs)):
             for spec in specs:
                 click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
@@ -159,7 +181,12 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     listening = bound_socket(http)
 
     async def run() -> None:
-        server = Server(found, models, settings)
+        server = Server(found, models, settings, fleet=fleet,
+                        at_first=None if fleet is None else fleet.table.least)
+        beside = [lambda: watch_policies(server, policies)] if fleet is None else [
+            OwnWorkers(server, fleet.table).follow]
+        if advice is not None:
+            beside.append(Advice(server, advice, given["peers"]).follow)
 
         async def replan() -> None:
             replanning = Replanning(server, policies, options)
@@ -170,10 +197,25 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
 
         await serve(server, listening, http,
                     lambda url: click.echo(f"serving {models.name} at {url}"),
-                    [replan if options else lambda: watch_policies(server, policies)])
+                    [replan, *beside[1:]] if options else beside)
 
     with event_loop() as runner:
         runner.run(run())
+
+
+def _check_together(given: dict[str, Any], scaling: Path | None) -> None:
+    """Refuse options that do not go together."""
+    if scaling is not None:
+        for option in ("--advise", "--replan", "--calibrate"):
+            if given[option[2:]] is not None:
+                raise InvalidValueError(describe(
+                    "not with a scaling policy", where=option, value=given[option[2:]],
+                    allowed=f"policies of a folder, such as {scaling.parent}/tables/workers-1"))
+    for option, needed, there in (("--max-workers", "a scaling policy", scaling),
+                                  ("--peers", "--advise", given["advise"])):
+        value = given[option[2:].replace("-", "_")]
+        if value is not None and there is None:
+            raise InvalidValueError(describe(f"needs {needed}", where=option, value=value))
 
 
 def _words(text: str) -> list[str]:

@@ -1,0 +1,145 @@
+"""The policies of a scaling policy: a set for each number of active workers.
+
+A set is for all workers that there may be, since a worker that does not run counts as down.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import read_json
+from ramsis.policy import Policy, PolicySet
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.manifest import MANIFEST_NAME
+from ramsis.runtime.policy_set import ALL_WORKERS, Level
+from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
+from ramsis.runtime.selector import Selector
+from ramsis.serving.policies import check_served, largest_batch, read_policies
+
+__all__ = ["FleetPolicies", "read_fleet", "scaling_file"]
+
+
+class FleetPolicies:
+    """A scaling table, and the policies for each number of active workers.
+
+    Parameters
+    ----------
+    table
+        How many workers are wanted.
+    sets
+        By number of active workers, 1 to the table's most.
+
+    Attributes
+    ----------
+    table
+    largest_batch
+        That any of the policies asks for.
+    """
+
+    def __init__(self, table: ScalingTable, sets: dict[int, PolicySet[Policy]]) -> None:
+        self.table, self._sets = table, sets
+        self.largest_batch = max(map(largest_batch, sets.values()))
+        lookups: dict[int, Selector] = {}  # numbers of workers share policies
+
+        def lookup(policy: Policy) -> Selector:
+            if id(policy) not in lookups:
+                lookups[id(policy)] = Selector(policy.decision_table())
+            return lookups[id(policy)]
+
+        self._selectors = {workers: one.map(lookup) for workers, one in sets.items()}
+
+    def policies(self, active: int) -> PolicySet[Policy]:
+        """What so many active workers play; without one, what one plays."""
+        return self._sets[max(active, 1)]
+
+    def selectors(self, active: int) -> PolicySet[Selector]:
+        """The same with lookups in its stations."""
+        return self._selectors[max(active, 1)]
+
+    def check(self, variants: Collection[str], where: str) -> None:
+        """Refuse policies that these variants cannot serve.
+
+        Raises
+        ------
+        InputFileError
+            A model has no variant.
+        """
+        for one in self._sets.values():
+            check_served(one, variants, None, where)
+
+
+def scaling_file(path: str | os.PathLike[str]) -> Path | None:
+    """The scaling policy that a path names; None where it names policies.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, or is not JSON.
+    """
+    named = Path(path)
+    if named.is_dir():
+        file = named / SCALING_NAME
+        return file if file.is_file() and not (named / MANIFEST_NAME).exists() else None
+    kind = str(read_json(named).get("format")).partition("/")[0]
+    return named if kind == SCALING_FORMAT.partition("/")[0] else None
+
+
+def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPolicies:
+    """The scaling policy in a file, with the policies that it names.
+
+    Parameters
+    ----------
+    path
+        Of the file; the policies' folders are beside it.
+    most
+        No more workers than these, whatever the table wants.
+
+    Raises
+    ------
+    InputFileError
+        A file cannot be read or breaks its format, or the policies are not for such workers.
+    InvalidValueError
+        ``most`` is less than the least workers of the table.
+    """
+    document = read_json(path)
+    table = ScalingTable.from_document(document, str(path))
+    if most is not None:
+        if most < table.least:
+            raise InvalidValueError(describe("less than the least workers of the scaling policy",
+                                             where="most workers", value=most,
+                                             allowed=f"{table.least} or more ({path})"))
+        table.most = min(most, table.most)
+    made: dict[str, PolicySet[Policy]] = {}
+    sets: dict[int, PolicySet[Policy]] = {}
+    fields = Fields(document, str(path))
+    for one in fields.children("tables"):
+        workers, size = one.whole("workers", 1), one.whole("made_for", 1)
+        folder = Path(path).parent / one.text("folder")
+        if workers > table.most:
+            continue
+        if str(folder) not in made:
+            made[str(folder)] = _checked(read_policies(folder), size, str(folder))
+        sets[workers] = _resized(made[str(folder)], workers / size, table.most)
+    missing = sorted(set(range(1, table.most + 1)) - set(sets))
+    if missing:
+        raise fields.refusal("tables", "no policies for a number of workers", value=missing[0])
+    return FleetPolicies(table, sets)
+
+
+def _checked(policies: PolicySet[Policy], size: int, where: str) -> PolicySet[Policy]:
+    if policies.worker_types != {ALL_WORKERS: size}:
+        raise InputFileError(describe("policies for other workers", where=where,
+                                      value=policies.worker_types,
+                                      allowed=f"{size} workers, alike"))
+    return policies
+
+
+def _resized(policies: PolicySet[Policy], times: float, most: int) -> PolicySet[Policy]:
+    """The same policies for more load, in the hands of whichever workers are up."""
+    levels = [Level(level.load_qps * times, level.arrivals, tuple(
+        station._replace(workers=most, load_qps=station.load_qps * times)
+        for station in level.stations), level.expected) for level in policies.levels]
+    return PolicySet(levels, {ALL_WORKERS: most}, policies.slo_classes)

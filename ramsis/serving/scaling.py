@@ -1,0 +1,189 @@
+"""How many workers a server has: it starts and stops its own, or says how many are wanted.
+
+Once every interval of the scaling table it is asked, for the queries that came in the interval. A
+worker counts as starting until it answers. One that stops gets no more queries; what waits for it
+goes to others, and its process ends after the batch that it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+
+from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
+from ramsis.serving.pool import WorkerPool
+from ramsis.serving.server import Server
+
+__all__ = ["Advice", "OwnWorkers"]
+
+
+class _Follower:
+    """Asks a scaling table once every interval.
+
+    Attributes
+    ----------
+    wanted
+        Workers that should be active or starting.
+    """
+
+    def __init__(self, server: Server, table: ScalingTable, wanted: int) -> None:
+        self.server, self.table, self.wanted = server, table, wanted
+        self._control = ScalingControl(table)
+        server.about_workers = self.about
+        for name, text, key in (
+            ("ramsis_wanted_workers", "Workers that the scaling table wants", "wanted"),
+            ("ramsis_workers_active", "Workers that serve, of all servers together", "active"),
+            ("ramsis_workers_starting", "Workers that start", "starting"),
+        ):
+            server.metrics.watch(name, text, self._reader(key))
+
+    def _reader(self, key: str) -> Callable[[], float]:
+        return lambda: self.about()[key]
+
+    @property
+    def active(self) -> int:
+        """Workers that serve."""
+        raise NotImplementedError
+
+    @property
+    def starting(self) -> int:
+        """Workers that start."""
+        raise NotImplementedError
+
+    def about(self) -> Mapping[str, int]:
+        """The numbers of workers."""
+        return {"active": self.active, "starting": self.starting, "wanted": self.wanted}
+
+    async def follow(self) -> None:
+        """Decide once every interval, for ever."""
+        await self._look()
+        loop, interval_s = asyncio.get_running_loop(), self.table.interval_s
+        before_s, before, next_s = loop.time(), self.server.arrived, loop.time() + interval_s
+        while True:
+            await asyncio.sleep(next_s - loop.time())
+            now_s, arrived = loop.time(), self.server.arrived
+            load_qps = (arrived - before) / (now_s - before_s)
+            before_s, before, next_s = now_s, arrived, max(next_s + interval_s, now_s)
+            await self._look()
+            self._decide(load_qps)
+
+    async def _look(self) -> None:
+        """Learn what is to be known before a decision."""
+
+    def _decide(self, load_qps: float) -> None:
+        """Ask the table, and say so in the log where it wants other workers than there are."""
+        known_qps = self.server.settings.dispatch.load_qps
+        load_qps = load_qps if known_qps is None else known_qps
+        active, starting = self.active, self.starting
+        self.wanted = self._control.wanted(load_qps, active, starting)
+        if self.wanted != active + starting:
+            self.server.log("scaling", load_qps=round(load_qps, 3), active=active,
+                            starting=starting, wanted=self.wanted)
+
+
+class OwnWorkers(_Follower):
+    """Starts and stops the worker processes of a server.
+
+    Parameters
+    ----------
+    server
+        That starts with the least workers, and has room for the most.
+    table
+    """
+
+    def __init__(self, server: Server, table: ScalingTable) -> None:
+        self._kept = list(range(table.least))  # those that are to run, started first first
+        self._ending = set[int]()
+        super().__init__(server, table, table.least)
+
+    @property
+    def active(self) -> int:
+        """Workers that serve."""
+        return sum(map(self._pool.takes_batches, self._kept))
+
+    @property
+    def starting(self) -> int:
+        """Workers that have not answered yet, those that are started anew included."""
+        return len(self._kept) - self.active
+
+    @property
+    def _pool(self) -> WorkerPool:
+        assert isinstance(self.server.pool, WorkerPool)
+        return self.server.pool
+
+    def _decide(self, load_qps: float) -> None:
+        super()._decide(load_qps)
+        self._reach()
+
+    def _reach(self) -> None:
+        """Start and stop workers until as many are kept as are wanted."""
+        if not self.server.ready:
+            return  # it is stopping
+        while len(self._kept) > self.wanted:
+            starting = [one for one in self._kept if not self._pool.takes_batches(one)]
+            worker = (starting or self._kept)[-1]
+            self._kept.remove(worker)
+            if starting:
+                self._pool.end(worker)
+            else:
+                self._ending.add(worker)
+                self.server.retire(worker, self._ended)
+        free = (one for one in range(self.table.most)
+                if one not in self._ending and one not in self._kept)
+        for worker in list(free)[:max(self.wanted - len(self._kept), 0)]:
+            self._kept.append(worker)
+            self._pool.begin(worker)
+
+    def _ended(self, worker: int) -> None:
+        """A worker that is to stop runs no batch any more; another may take its place."""
+        self._ending.discard(worker)
+        self.server.log("worker stopped", worker=worker, process=self._pool.process(worker))
+        self._pool.end(worker)
+        asyncio.get_running_loop().call_soon(self._reach)
+
+
+class Advice(_Follower):
+    """Says how many workers are wanted, for others to start and stop.
+
+    Parameters
+    ----------
+    server
+        Whose workers stay as they are.
+    table
+    peers
+        A host name whose addresses are all servers of this kind, each with as many workers and
+        an equal share of the queries; None where there is only this one.
+    """
+
+    def __init__(self, server: Server, table: ScalingTable, peers: str | None = None) -> None:
+        self._peers, self._servers = peers, 1
+        self._decided = False
+        super().__init__(server, table, server.workers)
+
+    @property
+    def active(self) -> int:
+        """Workers that serve, of all servers."""
+        return self._servers * self.server.front.dispatcher.workers_up
+
+    @property
+    def starting(self) -> int:
+        """Workers that are wanted and do not serve yet."""
+        return max(self.wanted - self.active, 0)
+
+    def _decide(self, load_qps: float) -> None:
+        super()._decide(self._servers * load_qps)
+        self._decided = True
+
+    async def _look(self) -> None:
+        """Count the servers; until the first decision as many are wanted as there are."""
+        if self._peers is not None:
+            try:
+                found = await asyncio.get_running_loop().getaddrinfo(
+                    self._peers, None, type=socket.SOCK_STREAM)
+            except OSError as error:  # none of them is ready, or there is no name server
+                self.server.log("peers unknown", name=self._peers, reason=str(error))
+            else:
+                self._servers = len({address[0] for *_, address in found})
+        if not self._decided:
+            self.wanted = self.active
