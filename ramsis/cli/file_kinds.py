@@ -47,7 +47,7 @@ _FORMATS = {
     "ramsis.scenario": _kind("a scenario", "`ramsis cluster {0}` and `ramsis scenario` take it",
                              "cluster", "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
     "ramsis.scaling": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
-                            "--advise", *_DOCUMENTS),
+                            "export", "--advise", *_DOCUMENTS),
     "ramsis.agent": _kind("a trained agent", "`ramsis cluster --scheduler rl` takes it", "cluster",
                           *_DOCUMENTS),
 }

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,12 +26,14 @@ from starlette.responses import Response
 
 from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
+from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.serving.app import application as http_application
 from ramsis.serving.memory import Slots
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.policies import read_policies
 from ramsis.serving.pool import PoolSettings, WorkerEvents, variants_as_json
 from ramsis.serving.ray_scaling import LOAD_METRIC
+from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
@@ -41,6 +44,7 @@ __all__ = ["Dispatcher", "RayPool", "Worker", "application"]
 _PAUSE_S = 1.0
 _WORKERS = "Worker"
 _WARM_UPS = (1, 2)
+_SILENCE_S = 5.0  # after which a replica that runs nothing reports no load
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -52,7 +56,7 @@ class Worker:
         trust(*code)
         read = read_variants(variants)
         sys.path.insert(0, str(read.folder))  # where functions are looked for
-        self._load_qps = 0.0
+        self._load_qps, self._told_s = 0.0, time.monotonic()
         self._runner = Runner(variants_as_json(read), read.inputs)
         blank = {spec.name: np.zeros((max(_WARM_UPS), *spec.shape), spec.dtype)
                  for spec in self._runner.inputs}
@@ -68,7 +72,7 @@ class Worker:
         self, variant: int, run_as: int, inputs: Arrays, load_qps: float
     ) -> tuple[Arrays, float]:
         """Run a batch: its outputs, and how many ms it took."""
-        self._load_qps = load_qps
+        self._load_qps, self._told_s = load_qps, time.monotonic()
         begun = time.perf_counter()
         return self._run(variant, run_as, inputs), 1000.0 * (time.perf_counter() - begun)
 
@@ -81,7 +85,8 @@ class Worker:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What the autoscaling policy is told."""
-        return {LOAD_METRIC: self._load_qps}
+        silent = time.monotonic() - self._told_s > _SILENCE_S
+        return {LOAD_METRIC: 0.0 if silent else self._load_qps}
 
 
 class RayPool:
@@ -168,7 +173,7 @@ class Dispatcher:
     workers
         The handle of the workers' deployment.
     policies, variants
-        Paths.
+        Paths; instead of policies there may be a scaling policy.
     dispatch
         Of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
     """
@@ -177,17 +182,30 @@ class Dispatcher:
         self, workers: Any, policies: str, variants: str, dispatch: Mapping[str, Any]
     ) -> None:
         settings = ServerSettings(dispatch=DispatchSettings(**{"timer_ms": 1.0, **dispatch}))
-        self._server = Server(read_policies(policies), read_variants(variants), settings,
-                              make_pool=self._pool)
+        scaling = scaling_file(policies)
+        self._fleet = None if scaling is None else read_fleet(scaling)
+        interval_s = _PAUSE_S if self._fleet is None else self._fleet.table.interval_s
+        self._arrived: deque[tuple[float, int]] = deque(  # each second of an interval
+            maxlen=max(round(interval_s / _PAUSE_S), 1) + 1)
+        self._server = Server(
+            read_policies(policies) if self._fleet is None
+            else self._fleet.policies(self._fleet.table.most),
+            read_variants(variants), settings, make_pool=self._pool, fleet=self._fleet)
         self._workers, self._started = workers, asyncio.Lock()
         self._application = http_application(self._server)
 
     def _pool(
         self, variants: VariantsFile, settings: PoolSettings, events: WorkerEvents
     ) -> RayPool:
-        server = self._server
-        return RayPool(settings, events, self._workers, lambda: server.front.dispatcher.load_qps(
-            server.front.now_ms()))
+        return RayPool(settings, events, self._workers, self._load_qps)
+
+    def _load_qps(self) -> float:
+        """What the scaling policy wants to know: arrivals of an interval, or as anticipated."""
+        front = self._server.front
+        if self._fleet is None or len(self._arrived) < 2:
+            return front.dispatcher.load_qps(front.now_ms())
+        (before_s, before), (now_s, now) = self._arrived[0], self._arrived[-1]
+        return (now - before) / (now_s - before_s)
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request of HTTP."""
@@ -215,6 +233,7 @@ class Dispatcher:
         pool = self._server.pool
         assert isinstance(pool, RayPool)
         while True:
+            self._arrived.append((time.monotonic(), self._server.arrived))
             with contextlib.suppress(Exception):  # the controller is busy or restarts
                 pool.scaled(await asyncio.to_thread(_running_workers))
             await asyncio.sleep(_PAUSE_S)
@@ -235,16 +254,19 @@ def application(arguments: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     arguments : mapping
-        ``policies`` and ``variants``, paths on every node; ``code``, the functions that the
+        ``policies`` and ``variants``, paths on every node, of which the first may be that of a
+        scaling policy; ``code``, the functions that the
         variants may name, and ``dispatch``, settings of the dispatcher, if any.
     """
     from ray import serve
 
-    policies = read_policies(arguments["policies"])
-    replicas = sum(policies.worker_types.values())
-    workers = serve.deployment(Worker, name=_WORKERS).options(
+    scaling = scaling_file(arguments["policies"])
+    replicas = (sum(read_policies(arguments["policies"]).worker_types.values())
+                if scaling is None else ScalingTable.load(scaling).least)
+    deployment: Any = serve.deployment
+    workers = deployment(Worker, name=_WORKERS).options(
         num_replicas=replicas, max_ongoing_requests=1)
-    front = serve.deployment(Dispatcher, name="Dispatcher").options(
+    front = deployment(Dispatcher, name="Dispatcher").options(
         num_replicas=1, max_ongoing_requests=10_000)
     bound: Any = front.bind(workers.bind(arguments["variants"], arguments.get("code", ())),
                             arguments["policies"], arguments["variants"],

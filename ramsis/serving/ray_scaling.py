@@ -1,9 +1,10 @@
-"""How many replicas Ray Serve runs: as many as the capacity answers ask for, in time.
+"""How many replicas Ray Serve runs: as a scaling policy or the capacity answers say.
 
-A table says how many workers are enough up to which load, for the accuracy and the violations
-wanted (``ramsis capacity``). The load is what the dispatcher anticipates, which the workers report
-as a custom metric. As a replica takes a while to start, the table is asked for the load by then:
-the present one, or what a straight line through the last loads reaches. It does not import Ray.
+A scaling policy (``ramsis scale``) knows which load comes next and how long a replica takes to
+start. Capacity answers (``ramsis capacity``) say how many workers are enough up to which load. As
+a replica takes a while to start, they are asked for the load by then: the present one, or what a
+straight line through the last loads reaches. The load is what the dispatcher tells the workers,
+which report it as a custom metric. It does not import Ray.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LOAD_METRIC", "CapacityPolicy", "workers_for"]
+from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
+
+__all__ = ["LOAD_METRIC", "CapacityPolicy", "ScalingPolicy", "workers_for"]
 
 LOAD_METRIC = "load_qps"
 """Name under which workers report the anticipated load."""
@@ -64,6 +67,41 @@ class CapacityPolicy:
         at, loads = np.array(seen).T
         slope, level = np.polyfit(at - now_s, loads, 1)
         return float(level + slope * self.startup_s)
+
+
+class ScalingPolicy:
+    """An autoscaling policy of Ray Serve that looks up a scaling table.
+
+    It decides once every interval of the table; meanwhile the last decision holds. Ray's own
+    delays should be 0, as the table knows when to wait.
+
+    Parameters
+    ----------
+    scaling : str
+        Path of the ``scaling.json``, or of its folder, where Ray's controller runs.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read or breaks its format.
+    """
+
+    def __init__(self, scaling: str) -> None:
+        self._control = ScalingControl(ScalingTable.load(scaling))
+        self._next_s, self._wanted = -np.inf, 0
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        """The number of replicas; nothing is to be remembered."""
+        load_qps, now_s = reported_load(context.aggregated_metrics), float(context.current_time)
+        target = int(context.target_num_replicas)
+        if load_qps is None:
+            return target, {}
+        if now_s >= self._next_s:
+            active = min(int(context.current_num_replicas), target)
+            self._wanted = self._control.wanted(load_qps, active, target - active)
+            self._next_s = now_s + self._control.table.interval_s
+        low, high = context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas
+        return min(max(self._wanted, low), high), {}
 
 
 def reported_load(metrics: Mapping[str, Mapping[Any, float]] | None) -> float | None:

@@ -33,7 +33,6 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
-from ramsis.serving.fleet import FleetPolicies
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
@@ -42,6 +41,7 @@ from ramsis.serving.policies import Expected, check_served, largest_batch, selec
 from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.recorder import RequestRecorder
+from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["Server", "ServerSettings"]

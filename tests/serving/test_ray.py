@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import importlib
 import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +19,12 @@ import pytest
 import yaml
 
 from ramsis.cli.main import cli
+from ramsis.errors import InputFileError
 from ramsis.serving.export.ray_configuration import yaml_text
-from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy
+from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy, ScalingPolicy
 from tests.cli.command import Run, refused
 from tests.serving.servers import make, profile
+from tests.serving.test_scaling import BODY, Load, scaling_policy, until
 
 LEVELS = [(100.0, 1), (200.0, 2), (400.0, 4)]
 
@@ -57,6 +62,50 @@ def test_a_load_that_rises_is_met_before_it_is_there() -> None:
         falling.append(replicas)
     assert falling[5] == 4  # and one that falls is followed, not foreseen
     assert falling[-1] == 1
+
+
+def test_replicas_follow_the_scaling_table(tmp_path: Path) -> None:
+    """It decides once in 0.7 s; what has not started yet is kept at 20 QPS, but not at 4."""
+    policy = ScalingPolicy(str(scaling_policy(tmp_path) / "policies" / "scaling.json"))
+    asked: list[int] = []
+
+    def ask(now_s: float, load_qps: float | None, running: int, **other: Any) -> int:
+        target = asked[-1] if asked else 1
+        replicas, state = policy(context(now_s, load_qps, current_num_replicas=running,
+                                         target_num_replicas=target, **other))
+        assert state == {}
+        asked.append(replicas)
+        return replicas
+
+    assert ask(0.0, None, 1) == 1  # no worker has said anything
+    assert ask(0.1, 3.0, 1) == 1
+    assert ask(0.7, 130.0, 1) == 1  # too early
+    assert ask(0.8, 130.0, 1) == 2
+    assert ask(1.1, 4.0, 1) == 2
+    assert ask(1.6, 19.0, 1) == 2
+    assert ask(2.4, 4.0, 1) == 1
+    assert ask(3.2, 130.0, 1) == 2
+    assert ask(4.0, 130.0, 2, capacity_adjusted_max_replicas=1) == 1
+    with pytest.raises(InputFileError, match=r"none\.json"):
+        ScalingPolicy(str(tmp_path / "none.json"))
+
+
+def test_the_file_for_a_scaling_policy_names_it(run: Run, tmp_path: Path) -> None:
+    scaling_policy(tmp_path)
+    base = ("export", "ray-serve", tmp_path / "policies", "--variants",
+            tmp_path / "variants.toml", "--out", tmp_path / "app.yaml")
+    refused(run(*base, "--autoscale", "digits-cpu"), 2, "--autoscale")
+    assert not (tmp_path / "app.yaml").exists()
+    assert run(*base).code == 0
+    (application,) = yaml.safe_load((tmp_path / "app.yaml").read_text())["applications"]
+    file = str(tmp_path / "policies" / "scaling.json")
+    assert application["args"]["policies"] == file
+    scaled = application["deployments"][0]["autoscaling_config"]
+    assert [scaled[f"{which}_replicas"] for which in ("min", "initial", "max")] == [1, 1, 3]
+    assert scaled["policy"]["policy_kwargs"] == {"scaling": file}
+    function = scaled["policy"]["policy_function"]
+    module, _, name = function.partition(":")
+    assert getattr(importlib.import_module(module), name) is ScalingPolicy
 
 
 def test_yaml_is_what_a_parser_of_others_reads() -> None:
@@ -107,11 +156,40 @@ def test_what_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None:
     assert cli.get_command(None, "export") is not None  # type: ignore[arg-type]
 
 
+@contextlib.contextmanager
+def ray_serves(file: Path, port: int) -> Iterator[None]:
+    """Ray's own command runs an exported file."""
+    file.write_text(file.read_text().replace("port: 8000", f"port: {port}"))
+    with (file.parent / "ray.txt").open("w") as said, subprocess.Popen(
+            [str(Path(sys.executable).parent / "serve"), "run", str(file)],
+            stdout=said, stderr=said) as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def first_answer(port: int, body: str) -> Any:
+    """What is answered once it serves."""
+    ends = time.monotonic() + 240.0
+    while time.monotonic() < ends:
+        time.sleep(1.0)
+        try:
+            status, answer = post(port, body)
+        except (OSError, ValueError):
+            continue
+        if status == 200:
+            return answer
+    raise AssertionError("no answer")
+
+
 def post(port: int, body: str) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("POST", "/v2/models/sums/infer", body)
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read() or b"null")
+    with contextlib.closing(connection):
+        connection.request("POST", "/v2/models/sums/infer", body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"null")
 
 
 @pytest.mark.slow
@@ -127,23 +205,40 @@ def test_serve_run_of_the_exported_file_answers(run: Run, tmp_path: Path) -> Non
     body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3],
                                    "data": [1, 2, 3, 4, 5, 6]}],
                        "parameters": {"deadline_ms": 10_000}})
-    with subprocess.Popen([str(Path(sys.executable).parent / "serve"), "run", str(file)],
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            status, answer, ends = 0, None, time.monotonic() + 180.0
-            while status != 200 and time.monotonic() < ends:
-                time.sleep(1.0)
-                try:
-                    status, answer = post(port, body)
-                except (OSError, ValueError):
-                    continue
-            assert status == 200
-            sums = next(one for one in answer["outputs"] if one["name"] == "sum")
-            assert sums["data"] == [6.0, 15.0]
-            assert answer["parameters"]["in_time"]
-            # what cannot be in time is refused at once, as by `ramsis serve`
-            assert post(port, body.replace("10000", "0.001"))[0] == 503
-            assert post(port, "{}")[0] == 400
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+    with ray_serves(file, port):
+        answer = first_answer(port, body)
+        sums = next(one for one in answer["outputs"] if one["name"] == "sum")
+        assert sums["data"] == [6.0, 15.0]
+        assert answer["parameters"]["in_time"]
+        # what cannot be in time is refused at once, as by `ramsis serve`
+        assert post(port, body.replace("10000", "0.001"))[0] == 503
+        assert post(port, "{}")[0] == 400
+
+
+@pytest.mark.slow
+def test_replicas_of_ray_follow_the_scaling_table(run: Run, tmp_path: Path) -> None:
+    """One at a low load, two at a high one, and one again; each request is answered."""
+    pytest.importorskip("ray")
+    scaling_policy(tmp_path, interval_s=3.0, startup_s=3.0)
+    file, port = tmp_path / "app.yaml", 18_001
+    ran = run("export", "ray-serve", tmp_path / "policies", "--variants",
+              tmp_path / "variants.toml", "--out", file)
+    assert ran.code == 0, ran.err
+    body = json.dumps({**json.loads(BODY), "parameters": {"deadline_ms": 20_000}})
+
+    def running() -> int:
+        told = subprocess.run([str(Path(sys.executable).parent / "serve"), "status"],
+                              capture_output=True, text=True, check=True).stdout
+        states = yaml.safe_load(told)["applications"]["sums"]["deployments"]["Worker"]
+        return int(states["replica_states"].get("RUNNING", 0))
+
+    with ray_serves(file, port):
+        first_answer(port, body)
+        assert running() == 1
+        server: Any = SimpleNamespace(host="127.0.0.1", port=port)
+        with Load(server, body=body) as load:
+            for load_qps, replicas in ((3.0, 1), (60.0, 2), (3.0, 1)):
+                load.at(load_qps)
+                time.sleep(5.0)
+                until(lambda wanted=replicas: running() == wanted, 120.0)
+        assert load.answered == {200: load.sent}

@@ -24,9 +24,9 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 from ramsis.errors import InputFileError, InvalidValueError  # noqa: E402
 from ramsis.policy import write_set  # noqa: E402
 from ramsis.policy.policy_set import set_of  # noqa: E402
-from ramsis.serving.fleet import read_fleet, scaling_file  # noqa: E402
 from ramsis.serving.metrics import ServerMetrics  # noqa: E402
-from ramsis.serving.scaling import Advice  # noqa: E402
+from ramsis.serving.scaling.fleet import read_fleet, scaling_file  # noqa: E402
+from ramsis.serving.scaling.workers import Advice  # noqa: E402
 from ramsis.serving.server import ServerSettings  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
 from tests.cli.command import Run, refused  # noqa: E402
@@ -61,8 +61,8 @@ def scaling_policy(folder: Path, dispatch: str = "round-robin", **other: Any) ->
 class Load:
     """Threads that each send a request every so often, and count what is answered."""
 
-    def __init__(self, server: Running, threads: int = 8) -> None:
-        self.server, self.pause_s = server, 1.0
+    def __init__(self, server: Running, threads: int = 8, body: str = BODY) -> None:
+        self.server, self.body, self.pause_s = server, body, 1.0
         self.sent, self.answered = 0, Counter[int]()
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
@@ -87,7 +87,7 @@ class Load:
         while not self._stop.is_set():
             with self._lock:
                 self.sent += 1
-            connection.request("POST", "/v2/models/sums/infer", BODY)
+            connection.request("POST", "/v2/models/sums/infer", self.body)
             answer = connection.getresponse()
             answer.read()
             with self._lock:

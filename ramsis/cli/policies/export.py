@@ -19,6 +19,7 @@ from ramsis.serving.export.codegen.c import c_header
 from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.policies import check_served, read_policies, selectors_of
+from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
@@ -67,20 +68,31 @@ def export_ray_serve(
 
     A deployment of workers runs batches; a dispatcher forms them by table and deadline, and
     answers the Open Inference Protocol. On each node paths must be the same and `ramsis[ray]`
-    installed. With --autoscale the number of workers follows the load that is anticipated when a
-    new one would be ready: the fewest that `capacity` finds for it.
+    installed. With a scaling policy, as `ramsis scale` writes it, the number of workers follows
+    it. With --autoscale it follows the load that is anticipated when a new one would be ready:
+    the fewest that `capacity` finds for it.
 
     \b
     Examples:
       $ ramsis export ray-serve policies_out/example --variants variants.toml --out app.yaml
     """
-    found, models = read_policies(policies), read_variants(variants)
+    models, scaling = read_variants(variants), scaling_file(policies)
+    fleet = None if scaling is None else read_fleet(scaling)
+    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.most)
     check_served(found, [one.name for one in models.variants], None, variants)
+    if fleet is not None:
+        fleet.check([one.name for one in models.variants], variants)
+        if profile_name is not None:
+            raise InvalidValueError(describe("the scaling policy says how many workers when",
+                                             where="--autoscale", value=profile_name,
+                                             allowed="policies without a scaling policy"))
     levels: list[tuple[float, int]] = []
     if profile_name is not None:
         levels = _levels(found, profile_name, Targets(max_violation, min_accuracy, None))
     write_atomic(out, yaml_text(configuration(
-        found, policies, models, levels=levels, startup_s=startup_s, overhead_ms=overhead_ms)))
+        found, policies if scaling is None else scaling, models, levels=levels,
+        startup_s=startup_s, overhead_ms=overhead_ms,
+        scaling=None if fleet is None else fleet.table)))
     for load_qps, workers in levels:
         click.echo(f"up to {load_qps:g} QPS: {workers} workers")
     click.echo(f"{out}: serve run {out}")

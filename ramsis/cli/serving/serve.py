@@ -28,7 +28,7 @@ _MORE = (
     "--slots", "--max-wait-s", "--batch-timeout-s", "--max-body-mb", "--max-json-mb",
     "--max-header-kb", "--header-timeout-s", "--request-timeout-s",
     "--max-connections", "--max-pending-mb", "--drain-s", "--worker-memory-mb",
-    "--no-pin", "--calibrate-seconds")
+    "--no-pin", "--max-workers", "--advise", "--peers", "--calibrate-seconds")
 """Options that only --help-all shows."""
 
 
@@ -106,14 +106,13 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
     """Serve models over HTTP, by the policies of a folder or file.
 
     The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
-    There is one process for each worker that the policies are made for. With a scaling policy, as
-    `ramsis scale` writes it, workers are started and stopped by the load. Stop the server with
-    Ctrl-C or SIGTERM: what is under way is answered first.
+    There is one process for each worker that the policies are made for; with the scaling policy
+    of `ramsis scale --out`, as many as the load wants. Stop it with Ctrl-C or SIGTERM: what is
+    under way is answered first.
 
     \b
     Examples:
       $ ramsis serve policies_out/example --variants variants.toml --check
-      $ ramsis serve scaled --variants variants.toml
     """
     require(_LIBRARIES, "serve", "serving", "serve")
     _serve(policies, variants, given)
@@ -125,13 +124,13 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.runtime.scaling_table import ScalingTable
     from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.event_loop import event_loop
-    from ramsis.serving.fleet import read_fleet, scaling_file
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
     from ramsis.serving.replanning.on_drift import Replanning, profile_option
     from ramsis.serving.replanning.watch import watch_policies
-    from ramsis.serving.scaling import Advice, OwnWorkers
+    from ramsis.serving.scaling.fleet import read_fleet, scaling_file
+    from ramsis.serving.scaling.workers import Advice, OwnWorkers
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ramsis.plugins import is_trusted
 from ramsis.policy import Policy, PolicySet
+from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["configuration", "yaml_text"]
@@ -17,13 +18,13 @@ __all__ = ["configuration", "yaml_text"]
 _PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_./]*")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 
-_SCALING = "ramsis.serving.ray_scaling:CapacityPolicy"
+_POLICIES_OF_RAY = "ramsis.serving.ray_scaling"
 
 
 def configuration(
     policies: PolicySet[Policy], where: Path, variants: VariantsFile, *,
     levels: Sequence[tuple[float, int]] = (), startup_s: float = 30.0,
-    overhead_ms: float = 0.0,
+    overhead_ms: float = 0.0, scaling: ScalingTable | None = None,
 ) -> dict[str, Any]:
     """What ``serve run`` takes.
 
@@ -31,7 +32,7 @@ def configuration(
     ----------
     policies : PolicySet
     where : Path
-        Of the policies.
+        Of the policies, or of the scaling policy.
     variants : VariantsFile
     levels : sequence of pairs
         Loads, rising, and the workers that are enough; none for a fixed number.
@@ -39,16 +40,18 @@ def configuration(
         How long a replica takes until it serves.
     overhead_ms : float
         That the dispatcher takes from every slack.
+    scaling : ScalingTable, optional
+        That of the scaling policy.
     """
     workers = sum(policies.worker_types.values())
     replicas: dict[str, Any] = {"num_replicas": workers}
-    if levels:
-        replicas = {"num_replicas": "auto", "autoscaling_config": {
-            "min_replicas": min(workers, *(count for _, count in levels)),
-            "max_replicas": workers, "initial_replicas": workers, "upscale_delay_s": 1.0,
-            "downscale_delay_s": 60.0, "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
-            "policy": {"policy_function": _SCALING, "policy_kwargs": {
-                "levels": [list(pair) for pair in levels], "startup_s": startup_s}}}}
+    if scaling is not None:
+        replicas = _scaled((scaling.least, scaling.least, scaling.most), (0.0, 0.0),
+                           "ScalingPolicy", {"scaling": str(where.resolve())})
+    elif levels:
+        least = min(workers, *(count for _, count in levels))
+        replicas = _scaled((least, workers, workers), (1.0, 60.0), "CapacityPolicy", {
+            "levels": [list(pair) for pair in levels], "startup_s": startup_s})
     return {
         "http_options": {"host": "127.0.0.1", "port": 8000},
         "applications": [{
@@ -66,6 +69,23 @@ def configuration(
                  "ray_actor_options": {"num_cpus": 0.0}}],
         }],
     }
+
+
+def _scaled(
+    replicas: tuple[int, int, int], delays_s: tuple[float, float], policy: str,
+    arguments: dict[str, Any],
+) -> dict[str, Any]:
+    """What lets a policy of ours count the replicas: at least, at first, at most.
+
+    The delays are those before more and fewer of them.
+    """
+    least, first, most = replicas
+    return {"num_replicas": "auto", "autoscaling_config": {
+        "min_replicas": least, "max_replicas": most, "initial_replicas": first,
+        "upscale_delay_s": delays_s[0], "downscale_delay_s": delays_s[1],
+        "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
+        "policy": {"policy_function": f"{_POLICIES_OF_RAY}:{policy}",
+                   "policy_kwargs": arguments}}}
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
