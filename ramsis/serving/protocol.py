@@ -26,7 +26,7 @@ from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
 from ramsis.serving.tensors import TensorSpec
 
 __all__ = ["Answer", "InferRequest", "RequestLimits", "answer_body", "parse_request",
-           "whole_number"]
+           "stated_times", "whole_number"]
 
 _MOST_PARTS = 30_000
 """Lists and objects in a document: each takes more memory and time than any number does."""
@@ -145,9 +145,7 @@ def parse_request(
         raise _wrong("id", "not a text", request_id, allowed=f"up to {_LONGEST_ID} characters")
     parameters = document.get("parameters", {})
     _check_object(parameters, "parameters")
-    deadline_ms = _deadline_ms(parameters, deadline, limits.wait_ms)
-    late_ms = _time(parameters.get("late_ms", 0.0), "parameters.late_ms", NON_NEGATIVE,
-                    limits.wait_ms)
+    deadline_ms, late_ms = stated_times(parameters, deadline, limits.wait_ms)
     arrays = _inputs(document.get("inputs"), inputs, memoryview(body)[length:], limits.queries)
     return InferRequest(
         request_id, arrays, len(arrays[0]), deadline_ms, late_ms,
@@ -279,6 +277,20 @@ def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
         raise _wrong(f"{where}.data", "not numbers of the input's type", values,
                      allowed=f"a list of {spec.datatype}")
     return array
+
+
+def stated_times(
+    parameters: Mapping[str, Any], header: str | None, most_ms: float
+) -> tuple[float | None, float]:
+    """The deadline and the time after it of :class:`InferRequest`, from a request's parameters.
+
+    Raises
+    ------
+    InvalidValueError
+        One is not a length of time, or too long.
+    """
+    late_ms = _time(parameters.get("late_ms", 0.0), "parameters.late_ms", NON_NEGATIVE, most_ms)
+    return _deadline_ms(parameters, header, most_ms), late_ms
 
 
 def _deadline_ms(

@@ -41,7 +41,7 @@ from ramsis.serving.tensors import (  # noqa: E402
     specs_to_json,
 )
 
-__all__ = ["Runner", "main"]
+__all__ = ["Runner", "main", "run_timed"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -162,7 +162,7 @@ def serve(channel: socket.socket) -> None:
     outputs = arrays_in(Block(size_of(runner.outputs, most), files[1]), runner.outputs, most)
     blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in runner.inputs}
     for variant, batch in config["warm_up"]:
-        ended = _run(runner, RunBatch(0, variant, batch, [0] * batch), blank, outputs)
+        ended = run_timed(runner, RunBatch(0, variant, batch, [0] * batch), blank, outputs)
         if ended.error:
             name = config["variants"][variant]["name"]
             send_json(channel, {"failed": f"variant {name}: a batch of {batch} does not run: "
@@ -171,10 +171,11 @@ def serve(channel: socket.socket) -> None:
     send_json(channel, {"ready": True})
     while True:
         wanted = RunBatch.unpacked(receive(channel))
-        channel.sendall(framed(_run(runner, wanted, inputs, outputs).packed()))
+        channel.sendall(framed(run_timed(runner, wanted, inputs, outputs).packed()))
 
 
-def _run(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> Ended:
+def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> Ended:
+    """Run a batch, and say what it took, or what went wrong."""
     begun = time.perf_counter()
     try:
         runner.run(batch, inputs, outputs)

@@ -10,7 +10,7 @@ from placement_milp import read_placement
 from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
 from ramsis import profiles
 from ramsis.cli.options.command import CommandGroup
-from ramsis.cli.options.param_types import OUT_FILE
+from ramsis.cli.options.param_types import OUT_FILE, OUT_FOLDER
 from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import write_atomic
@@ -18,7 +18,14 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.serving.export.codegen.c import c_header
 from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
-from ramsis.serving.policies import check_served, read_policies, selectors_of
+from ramsis.serving.export.triton_repository import configuration as triton_configuration
+from ramsis.serving.export.triton_repository import write_repository
+from ramsis.serving.policies import (
+    check_served,
+    largest_batch,
+    read_policies,
+    selectors_of,
+)
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad
@@ -96,6 +103,47 @@ def export_ray_serve(
     for load_qps, workers in levels:
         click.echo(f"up to {load_qps:g} QPS: {workers} workers")
     click.echo(f"{out}: serve run {out}")
+
+
+@export.command("triton")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--variants", required=True, metavar="FILE",
+              help="TOML file of the models to run, by the names in the policies.")
+@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+              help="Function that the variants file names; no other is imported; repeat for "
+                   "several.")
+@click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
+              help="Model repository; the model gets a folder in it, which replaces one that was "
+                   "written so before.")
+@click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
+              help="Taken from every slack: what service times do not contain.")
+def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float) -> None:
+    """Write a model of Triton Inference Server that serves by policies.
+
+    POLICIES is a folder or a file. Triton holds no request and forms no batch: the model does, and
+    runs the variants in its process. HTTP, gRPC and gRPC streams reach it. The Python that
+    Triton's Python backend has needs `ramsis[serve]`, and Triton has to be 24.06 (2.47) or later.
+    Each variant is loaded and run before anything is written.
+
+    \b
+    Examples:
+      $ ramsis export triton policies_out/example --variants variants.toml --out repository
+    """
+    from ramsis.serving.event_loop import event_loop
+    from ramsis.serving.pool import checked
+
+    found, models = read_policies(policies), read_variants(variants)
+    check_served(found, [one.name for one in models.variants], None, variants)
+    with event_loop() as runner:
+        inputs, outputs = runner.run(checked(models, largest_batch(found)))
+    config = triton_configuration(models, policies, inputs, outputs, overhead_ms)
+    write_repository(out, models.name, config)
+    click.echo(f"{out}: tritonserver --model-repository={out}")
+    click.echo(f"  POST /v2/models/{models.name}/infer, or gRPC; the deadline is the parameter "
+               "deadline_ms")
+    click.echo("  Triton's Python needs ramsis: pip install 'ramsis[serve]' there, or PYTHONPATH")
+    click.echo(f"  other policies: write them to {policies}, then POST "
+               f"/v2/repository/models/{models.name}/load (--model-control-mode=explicit)")
 
 
 @export.command("c")

@@ -1,0 +1,146 @@
+"""A model repository for Triton Inference Server; without Triton."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.files import write_atomic
+from ramsis.plugins import is_trusted
+from ramsis.serving.protocol import RequestLimits
+from ramsis.serving.tensors import TensorSpec
+from ramsis.serving.variants import VariantsFile
+
+__all__ = ["configuration", "write_repository"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
+_VARIANT = "variant"
+_MARK = '"""Serves by policies; written by `ramsis export triton`."""\n'
+_MODEL = _MARK + '''
+import os
+import sys
+
+# The interpreter in Triton leaves this variable out.
+sys.path.extend(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+from ramsis.serving.triton import TritonPythonModel  # noqa: E402
+
+__all__ = ["TritonPythonModel"]
+'''
+_FILES = {"config.pbtxt", "1", "1/model.py"}
+
+
+def configuration(
+    variants: VariantsFile, policies: Path, inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec], overhead_ms: float = 0.0,
+) -> str:
+    """The ``config.pbtxt`` of the model.
+
+    Parameters
+    ----------
+    variants : VariantsFile
+    policies : Path
+    inputs, outputs : sequence of TensorSpec
+        Those of all variants. Triton gets one more output, which names the variant.
+    overhead_ms : float
+        That the dispatcher takes from every slack.
+
+    Raises
+    ------
+    InputFileError
+        Triton cannot have a model, variant or output of such a name.
+    """
+    where = str(variants.path)
+    if not _NAME.fullmatch(variants.name):
+        raise InputFileError(describe("not a name of a model in Triton", where=f"{where}: name",
+                                      value=variants.name, allowed="letters, digits, _, - and ."))
+    if any(spec.name == _VARIANT for spec in outputs):
+        raise InputFileError(describe("the output that is to name the variant", where=where,
+                                      value=_VARIANT, allowed="another name"))
+    for one in variants.variants:
+        if "," in one.name:
+            raise InputFileError(describe("a name with a comma", where=f"{where}: variants",
+                                          value=one.name, allowed="a name without"))
+    code = [one.model for one in variants.variants
+            if one.backend == "callable" and is_trusted(one.model)]
+    parameters = {"policies": str(policies.resolve()), "variants": str(variants.path.resolve()),
+                  "code": " ".join(code), "overhead_ms": f"{overhead_ms!r}"}
+    said = "".join(f"  {_tensor(spec)},\n" for spec in inputs).removesuffix(",\n")
+    given = "".join(f"  {_tensor(spec)},\n" for spec in outputs)
+    settings = "".join(f"parameters {{ key: {json.dumps(name)} value: {{ string_value: "
+                       f"{json.dumps(value, ensure_ascii=False)} }} }}\n"
+                       for name, value in parameters.items() if value)
+    return f"""name: "{variants.name}"
+backend: "python"
+max_batch_size: {RequestLimits().queries}
+input [
+{said}
+]
+output [
+{given}  {{ name: "{_VARIANT}" data_type: TYPE_STRING dims: [ 1 ] }}
+]
+
+# The policies form the batches: requests are handed over at once, and one instance holds them all.
+# Models run on the device that the variants file states.
+instance_group [ {{ kind: KIND_CPU count: 1 }} ]
+dynamic_batching {{ max_queue_delay_microseconds: 0 }}
+
+# Paths are absolute, or start at the folder of model.py.
+{settings}"""
+
+
+def _tensor(spec: TensorSpec) -> str:
+    """A tensor; Triton has none without a dimension besides the batch's."""
+    dims = ", ".join(map(str, spec.shape or (1,)))
+    return (f"{{ name: {json.dumps(spec.name, ensure_ascii=False)} "
+            f"data_type: TYPE_{spec.datatype} dims: [ {dims} ] }}")
+
+
+def write_repository(folder: Path, name: str, config: str) -> None:
+    """Write a model into a model repository; one that was written so before is replaced.
+
+    Raises
+    ------
+    InvalidValueError
+        There is a folder of this name that holds anything else.
+    OutputError
+        It cannot be written; what was there is as before.
+    """
+    target = folder / name
+    if target.exists() and not _is_ours(target):
+        raise InvalidValueError(describe("a model that this command has not written",
+                                         where="--out", value=str(target),
+                                         allowed="another folder"))
+    try:
+        aside = folder / f".{name}-{os.getpid()}"
+        try:
+            (aside / "1").mkdir(parents=True)
+            write_atomic(aside / "1" / "model.py", _MODEL)
+            write_atomic(aside / "config.pbtxt", config)
+            if target.exists():
+                target.rename(aside / "before")
+            aside.rename(target)
+            shutil.rmtree(target / "before", ignore_errors=True)
+        finally:
+            if (aside / "before").exists():
+                (aside / "before").rename(target)
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise OutputError(describe(f"cannot write ({error.strerror})",
+                                   where=str(target))) from None
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether a folder holds what this module writes, and perhaps what Python adds to it."""
+    found = {str(path.relative_to(target)) for path in target.rglob("*")
+             if "__pycache__" not in path.parts}
+    try:
+        return found == _FILES and (
+            target / "1" / "model.py").read_text().startswith(_MARK)
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -1,0 +1,234 @@
+"""Triton Inference Server: a model of its Python backend that serves by policies.
+
+It is the server of ``ramsis serve`` with Triton's HTTP and gRPC in the place of its own front end.
+Requests are held and batched by table and deadline, and run on threads of the model's process.
+``execute`` hands requests over and returns at once; answers are sent when they are there. So one
+instance holds all requests, Triton's own batching decides nothing, and the model need not be
+*decoupled*: HTTP, gRPC and gRPC streams all reach it. Triton allows this from 24.06 (2.47).
+
+``ramsis export triton`` writes the model repository, whose ``model.py`` imports this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import c_python_backend_utils as backend
+import numpy as np
+import triton_python_backend_utils as triton
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.plugins import trust
+from ramsis.runtime.dispatcher import DispatchSettings
+from ramsis.serving.calls import FailedError, OverloadedError
+from ramsis.serving.event_loop import event_loop
+from ramsis.serving.policies import read_policies
+from ramsis.serving.protocol import Answer, InferRequest, stated_times
+from ramsis.serving.server import Server, ServerSettings
+from ramsis.serving.tensors import TensorSpec
+from ramsis.serving.threads import ThreadPool
+from ramsis.serving.variants import read_variants
+
+__all__ = ["TritonPythonModel"]
+
+_OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06 (2.47) or later"
+_OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
+                "allowed: numpy<2 in the Python of Triton")
+_SETTINGS = ("policies", "variants", "code", "overhead_ms")
+_SWITCH_S = 0.0005
+"""A thread that has run a batch waits so long for Python's lock, and not 5 ms."""
+_CLIENTS_S = 0.1
+"""Between looks at which clients are gone; no request is asked about before it is so old."""
+
+
+class _Taken(NamedTuple):
+    """A request that Triton has handed over."""
+
+    request: InferRequest
+    sender: Any
+    arrival_ms: float
+
+
+class TritonPythonModel:
+    """The model, as Triton's Python backend calls it."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Load the variants; a reason in one line where that fails."""
+        if not hasattr(backend, "async_event_future_done_callback"):
+            raise triton.TritonModelException(_OLD)
+        if not _reads_arrays():
+            raise triton.TritonModelException(_OTHER_NUMPY)
+        try:
+            self._server = _server(args)
+            self._start(args)
+        except RamsisError as error:
+            raise triton.TritonModelException(str(error)) from None
+
+    def _start(self, args: Mapping[str, str]) -> None:
+        """Run the server in an event loop of its own thread."""
+        sys.setswitchinterval(_SWITCH_S)
+        begun = threading.Event()
+        self._failed: RamsisError | None = None
+        self._thread = threading.Thread(target=self._loop_runs, args=(args, begun), daemon=True,
+                                        name="ramsis-dispatcher")
+        self._thread.start()
+        begun.wait()
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+
+    def _loop_runs(self, args: Mapping[str, str], begun: threading.Event) -> None:
+        with event_loop() as runner:
+            runner.run(self._serve(args, begun))
+
+    async def _serve(self, args: Mapping[str, str], begun: threading.Event) -> None:
+        """Serve until :meth:`finalize`."""
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._answers: dict[asyncio.Task[None], _Taken] = {}
+        try:
+            await self._server.start()
+            _check(args, self._server.pool.inputs)
+        except RamsisError as error:
+            self._failed = error
+            return
+        finally:
+            begun.set()
+        watch = self._loop.create_task(self._watch_clients())
+        await self._stopping.wait()
+        await self._server.stop()
+        watch.cancel()
+        if self._answers:
+            await asyncio.wait(self._answers)
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        """Take requests; what they are told comes later."""
+        arrival_ms, taken = self._server.front.now_ms(), []
+        for request in requests:
+            try:
+                sender = request.get_response_sender()
+            except triton.TritonModelException:
+                raise triton.TritonModelException(_OLD) from None
+            try:
+                taken.append(_Taken(self._read(request), sender, arrival_ms))
+            except InvalidValueError as error:
+                _send(sender, _refusal(error, triton.TritonError.INVALID_ARG))
+        self._loop.call_soon_threadsafe(self._take, taken)
+
+    def finalize(self) -> None:
+        """Answer what waits, and end the threads."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+
+    def _read(self, request: Any) -> InferRequest:
+        arrays = [triton.get_input_tensor_by_name(request, spec.name).as_numpy().copy()
+                  .reshape(-1, *spec.shape) for spec in self._server.pool.inputs]
+        parameters = json.loads(request.parameters() or "{}")
+        if request.timeout():
+            parameters.setdefault("timeout", request.timeout())
+        deadline_ms, late_ms = stated_times(parameters, None,
+                                            1000.0 * self._server.settings.max_wait_s)
+        if len({len(array) for array in arrays}) > 1:
+            raise InvalidValueError(describe("inputs for different numbers of queries",
+                                             where="inputs", value=list(map(len, arrays))))
+        return InferRequest("", arrays, len(arrays[0]), deadline_ms, late_ms, {})
+
+    def _take(self, taken: Sequence[_Taken]) -> None:
+        for one in taken:
+            task = self._loop.create_task(self._answer(one))
+            self._answers[task] = one
+            task.add_done_callback(self._answers.pop)
+
+    async def _answer(self, taken: _Taken) -> None:
+        try:
+            answer = await self._server.infer(taken.request, taken.arrival_ms)
+            response = _response(answer, self._server.pool.outputs)
+        except asyncio.CancelledError:
+            response = _refusal("the client is gone", triton.TritonError.CANCELLED)
+        except OverloadedError as error:
+            response = _refusal(error, triton.TritonError.UNAVAILABLE)
+        except FailedError as error:
+            response = _refusal(error, triton.TritonError.INTERNAL)
+        _send(taken.sender, response)
+
+    async def _watch_clients(self) -> None:
+        """Give up the requests whose clients are gone."""
+        while True:
+            await asyncio.sleep(_CLIENTS_S)
+            before_ms = self._server.front.now_ms() - 1000.0 * _CLIENTS_S
+            for task, taken in list(self._answers.items()):
+                if (taken.arrival_ms < before_ms and not task.done()
+                        and await asyncio.to_thread(taken.sender.is_cancelled)):
+                    task.cancel()
+
+
+def _reads_arrays() -> bool:
+    """Whether the backend knows NumPy 2, if that is there; it would read wrong numbers."""
+    if np.__version__.startswith("1."):
+        return True
+    sent = np.array([1.0, 2.0], np.float32)
+    return bool((triton.Tensor.from_dlpack("probe", sent).as_numpy() == sent).all())
+
+
+def _server(args: Mapping[str, str]) -> Server:
+    """The server that ``config.pbtxt`` describes."""
+    config = json.loads(args["model_config"])
+    where = f"{args['model_name']}/config.pbtxt"
+    instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
+    if instances != 1:
+        raise InputFileError(describe("more than one dispatcher", where=f"{where}: instance_group",
+                                      value=instances, allowed="count: 1"))
+    said = {name: one["string_value"] for name, one in config.get("parameters", {}).items()}
+    missing = sorted({"policies", "variants"} - set(said))
+    if missing:
+        raise InputFileError(describe("settings are missing", where=f"{where}: parameters",
+                                      value=missing, allowed=", ".join(_SETTINGS)))
+    folder = Path(args["model_repository"], args["model_version"])
+    trust(*said.get("code", "").split())
+    try:
+        overhead_ms = float(said.get("overhead_ms", 0.0))
+    except ValueError:
+        raise InputFileError(describe("not a number", where=f"{where}: overhead_ms",
+                                      value=said["overhead_ms"])) from None
+    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms))
+    return Server(read_policies(folder / said["policies"]),
+                  read_variants(folder / said["variants"]), settings, make_pool=ThreadPool)
+
+
+def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
+    """Refuse variants that have other inputs than ``config.pbtxt`` states."""
+    stated = {one["name"]: (one["data_type"], [int(size) for size in one["dims"]])
+              for one in json.loads(args["model_config"])["input"]}
+    found = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
+    if found != stated:
+        raise InputFileError(describe("not the inputs of the variants",
+                                      where=f"{args['model_name']}/config.pbtxt: input",
+                                      value=stated, allowed=f"{found}; export once more"))
+
+
+def _response(answer: Answer, specs: Sequence[TensorSpec]) -> Any:
+    outputs = [triton.Tensor(spec.name, _column(answer.outputs[spec.name], spec))
+               for spec in specs]
+    names = [[name.encode()] for name in str(answer.parameters["variant"]).split(",")]
+    outputs.append(triton.Tensor("variant", np.array(names, object)))
+    return triton.InferenceResponse(outputs)
+
+
+def _column(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """Triton has no tensor without a dimension besides the batch's."""
+    return np.ascontiguousarray(array, spec.dtype).reshape(len(array), *(spec.shape or (1,)))
+
+
+def _refusal(reason: object, code: Any) -> Any:
+    return triton.InferenceResponse([], triton.TritonError(str(reason), code))
+
+
+def _send(sender: Any, response: Any) -> None:
+    sender.send(response, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

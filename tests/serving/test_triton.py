@@ -1,0 +1,197 @@
+"""The model for Triton, in a real Triton; and its refusals without one."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.client
+import json
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving.servers import make
+from tests.serving.tritons import Triton, body, export, triton, triton_command
+
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=sums")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    """A Triton that serves two workers by policies."""
+    triton_command()
+    folder = make(tmp_path_factory.mktemp("triton"), workers=2)
+    with triton(export(folder), *EXPLICIT) as running:
+        assert running.process.poll() is None, running.log()
+        yield running
+
+
+@pytest.mark.slow
+def test_http_answers_name_the_variant(served: Triton) -> None:
+    status, outputs = served.infer(1, 2, deadline_ms=5000)
+    assert (status, outputs["sum"]) == (200, [3.0, 6.0])
+    assert set(outputs["variant"]) <= {"fast", "slow"}
+    assert len(outputs["variant"]) == 2
+
+
+@pytest.mark.slow
+def test_grpc_and_its_streams_answer_alike(served: Triton) -> None:
+    grpc = pytest.importorskip("tritonclient.grpc")
+    with grpc.InferenceServerClient(served.grpc) as client:
+        tensor = grpc.InferInput("x", [1, 3], "FP32")
+        tensor.set_data_from_numpy(np.array([[1.0, 2.0, 4.5]], np.float32))
+        answer = client.infer("sums", [tensor], parameters={"deadline_ms": 5000})
+        assert answer.as_numpy("sum").tolist() == [[7.5]]
+        assert answer.as_numpy("variant").tolist()[0][0] in (b"fast", b"slow")
+        with pytest.raises(grpc.InferenceServerException, match="deadline cannot be kept"):
+            client.infer("sums", [tensor], timeout=1)  # in microseconds
+        told = queue.SimpleQueue[tuple[Any, Any]]()
+        client.start_stream(lambda result, error: told.put((result, error)))
+        for number in range(200):
+            tensor.set_data_from_numpy(np.full((1, 3), number, np.float32))
+            client.async_stream_infer("sums", [tensor], request_id=str(number),
+                                      parameters={"deadline_ms": 20_000})
+        answers = [told.get(timeout=30) for _ in range(200)]
+        client.stop_stream()
+    assert [error for _, error in answers if error is not None] == []
+    assert sorted((int(result.get_response().id), float(result.as_numpy("sum")[0, 0]))
+                  for result, _ in answers) == [(k, 3.0 * k) for k in range(200)]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Triton) -> None:
+    assert served.infer(1, deadline_ms=0.001) == (503, "the deadline cannot be kept")
+    status, error = served.infer(1, deadline_ms=-1)
+    assert status == 400
+    assert "parameters.deadline_ms: not a length of time: got -1" in error
+    status, error = served.infer(888, deadline_ms=5000)
+    assert status == 500
+    assert "no room" in error
+    assert served.infer(1, deadline_ms=5000)[0] == 200
+
+
+def _ask_many(port: int, numbers: range) -> list[tuple[int, float | None]]:
+    """One client's requests, one after the other: statuses and sums."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    found = []
+    for number in numbers:
+        connection.request("POST", "/v2/models/sums/infer",
+                           json.dumps(body(number, deadline_ms=50_000)))
+        answer = connection.getresponse()
+        document = json.loads(answer.read())
+        found.append((answer.status, document["outputs"][0]["data"][0]
+                      if answer.status == 200 else None))
+    connection.close()
+    return found
+
+
+@pytest.mark.slow
+def test_no_request_of_ten_thousand_is_lost(served: Triton) -> None:
+    clients, each = 50, 200
+    with concurrent.futures.ThreadPoolExecutor(clients) as threads:
+        answers = list(threads.map(lambda k: _ask_many(
+            served.port, range(k * 7, k * 7 + each)), range(clients)))
+    for k, found in enumerate(answers):
+        assert found == [(200, 3.0 * n) for n in range(k * 7, k * 7 + each)]
+
+
+def _posted(port: int, document: Any) -> socket.socket:
+    """The connection of a request whose answer nobody has read yet."""
+    data = json.dumps(document).encode()
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
+                       b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+    return connection
+
+
+@pytest.mark.slow
+def test_clients_that_are_gone_hold_nobody_up(served: Triton) -> None:
+    (served.folder / "LAGGING").touch()
+    connections = [_posted(served.port, body(*range(16), deadline_ms=60_000)) for _ in range(200)]
+    for connection in connections:
+        connection.close()
+    status, outputs = served.infer(5, deadline_ms=20_000)
+    assert (status, outputs["sum"]) == (200, [15.0])
+    (served.folder / "LAGGING").unlink()
+
+
+@pytest.mark.slow
+def test_what_waits_is_answered_when_the_model_is_unloaded(served: Triton) -> None:
+    with concurrent.futures.ThreadPoolExecutor(40) as threads:
+        asked = [threads.submit(served.infer, k, deadline_ms=50_000) for k in range(400)]
+        time.sleep(0.2)
+        assert served.post("/v2/repository/models/sums/unload", {})[0] == 200
+        answers = [one.result() for one in asked]
+    assert {status for status, _ in answers} <= {200, 400, 503}
+    assert Counter(status for status, _ in answers)[200] > 0
+    assert all(outputs["sum"] == [3.0 * k] for k, (status, outputs) in enumerate(answers)
+               if status == 200)
+    assert served.infer(1)[0] in (400, 404, 503)
+    assert served.post("/v2/repository/models/sums/load", {})[0] == 200
+    assert served.infer(1, deadline_ms=5000)[0] == 200
+
+
+@pytest.mark.slow
+def test_a_restart_leaves_nothing_behind(served: Triton) -> None:
+    repository = served.folder / "repository"
+    with triton(repository) as running, concurrent.futures.ThreadPoolExecutor(20) as threads:
+        asked = [threads.submit(running.infer, k, deadline_ms=50_000) for k in range(40)]
+        time.sleep(0.1)
+        running.process.send_signal(signal.SIGTERM)
+        for one in asked:
+            try:
+                assert one.result(45)[0] in (200, 400, 503)
+            except OSError:  # it came after the end
+                continue
+        assert running.process.wait(45) == 0
+    with triton(repository) as running:
+        assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "message"), [
+    (('"policies" value', '"policy" value'), "settings are missing: got ['policies']"),
+    (("count: 1", "count: 2"), "more than one dispatcher: got 2"),
+    (("variants.toml", "none.toml"), "none.toml: cannot read file"),
+    (("dims: [ 3 ]", "dims: [ 4 ]"), "not the inputs of the variants"),
+])
+def test_a_model_that_cannot_be_loaded_says_why(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    triton_command()
+    repository = export(make(tmp_path))
+    file = repository / "sums" / "config.pbtxt"
+    text = file.read_text()
+    assert change[0] in text
+    file.write_text(text.replace(*change))
+    with triton(repository) as running:
+        running.process.wait(30)
+    assert message in running.log()
+
+
+OLD = """
+import sys, types
+for name in ("c_python_backend_utils", "triton_python_backend_utils"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["triton_python_backend_utils"].TritonModelException = RuntimeError
+from ramsis.serving.triton import TritonPythonModel
+try:
+    TritonPythonModel().initialize({})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_triton_that_is_too_old_is_refused() -> None:
+    said = subprocess.run([sys.executable, "-c", OLD], check=True, capture_output=True, text=True)
+    assert said.stdout == ("this Triton takes no answer after execute() has returned; "
+                           "allowed: 24.06 (2.47) or later\n")

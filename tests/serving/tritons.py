@@ -1,0 +1,130 @@
+"""A real Triton in a process of its own, for tests.
+
+``RAMSIS_TRITONSERVER`` is a command that starts ``tritonserver`` and passes options on; by default
+it is looked for on the path. The Python of its Python backend needs what ``ramsis[serve]`` needs;
+``PYTHONPATH`` has this folder, to which the command may add.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.servers import ROOT
+
+NEEDS = "needs tritonserver"
+
+
+def triton_command() -> list[str]:
+    """How Triton is started here; a test that has none is skipped."""
+    said = shlex.split(os.environ.get("RAMSIS_TRITONSERVER", "")) or [
+        shutil.which("tritonserver") or ""]
+    if not said[0]:
+        pytest.skip(NEEDS)
+    return said
+
+
+def export(folder: Path) -> Path:
+    """The model repository of what :func:`tests.serving.servers.make` wrote."""
+    out = folder / "repository"
+    subprocess.run(
+        [sys.executable, "-m", "ramsis", "export", "triton", folder / "policies", "--variants",
+         folder / "variants.toml", "--code", "summing:fast", "--code", "summing:slow", "--out",
+         out], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return out
+
+
+@dataclass
+class Triton:
+    """A Triton that runs."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+
+    @property
+    def grpc(self) -> str:
+        """Where its gRPC listens."""
+        return f"127.0.0.1:{self.port + 1}"
+
+    def post(self, path: str, document: Any, seconds: float = 30.0) -> tuple[int, Any]:
+        """Status and document of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(document))
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"null")
+
+    def infer(self, *numbers: float, **parameters: Any) -> tuple[int, Any]:
+        """Status, and outputs by name or the error, of queries that have a number thrice."""
+        status, document = self.post("/v2/models/sums/infer", body(*numbers, **parameters))
+        if status != 200:
+            return status, document["error"]
+        return status, {one["name"]: one["data"] for one in document["outputs"]}
+
+    def ready(self) -> bool:
+        """Whether it says so."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+        return False
+
+    def log(self) -> str:
+        """What it has written."""
+        return (self.folder / "triton.txt").read_text(errors="replace")
+
+
+def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
+    """A request of queries that each have a number thrice."""
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(numbers), 3],
+                        "data": [one for one in numbers for _ in range(3)]}],
+            "parameters": parameters}
+
+
+def _ports() -> int:
+    """The first of three ports that are free."""
+    for first in range(18_400, 19_400, 3):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for port in range(first, first + 3):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError("no port is free")
+
+
+@contextlib.contextmanager
+def triton(repository: Path, *options: str) -> Iterator[Triton]:
+    """Triton on a model repository, when it is ready or has ended."""
+    command, port = triton_command(), _ports()
+    places = [f"--{kind}-port={port + i}" for i, kind in enumerate(("http", "grpc", "metrics"))]
+    with (repository.parent / "triton.txt").open("wb") as log, subprocess.Popen(
+            [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
+             "--grpc-address=127.0.0.1", *places, *options], stdout=log, stderr=log,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        running = Triton(process, port, repository.parent)
+        try:
+            ends = time.monotonic() + 60.0
+            while process.poll() is None and time.monotonic() < ends and not running.ready():
+                time.sleep(0.1)
+            yield running
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(45)
+            finally:
+                process.kill()
