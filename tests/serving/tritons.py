@@ -115,7 +115,7 @@ def triton(repository: Path, *options: str) -> Iterator[Triton]:
     with (repository.parent / "triton.txt").open("wb") as log, subprocess.Popen(
             [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
              "--grpc-address=127.0.0.1", *places, *options], stdout=log, stderr=log,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+            cwd=repository.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         running = Triton(process, port, repository.parent)
         try:
             ends = time.monotonic() + 60.0
