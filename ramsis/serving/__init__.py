@@ -1,4 +1,4 @@
-"""Serving by policies: a server for HTTP, one for Ray Serve and one for MLServer.
+"""Serving by policies: a server for HTTP, and adapters for Ray Serve, MLServer and Triton.
 
 What stands beside the server is in rooms of its own: ``load`` is a client, ``replanning`` changes
 a server while it serves, ``export`` writes what other servers run.

@@ -32,7 +32,8 @@ def test_a_repository_is_written_and_written_anew(run: Run, tmp_path: Path) -> N
                  "  { name: \"sum\" data_type: TYPE_FP32 dims: [ 1 ] },",
                  "  { name: \"size\" data_type: TYPE_INT32 dims: [ 1 ] },",
                  "  { name: \"variant\" data_type: TYPE_STRING dims: [ 1 ] }",
-                 f'parameters {{ key: "policies" value: {{ string_value: "{tmp_path}/policies" }} }}',
+                 'parameters { key: "policies" value: { string_value: '
+                 f'"{tmp_path}/policies" }} }}',
                  'parameters { key: "code" value: { string_value: "summing:fast summing:slow" } }',
                  'parameters { key: "overhead_ms" value: { string_value: "2.5" } }'):
         assert line in config.splitlines(), line

@@ -142,8 +142,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float) 
     click.echo(f"  POST /v2/models/{models.name}/infer, or gRPC; the deadline is the parameter "
                "deadline_ms")
     click.echo("  Triton's Python needs ramsis: pip install 'ramsis[serve]' there, or PYTHONPATH")
-    click.echo(f"  other policies: write them to {policies}, then POST "
-               f"/v2/repository/models/{models.name}/load (--model-control-mode=explicit)")
+    click.echo(f"  other policies: write them to {policies}, and load the model once more")
 
 
 @export.command("c")
