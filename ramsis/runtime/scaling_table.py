@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = ["SCALING_FORMAT", "SCALING_NAME", "ScalingControl", "ScalingTable"]
 
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
+_ROUNDING = 1e-9
 
 
 class ScalingTable:
@@ -47,6 +49,10 @@ class ScalingTable:
         Between decisions, > 0, and what a worker takes to start, >= 0.
     workers
         The least and the most, 1 <= least <= most.
+    window
+        Intervals over whose loads the monitor's mean is taken, >= 1.
+    forecast_thresholds
+        By level: the thresholds while a forecast is believed; by default those of no trend.
 
     Raises
     ------
@@ -54,23 +60,27 @@ class ScalingTable:
         Numbers that do not fit together.
     """
 
-    __slots__ = ("_logs", "forecast_error", "interval_s", "least", "levels_qps", "most",
-                 "smoothing", "startup_s", "thresholds", "trends")
+    __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
+                 "levels_qps", "most", "smoothing", "startup_s", "thresholds", "trends", "window")
 
     def __init__(
         self, levels_qps: Sequence[float], trends: Sequence[float],
         thresholds: Sequence[Sequence[Sequence[int]]], *, smoothing: float,
         forecast_error: float, interval_s: float, startup_s: float, workers: tuple[int, int],
+        window: int = 1, forecast_thresholds: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
         self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
         self.smoothing, self.forecast_error = smoothing, forecast_error
         self.interval_s, self.startup_s = interval_s, startup_s
         self.least, self.most = workers
+        self.window = window
         if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
             raise _unfit("levels_qps", "loads that do not rise")
         if not self.trends or not _rising(self.trends):
             raise _unfit("trends", "trends that do not rise")
+        if window < 1:
+            raise _unfit("window", "no intervals")
         stages = math.ceil(startup_s / interval_s - 1e-9)
         if len(self.thresholds) != len(self.levels_qps) or any(
                 len(row) != len(self.trends) or any(len(one) != stages + 1 for one in row)
@@ -79,6 +89,15 @@ class ScalingTable:
                                        f"trends of {stages + 1} thresholds")
         if any(list(one) != sorted(one) for row in self.thresholds for one in row):
             raise _unfit("thresholds", "thresholds that fall")
+        middle = _nearest(self.trends, 0.0)
+        self.forecast_thresholds = (
+            tuple(row[middle] for row in self.thresholds) if forecast_thresholds is None
+            else tuple(map(tuple, forecast_thresholds)))
+        if len(self.forecast_thresholds) != len(self.levels_qps) or any(
+                len(one) != stages + 1 or list(one) != sorted(one)
+                for one in self.forecast_thresholds):
+            raise _unfit("forecast_thresholds", f"not {len(self.levels_qps)} levels of "
+                                                f"{stages + 1} thresholds that do not fall")
         if not 1 <= self.least <= self.most:
             raise _unfit("least", "more workers at least than at most")
         self._logs = [math.log(level) for level in self.levels_qps]
@@ -109,10 +128,15 @@ class ScalingTable:
         fields.of_format(SCALING_FORMAT)
         levels = fields.numbers("levels_qps", POSITIVE)
         trends = fields.numbers("trends")
-        thresholds = [[[_workers(fields, f"thresholds[{i}][{j}][{k}]", worker)
-                        for k, worker in enumerate(_list(fields, f"thresholds[{i}][{j}]", one))]
-                       for j, one in enumerate(_list(fields, f"thresholds[{i}]", row))]
+
+        def limits(where: str, row: Any) -> list[list[int]]:
+            return [[_workers(fields, f"{where}[{j}][{k}]", worker)
+                     for k, worker in enumerate(_list(fields, f"{where}[{j}]", one))]
+                    for j, one in enumerate(_list(fields, where, row))]
+
+        thresholds = [limits(f"thresholds[{i}]", row)
                       for i, row in enumerate(fields.items("thresholds"))]
+        by_forecast = document.get("forecast_thresholds")
         try:
             return cls(levels, trends, thresholds,
                        smoothing=fields.number("smoothing", FRACTION),
@@ -120,13 +144,17 @@ class ScalingTable:
                        interval_s=fields.number("interval_s", POSITIVE),
                        startup_s=fields.number("startup_s", NON_NEGATIVE),
                        workers=(fields.whole("least", 1, MAX_WORKERS),
-                                fields.whole("most", 1, MAX_WORKERS)))
+                                fields.whole("most", 1, MAX_WORKERS)),
+                       window=(fields.whole("window", 1, MAX_WORKERS)
+                               if "window" in document else 1),
+                       forecast_thresholds=(None if by_forecast is None else
+                                            limits("forecast_thresholds", by_forecast)))
         except InvalidValueError as error:
             raise InputFileError(f"{where}: {error}") from None
 
     def wanted(
         self, load_qps: float, active: int, starting: int, *, trend: float = 0.0,
-        ages: Sequence[int] | None = None,
+        ages: Sequence[int] | None = None, forecast: bool = False,
     ) -> int:
         """Workers that should be active or starting.
 
@@ -140,6 +168,8 @@ class ScalingTable:
             Smoothed change of the log load in an interval.
         ages
             Decisions since each starting worker began to start, oldest first; by default one.
+        forecast
+            Whether the load is that of a forecast. Then the trend does not count.
 
         Raises
         ------
@@ -150,7 +180,8 @@ class ScalingTable:
             raise InvalidValueError(describe("not a load", where="load_qps", value=load_qps,
                                              allowed="0 or more"))
         level = _nearest(self._logs, math.log(load_qps)) if load_qps > 0 else 0
-        limits = self.thresholds[level][_nearest(self.trends, trend)]
+        limits = (self.forecast_thresholds[level] if forecast
+                  else self.thresholds[level][_nearest(self.trends, trend)])
         kept = min(active, limits[-1])
         if kept == active:
             for age in [1] * starting if ages is None else ages:
@@ -171,10 +202,11 @@ class ScalingControl:
         What says how many workers are wanted.
     """
 
-    __slots__ = ("_ages", "_forecast_log", "_log", "_trend", "believed", "table")
+    __slots__ = ("_ages", "_forecast_log", "_loads", "_log", "_trend", "believed", "table")
 
     def __init__(self, table: ScalingTable) -> None:
         self.table = table
+        self._loads: deque[float] = deque(maxlen=table.window)
         self._log: float | None = None
         self._trend = 0.0
         self._ages: list[int] = []
@@ -182,7 +214,8 @@ class ScalingControl:
         self.believed = True
 
     def wanted(
-        self, load_qps: float, active: int, starting: int, forecast_qps: float | None = None
+        self, load_qps: float, active: int, starting: int, forecast_qps: float | None = None,
+        ahead_qps: float | None = None,
     ) -> int:
         """Workers that should be active or starting.
 
@@ -195,36 +228,40 @@ class ScalingControl:
         forecast_qps
             What a forecast says of the next interval. It counts as long as the last one differed
             from what then came by no more than the table's ``forecast_error``.
+        ahead_qps
+            The highest load that it says until a worker that is started now has been active for
+            an interval; by default ``forecast_qps``. It is what the decision is for.
 
         Raises
         ------
         InvalidValueError
             A load that is negative or not a number.
         """
-        anticipated = self._anticipated(load_qps, forecast_qps)
-        log = math.log(max(anticipated, self.table.levels_qps[0]))
+        lowest = self.table.levels_qps[0]
+        if self._forecast_log is not None and load_qps >= 0:
+            off = abs(math.log(max(load_qps, lowest)) - self._forecast_log)
+            self.believed = off <= math.log1p(self.table.forecast_error) + _ROUNDING
+        self._forecast_log = (None if forecast_qps is None
+                              else math.log(max(forecast_qps, lowest)))
+        self._loads.append(load_qps)
+        mean_qps = sum(self._loads) / len(self._loads)
+        log = math.log(max(mean_qps, lowest))
         if self._log is not None:
             share = self.table.smoothing
             self._trend = (1.0 - share) * self._trend + share * (log - self._log)
         self._log = log
+        forecast = forecast_qps is not None and self.believed
+        ahead_qps = forecast_qps if ahead_qps is None else ahead_qps
+        anticipated = ahead_qps if forecast and ahead_qps is not None else mean_qps
         # The oldest have become active; what is not known began just before.
         ages = [age + 1 for age in self._ages]
         ages = ages[max(len(ages) - starting, 0):]
         ages += [1] * (starting - len(ages))
-        wanted = self.table.wanted(anticipated, active, starting, trend=self._trend, ages=ages)
+        wanted = self.table.wanted(anticipated, active, starting, trend=self._trend, ages=ages,
+                                   forecast=forecast)
         more = wanted - active - starting
         self._ages = ages + [0] * more if more > 0 else ages[:max(starting + more, 0)]
         return wanted
-
-    def _anticipated(self, load_qps: float, forecast_qps: float | None) -> float:
-        """The forecast, or what was observed where the last forecast was off."""
-        lowest = self.table.levels_qps[0]
-        if self._forecast_log is not None and load_qps >= 0:
-            off = abs(math.log(max(load_qps, lowest)) - self._forecast_log)
-            self.believed = off <= math.log1p(self.table.forecast_error)
-        self._forecast_log = (None if forecast_qps is None
-                              else math.log(max(forecast_qps, lowest)))
-        return load_qps if forecast_qps is None or not self.believed else forecast_qps
 
 
 def _nearest(places: Sequence[float], value: float) -> int:

@@ -8,7 +8,7 @@ part, as if it had gone on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import made
@@ -41,20 +42,24 @@ class Part:
     duration_s : float
     start : int
         Workers that its mean load needs.
+    forecast : Forecast, optional
+        From its beginning on, for the policy.
     """
 
     arrival_ms: FloatArray
     duration_s: float
     start: int
+    forecast: Forecast | None = None
 
     @classmethod
     def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, tables: FleetTables,
-           fleet: ScaledFleet) -> Part:
+           fleet: ScaledFleet, forecast: Forecast | None = None) -> Part:
         """What lies between two times."""
         first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
         times = arrival_ms[first:last] - 1000.0 * from_s
         needed = math.ceil(len(times) / (to_s - from_s) / tables.largest_qps)
-        return cls(times, to_s - from_s, min(max(needed, fleet.least), fleet.most))
+        return cls(times, to_s - from_s, min(max(needed, fleet.least), fleet.most),
+                   None if forecast is None else forecast.later(-from_s))
 
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: ScaledFleet, seed: int,
                start: int) -> ScaledRun:
@@ -62,7 +67,7 @@ class Part:
         return play(self.arrival_ms, tables, rule, slo_ms=fleet.slo_ms,
                     startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
                     most=fleet.most, start=start,
-                    duration_s=self.duration_s, seed=seed)
+                    duration_s=self.duration_s, seed=seed, forecast=self.forecast)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +82,8 @@ class Comparison:
     fleet : ScaledFleet
     fit, rest : Part
         What parameters are tuned on, and what the rows are of.
-    rate_per_worker_qps : float
-        What a worker carries within the target.
+    known : mapping of str to float
+        What :func:`ramsis.scaling.made` fills in.
     seed : int
         Of the runs.
     """
@@ -88,7 +93,7 @@ class Comparison:
     fleet: ScaledFleet
     fit: Part
     rest: Part
-    rate_per_worker_qps: float
+    known: Mapping[str, float]
     seed: int
 
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
@@ -100,15 +105,14 @@ class Comparison:
         """The rows of a rule: with its defaults, and with tuned parameters."""
         fleet, fit = self.fleet, self.fit
         tuned = tune(name, fit.arrival_ms, self.tables, self.target,
-                     rate_per_worker_qps=self.rate_per_worker_qps, slo_ms=fleet.slo_ms,
-                     startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                     most=fleet.most, start=fit.start, duration_s=fit.duration_s, seed=self.seed)
+                     known=self.known, slo_ms=fleet.slo_ms, startup_s=fleet.startup_s,
+                     interval_s=fleet.interval_s, least=fleet.least, most=fleet.most,
+                     start=fit.start, duration_s=fit.duration_s, seed=self.seed)
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": fleet.most} if name == "static" else {}
         rows = []
         for known, parameters in ((False, usual), (True, tuned)):
-            rule = partial(made, name, parameters, rate_per_worker_qps=self.rate_per_worker_qps,
-                           slo_ms=fleet.slo_ms)
+            rule = partial(made, name, parameters, **self.known)
             start = parameters["workers"] if name == "static" else fit.start
             rows.append(self._row(name, known, parameters, self._run(rule, start)))
         return rows

@@ -24,7 +24,7 @@ monitor anticipates. Around it:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scaling import _kernels as kernels
+from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim._kernels import RunTerms
 from ramsis.sim.compiled import DrawnRequests
@@ -289,9 +290,8 @@ class FleetTerms:
         Of service times, answers by chance and of which workers fail.
     window_ms : float
         Of the load monitor that policies are chosen by, > 0.
-    forecast : callable, optional
-        The load in QPS that the rule is told at a time in seconds; by default that of the
-        interval that has just ended.
+    forecast : Forecast, optional
+        What the rule is told of the load to come.
     failures : sequence of float
         Times in seconds, >= 0, at which an active worker fails.
 
@@ -310,7 +310,7 @@ class FleetTerms:
     duration_s: float | None = None
     seed: int = 0
     window_ms: float = WINDOW_MS
-    forecast: Callable[[float], float] | None = None
+    forecast: Forecast | None = None
     failures: Sequence[float] = ()
 
     def __post_init__(self) -> None:
@@ -377,11 +377,11 @@ def play(
         now_ms = float(edge_ms[at])
         utilisation = workers.run_until(now_ms)
         before, arrived = arrived, int(np.searchsorted(arrivals, now_ms))
-        load_qps = ((arrived - before) / fleet.interval_s if fleet.forecast is None
-                    else fleet.forecast(now_ms / 1000.0))
+        ahead = () if fleet.forecast is None else fleet.forecast.told(
+            now_ms / 1000.0, fleet.startup_s + fleet.interval_s)
         wanted = workers.want(now_ms, rule.wanted(Observation(
-            now_ms / 1000.0, load_qps, station.active, len(workers.starting),
-            *station.held(now_ms), utilisation)))
+            now_ms / 1000.0, (arrived - before) / fleet.interval_s, station.active,
+            len(workers.starting), *station.held(now_ms), utilisation, *ahead)))
         decisions[at] = wanted, station.active, len(workers.starting)
     workers.run_until(duration_ms)
     worker_s = workers.worker_ms / 1000.0

@@ -7,16 +7,20 @@ interval by interval (:func:`expected_run`), and then played; by how much the pl
 differ from the expected ones, the target of the expected ones is shifted, and so on.
 
 A part of a trace need not follow any dynamics. So numbers of workers in proportion to the load,
-some of them with a floor or kept for longer, are tried as well, down to one number for all loads.
-What costs least and meets the target on the fitted part is taken.
+some of them with a floor, kept for longer or by the mean load of several intervals, are tried as
+well, down to one number for all loads. What costs least and meets the target on the fitted part
+is taken. It has to meet it by the margin of an interval at 99 %, one-sided: so many requests have
+a mean that differs by chance. Where nothing does, what meets it without the margin is taken.
+
+With a forecast the thresholds that count while it is believed are chosen in the same way, beside
+those that count when it is not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +31,7 @@ from ramsis.errors import InfeasibleError, describe
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
 from ramsis.scaling.fleet import DecisionTables, play
+from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables, reached
@@ -52,7 +57,10 @@ _ROUGHLY, _FINALLY = 0.05, 1e-3  # tolerances of the averages, in costs of a wor
 _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
 """What is tried where accuracy is a target: how far from it a unit of accuracy becomes worth less,
 and the price of a violation per unit of accuracy."""
-_FLOORS, _KEEPS = (0.0, 0.3, 0.6, 1.0), (1.0, 1.3)
+_PROPORTIONS = (*((floor, keep, 1) for floor in (0.0, 0.3, 0.6, 1.0) for keep in (1.0, 1.3)),
+                *((floor, 1.0, window) for window in (4, 12) for floor in (0.0, 0.6)))
+"""Floors, how much longer workers are kept, and intervals of the mean load."""
+_QUANTILE = 2.326  # of a normal figure, at 99 %
 _AS_GOOD = 2e-3
 _CAUTION = 0.05
 _BEND = 0.8
@@ -101,7 +109,8 @@ class ScalingPolicy:
 
     def wanted(self, seen: Observation) -> int:
         """Workers that should be active or starting."""
-        return self.control.wanted(seen.load_qps, seen.active, seen.starting)
+        return self.control.wanted(seen.load_qps, seen.active, seen.starting, seen.forecast_qps,
+                                   seen.ahead_qps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +130,7 @@ class Candidate:
 
 def expected_run(
     loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: ScaledFleet,
-    start: int,
+    start: int, forecast: Forecast | None = None,
 ) -> Delivered:
     """What a scaling table costs and delivers by the promises of the decision tables.
 
@@ -135,6 +144,8 @@ def expected_run(
     fleet : ScaledFleet
     start : int
         Workers that are active at the beginning.
+    forecast : Forecast, optional
+        Of these loads.
     """
     stages, partial = stages_of(fleet.startup_s, fleet.interval_s)
     active, ages = start, list[int]()
@@ -142,7 +153,9 @@ def expected_run(
     worker_s = 0.0
     for at in range(len(loads_qps)):
         if at:
-            wanted = control.wanted(float(loads_qps[at - 1]), active, len(ages))
+            ahead = () if forecast is None else forecast.told(
+                at * fleet.interval_s, fleet.startup_s + fleet.interval_s)
+            wanted = control.wanted(float(loads_qps[at - 1]), active, len(ages), *ahead)
             wanted = min(max(wanted, fleet.least), fleet.most)
             more = wanted - active - len(ages)
             if more > 0:
@@ -222,7 +235,8 @@ class _ByPrice:
 class _InProportion:
     """Workers in proportion to the load, at least a share of those for the highest one.
 
-    Active workers are kept until there are ``keep`` times as many as are wanted.
+    Active workers are kept until there are ``keep`` times as many as are wanted. The load is the
+    mean of some intervals.
     """
 
     between = 0.05, 50.0
@@ -230,8 +244,9 @@ class _InProportion:
     """What follows the load less is taken only where it costs less by this factor."""
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet,
-                 highest_qps: float, floor: float, keep: float) -> None:
+                 highest_qps: float, floor: float, keep: float, window: int) -> None:
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
+        self.window = window
         loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
         self.needed, self.keep = loads / tables.largest_qps, keep
         self.caution = 1.0 + _CAUTION * floor
@@ -243,11 +258,7 @@ class _InProportion:
         keep = np.minimum(np.ceil(self.keep * level * self.needed - 1e-9), self.fleet.most)
         limits = np.stack([start, *[keep] * self.stages], axis=1).astype(np.int64)[:, None, :]
         limits = np.repeat(limits, len(self.dynamics.trends), axis=1)
-        return _table_of(limits, self.dynamics, self.fleet), None, None
-
-    def finally_at(self, prices: Prices) -> _Table:
-        """There are no prices."""
-        raise NotImplementedError
+        return _table_of(limits, self.dynamics, self.fleet, self.window), None, None
 
 
 _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
@@ -255,14 +266,14 @@ _Made = _ByPrice | _InProportion
 
 
 def _table_of(
-    thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet
+    thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet, window: int = 1
 ) -> ScalingTable:
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
         known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),
         smoothing=known.smoothing, forecast_error=known.forecast_error(),
         interval_s=fleet.interval_s, startup_s=fleet.startup_s,
-        workers=(fleet.least, fleet.most))
+        workers=(fleet.least, fleet.most), window=window)
 
 
 def _ways(
@@ -277,13 +288,14 @@ def _ways(
         for width, share in _SHAPES if aim is not None else ((1.0, math.inf),):
             yield _ByPrice(dynamics, tables, fleet, aim or 0.0, width, share)
         if trends == 1:
-            for floor, keep in product(_FLOORS, _KEEPS):
-                yield _InProportion(dynamics, tables, fleet, float(loads.max()), floor, keep)
+            for floor, keep, window in _PROPORTIONS:
+                yield _InProportion(dynamics, tables, fleet, float(loads.max()), floor, keep,
+                                    window)
 
 
 def choose_policy(
     arrival_ms: ArrayLike, tables: FleetTables, played: DecisionTables, target: Targets,
-    fleet: ScaledFleet, *, duration_s: float, seed: int = 0,
+    fleet: ScaledFleet, *, duration_s: float, seed: int = 0, forecast: Forecast | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
     """The cheapest scaling table that meets a target on a part of a trace.
@@ -301,8 +313,10 @@ def choose_policy(
         Of that part.
     seed : int
         Of the runs that are played.
+    forecast : Forecast, optional
+        Of that part.
     on_play : callable, optional
-        Called after each of them.
+        Called after each run.
 
     Raises
     ------
@@ -312,62 +326,128 @@ def choose_policy(
         The part is too short.
     """
     times = np.asarray(arrival_ms, dtype=float)
-    loads = interval_loads(times, fleet.interval_s, duration_s)
-    mean_qps = float(loads.mean())
-
-    def delivered(table: ScalingTable) -> Delivered:
-        run = play(times, played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
-                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=table.wanted(mean_qps, 0, 0), duration_s=duration_s,
-                   seed=seed)
-        if on_play is not None:
-            on_play()
-        return Delivered(float(run.worker_s), float(run.violation_rate),
-                         float(run.effective_accuracy))
-
-    best: tuple[Candidate, _Made] | None = None
-    nearest: Delivered | None = None
-    least = math.inf
-    for make in _ways(times, loads, tables, target, fleet, duration_s):
-        search = _Search(make, target, loads)
-        for expected, (table, decisions, prices) in search.rounds():
-            real = delivered(table)
-            if reached(target, real.violation_rate, real.effective_accuracy):
-                cost = real.worker_s * make.caution
-                if cost < least:
-                    least = cost
-                    best = Candidate(table, prices, make.dynamics, decisions, real), make
-            elif nearest is None or _short(target, real) < _short(target, nearest):
-                nearest = real
-            search.learn(expected, real)
-    if best is None:
-        assert nearest is not None
-        raise InfeasibleError(describe(
-            f"not met by up to {fleet.most} workers on the part that is fitted; the best that can",
-            where=f"target of at most {target.max_violation:g} violations and at least "
-                  f"{target.min_effective_accuracy or 0:g} effective accuracy",
-            value=f"{nearest.violation_rate:.4g} violations, effective accuracy "
-                  f"{nearest.effective_accuracy:.4f}"))
-    found, make = best
-    if found.prices is None:
+    fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables, played,
+                     target, fleet, duration_s, seed, on_play)
+    found = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
+    if forecast is None:
         return found
-    # The values were made roughly; what they become is kept where it is as good.
-    table, decisions, prices = make.finally_at(found.prices)
-    real = found.delivered
-    if table.thresholds != found.table.thresholds:
-        real = delivered(table)
-        if not reached(target, real.violation_rate, real.effective_accuracy) or (
-                real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
+    # What it costs to know more is compared with what the monitor alone is enough for.
+    ways = [_InProportion(found.dynamics, tables, fleet, float(fitted.loads.max()), 0.0, keep, 1)
+            for keep in (1.0, 1.3)]
+    try:
+        knowing = replace(fitted, base=found.table, forecast=forecast).cheapest(ways)
+    except InfeasibleError:
+        return found
+    return replace(found, table=knowing.table, delivered=knowing.delivered)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """The part of a trace that is fitted, and how tables are tried on it.
+
+    With a forecast the thresholds of tables are those that count while it is believed; else those
+    of ``base`` count.
+    """
+
+    times: FloatArray
+    loads: FloatArray
+    tables: FleetTables
+    played: DecisionTables
+    target: Targets
+    fleet: ScaledFleet
+    duration_s: float
+    seed: int
+    on_play: Callable[[], object] | None = None
+    base: ScalingTable | None = None
+    forecast: Forecast | None = None
+
+    def cheapest(self, ways: Iterable[_Made]) -> Candidate:
+        """The cheapest that meets the target; refused where none does."""
+        best: tuple[tuple[bool, float], Candidate, _Made] | None = None
+        nearest: Delivered | None = None
+        for make in ways:
+            search = _Search(make, self)
+            for expected, (table, decisions, prices) in search.rounds():
+                real, cautious = self.delivered(table)
+                if self.met(real):
+                    rank = not self.met(cautious), real.worker_s * make.caution
+                    if best is None or rank < best[0]:
+                        best = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
+                                               real), make
+                elif nearest is None or _short(self.target, real) < _short(self.target, nearest):
+                    nearest = real
+                search.learn(expected, cautious)
+        if best is None:
+            assert nearest is not None
+            target = self.target
+            raise InfeasibleError(describe(
+                f"not met by up to {self.fleet.most} workers on the part that is fitted; the best "
+                "that can",
+                where=f"target of at most {target.max_violation:g} violations and at least "
+                      f"{target.min_effective_accuracy or 0:g} effective accuracy",
+                value=f"{nearest.violation_rate:.4g} violations, effective accuracy "
+                      f"{nearest.effective_accuracy:.4f}"))
+        rank, found, make = best
+        if isinstance(make, _InProportion) or found.prices is None:
             return found
-    return Candidate(table, prices, make.dynamics, decisions, real)
+        # The values were made roughly; what they become is kept where it is as good.
+        table, decisions, prices = make.finally_at(found.prices)
+        real = found.delivered
+        if table.thresholds != found.table.thresholds:
+            real, cautious = self.delivered(table)
+            if not self.met(cautious if not rank[0] else real) or (
+                    real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
+                return found
+        return Candidate(table, prices, make.dynamics, decisions, real)
+
+    def met(self, real: Delivered) -> bool:
+        """Whether figures meet the target."""
+        return reached(self.target, real.violation_rate, real.effective_accuracy)
+
+    def whole(self, table: ScalingTable) -> ScalingTable:
+        """A table as it is played."""
+        base, forecast = self.base, self.forecast
+        if base is None or forecast is None:
+            return table
+        return ScalingTable(
+            base.levels_qps, base.trends, base.thresholds, smoothing=base.smoothing,
+            forecast_error=forecast.error, interval_s=base.interval_s, startup_s=base.startup_s,
+            workers=(base.least, base.most), window=base.window,
+            forecast_thresholds=[row[0] for row in table.thresholds])
+
+    def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
+        """The figures of a run, and those that many such runs surely have."""
+        table, fleet = self.whole(table), self.fleet
+        run = play(self.times, self.played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
+                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
+                   most=fleet.most, start=self.start(table), duration_s=self.duration_s,
+                   seed=self.seed, forecast=self.forecast)
+        if self.on_play is not None:
+            self.on_play()
+        worth = np.where(run.model >= 0, self.played.accuracy[run.model], 0.0)
+        reach = _QUANTILE / math.sqrt(max(run.requests, 1))
+        late = run.violation_rate
+        return Delivered(run.worker_s, late, run.effective_accuracy), Delivered(
+            run.worker_s, late + reach * math.sqrt(late * (1.0 - late)),
+            run.effective_accuracy - reach * float(worth.std()))
+
+    def expected(self, table: ScalingTable) -> Delivered:
+        """By the promises of the decision tables alone."""
+        table = self.whole(table)
+        return expected_run(self.loads, ScalingControl(table), self.tables, self.fleet,
+                            self.start(table), self.forecast)
+
+    def start(self, table: ScalingTable) -> int:
+        """Workers at the beginning."""
+        return table.wanted(float(self.loads.mean()), 0, 0)
 
 
 class _Search:
     """The least prices at which the expected figures meet a target that is corrected by runs."""
 
-    def __init__(self, make: _Made, target: Targets, loads: FloatArray) -> None:
-        self.make, self.target, self.loads = make, target, loads
-        self.aim, self.done, self.former = target, False, -1.0
+    def __init__(self, make: _Made, fitted: _Fitted) -> None:
+        self.make, self.fitted = make, fitted
+        self.aim, self.done, self.former = fitted.target, False, -1.0
         self.between = make.between
         self.tried: dict[bool, float] = {}  # expected accuracy of the last that met it, or not
 
@@ -380,7 +460,7 @@ class _Search:
 
     def learn(self, expected: Delivered, real: Delivered) -> None:
         """Shift the aim by what the expected figures were off."""
-        target, aim = self.target, self.aim
+        target, aim = self.fitted.target, self.aim
         ratio = max(real.violation_rate, 1e-9) / max(target.max_violation, 1e-9)
         least = target.min_effective_accuracy
         short = (least or 0.0) - real.effective_accuracy
@@ -413,9 +493,7 @@ class _Search:
 
     def _at(self, level: float) -> tuple[Delivered, _Table]:
         made = self.make.at(level)
-        return expected_run(self.loads, ScalingControl(made[0]), self.make.tables,
-                            self.make.fleet,
-                            made[0].wanted(float(self.loads.mean()), 0, 0)), made
+        return self.fitted.expected(made[0]), made
 
 
 def _short(target: Targets, real: Delivered) -> float:

@@ -45,6 +45,8 @@ def scaling_document(
         "smoothing": table.smoothing,
         "forecast_error": table.forecast_error,
         "thresholds": [[list(one) for one in row] for row in table.thresholds],
+        "forecast_thresholds": [list(one) for one in table.forecast_thresholds],
+        "window": table.window,
         "tables": [{"workers": workers, "made_for": tables.size(workers),
                     "folder": f"{_TABLES}/workers-{tables.size(workers)}"}
                    for workers in range(1, table.most + 1)],

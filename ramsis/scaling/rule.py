@@ -24,14 +24,16 @@ class Observation:
     time_s : float
         Since the run began, >= 0.
     load_qps : float
-        The anticipated load: arrivals per second of the interval that has just ended, or what a
-        forecast says.
+        Arrivals per second of the interval that has just ended.
     active, starting : int
         Workers that serve, and workers that start.
     queued, in_service : int
         Requests that wait, and requests in batches.
     utilisation : float
         Share of the active workers' time of the last interval in which they were busy, 0 to 1.
+    forecast_qps, ahead_qps : float, optional
+        What a forecast says of the next interval, and the highest that it says until a worker that
+        is started now has been active for an interval.
     """
 
     time_s: float
@@ -41,6 +43,8 @@ class Observation:
     queued: int
     in_service: int
     utilisation: float
+    forecast_qps: float | None = None
+    ahead_qps: float | None = None
 
 
 class ScalingRule(Protocol):

@@ -12,8 +12,10 @@ A rule is asked at the end of every interval of the fleet, and has a period of i
 two of its own decisions it wants what it wanted before. Where the source measures what a fleet's
 observation lacks, the nearest that it has is taken, which is said at the rule.
 
-``rate_per_worker_qps`` is what a worker carries within the target, ``slo_ms`` the deadline; both
-are filled in by :func:`made` where a rule takes them and they are not given.
+``rate_per_worker_qps`` is what a worker carries within the target, queueing counted;
+``batch_rate_qps`` what it serves with full batches, which is all that rules know that size by a
+profile; ``slo_ms`` the deadline. :func:`made` fills them in where a rule takes them and they are
+not given.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from ramsis.sim.registry import read_parameters
 __all__ = ["RULES", "Dynamo", "Hpa", "Keda", "RayServe", "Static", "Wva", "made", "rule_of",
            "tunable"]
 
+_FILLED_IN = ("rate_per_worker_qps", "batch_rate_qps", "slo_ms")
 _ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are added up
 
 
@@ -362,15 +365,19 @@ class Wva:
     to the largest batch, with room for ten times as many behind it. The highest arrival rate at
     which the mean time in it meets the target gives the throughput of a worker; wanted is
     ceil(load / throughput). With a largest batch of 1 it is a plain M/M/1 queue with room for 11.
+    The load is that of the last ``load_s``. A HorizontalPodAutoscaler follows what is wanted,
+    unless that is within its tolerance of the workers that there are.
 
     Source: llm-d-incubation/workload-variant-autoscaler, pkg/core/allocation.go and
     pkg/analyzer (state-dependent M/M/1; targets on means), MaxQueueToBatchRatio 10; the period of
-    its optimiser is 60 s. Its targets are for first and further tokens; here there is one, the
-    SLO, on the mean time of a request. It has no stabilisation: that is left to what scales by it.
+    its optimiser is 60 s; internal/collector/collector.go (the load is a rate over a minute);
+    charts/workload-variant-autoscaler/templates/hpa.yaml of the same commit (no stabilisation,
+    average value 1). Its targets are for first and further tokens; here there is one, the SLO, on
+    the mean time of a request. Its load counts requests that are finished, here those that came.
 
     Parameters
     ----------
-    rate_per_worker_qps : float
+    batch_rate_qps : float
         What a worker serves with full batches, > 0.
     slo_ms : float
         > 0.
@@ -380,7 +387,7 @@ class Wva:
         >= 1.
     base_share : float
         Share of the time of a full batch that a batch takes whatever its size, in [0, 1).
-    period_s : float
+    period_s, load_s, tolerance : float
         >= 0.
 
     Raises
@@ -390,10 +397,11 @@ class Wva:
     """
 
     def __init__(
-        self, rate_per_worker_qps: float, slo_ms: float, target: float = 1.0, max_batch: int = 1,
-        base_share: float = 0.0, period_s: float = 60.0,
+        self, batch_rate_qps: float, slo_ms: float, target: float = 1.0, max_batch: int = 1,
+        base_share: float = 0.0, period_s: float = 60.0, load_s: float = 60.0,
+        tolerance: float = 0.1,
     ) -> None:
-        rate = _positive("rate_per_worker_qps", rate_per_worker_qps)
+        rate = _positive("batch_rate_qps", batch_rate_qps)
         max_batch = int(_at_least("max_batch", max_batch, 1))
         if not 0 <= base_share < 1:
             raise _out_of_range("base_share", base_share, "in [0, 1)")
@@ -404,11 +412,21 @@ class Wva:
         self.throughput_qps = self._largest(
             _positive("slo_ms", slo_ms) / 1000.0 * _positive("target", target))
         self.every = _Every(period_s, "period_s")
+        self.load_s = _at_least("load_s", load_s, 0)
+        self.tolerance = _at_least("tolerance", tolerance, 0)
+        self._loads: deque[tuple[float, float]] = deque()
 
     def wanted(self, seen: Observation) -> int:
-        """By its last decision."""
-        return self.every.last(seen, lambda now: max(
-            _ceil(now.load_qps / self.throughput_qps), 1))
+        """By its last decision, but for the tolerance."""
+        _forget(self._loads, seen.time_s - self.load_s)
+        self._loads.append((seen.time_s, seen.load_qps))
+        desired, current = self.every.last(seen, self._decide), seen.active + seen.starting
+        near = abs(desired - current) <= (self.tolerance + _ROUNDING) * current
+        return current if near else desired
+
+    def _decide(self, seen: Observation) -> int:
+        load_qps = float(np.mean([load for _, load in self._loads]))
+        return max(_ceil(load_qps / self.throughput_qps), 1)
 
     def mean_s(self, load_qps: float) -> tuple[float, float]:
         """Mean time in the system of requests that find room, and throughput, at a load > 0."""
@@ -437,16 +455,16 @@ class Dynamo:
     Every ``adjustment_s`` the load of the time since is noted, and the next is forecast:
     ``constant`` takes the last, ``moving`` the mean of the last ``window``. Its ARIMA, Prophet
     and Kalman forecasts are not there, nor its correction by measured latencies
-    (``no_correction``).
+    (``no_correction``). The rate is that of the profile: its sizing knows of no queues.
 
-    Source: ai-dynamo/dynamo, components/planner/src/dynamo/planner/utils/planner_core.py and
-    load_predictor.py; defaults in defaults.py (adjustment_interval 180, min_endpoint 1,
-    load_prediction_window_size 50).
+    Source: ai-dynamo/dynamo, components/planner/src/dynamo/planner/utils/planner_core.py,
+    perf_interpolation.py and load_predictor.py; defaults in defaults.py (adjustment_interval 180,
+    min_endpoint 1, load_prediction_window_size 50).
 
     Parameters
     ----------
-    rate_per_worker_qps : float
-        What a worker carries within its targets, > 0.
+    batch_rate_qps : float
+        What a worker serves with full batches, > 0.
     headroom : float
         Share of the rate that is counted on, > 0; 1 in the source.
     forecast : str
@@ -465,10 +483,10 @@ class Dynamo:
     """
 
     def __init__(
-        self, rate_per_worker_qps: float, headroom: float = 1.0, forecast: str = "constant",
+        self, batch_rate_qps: float, headroom: float = 1.0, forecast: str = "constant",
         window: int = 50, adjustment_s: float = 180.0, min_endpoint: int = 1,
     ) -> None:
-        self.rate_qps = _positive("rate_per_worker_qps", rate_per_worker_qps) * _positive(
+        self.rate_qps = _positive("batch_rate_qps", batch_rate_qps) * _positive(
             "headroom", headroom)
         if forecast not in ("constant", "moving"):
             raise _out_of_range("forecast", forecast, "constant or moving")
@@ -515,6 +533,7 @@ RULES: Mapping[str, type[Any]] = {
 
 _Grid = Mapping[str, tuple[Any, ...]]
 _SHARES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.2)
+_OF_BATCHES = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9)
 _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
     "static": ({"workers": tuple(range(1, 25))},),
     "hpa": ({"target": (*_SHARES, 1.5), "scale_down_s": (0.0, 60.0, 300.0)},
@@ -525,8 +544,8 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
                    "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},),
     "wva": ({"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),
              "period_s": (15.0, 60.0)},),
-    "dynamo": ({"headroom": _SHARES, "adjustment_s": (15.0, 60.0, 180.0)},
-               {"headroom": _SHARES, "forecast": ("moving",), "window": (3,),
+    "dynamo": ({"headroom": _OF_BATCHES, "adjustment_s": (15.0, 60.0, 180.0)},
+               {"headroom": _OF_BATCHES, "forecast": ("moving",), "window": (3,),
                 "adjustment_s": (60.0,)}),
 }
 
@@ -545,10 +564,7 @@ def tunable(name: str) -> list[dict[str, Any]]:
             for grid in _GRIDS[name] for values in product(*grid.values())]
 
 
-def made(
-    name: str, parameters: Mapping[str, Any], *, rate_per_worker_qps: float | None = None,
-    slo_ms: float | None = None,
-) -> ScalingRule:
+def made(name: str, parameters: Mapping[str, Any], **known: float) -> ScalingRule:
     """A rule for one run.
 
     Parameters
@@ -556,8 +572,9 @@ def made(
     name : str
         One of :data:`RULES`, or ``FILE.py:CLASS`` or ``MODULE:CLASS`` of the user's own.
     parameters : mapping of str to value
-    rate_per_worker_qps, slo_ms : float, optional
-        Filled in where the rule takes them and they are not among the parameters.
+    **known : float
+        ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: filled in where the rule takes
+        them and they are not among the parameters.
 
     Raises
     ------
@@ -568,9 +585,7 @@ def made(
     """
     kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters
-    known = {"rate_per_worker_qps": rate_per_worker_qps, "slo_ms": slo_ms}
-    every = {**{key: value for key, value in known.items() if key in takes and value is not None},
-             **parameters}
+    every = {**{key: value for key, value in known.items() if key in takes}, **parameters}
     for key, one in takes.items():
         if one.default is one.empty and key not in every:
             raise InputFileError(describe("parameter is missing", where=f"rule {name}",
@@ -599,7 +614,7 @@ def rule_of(
     if name not in RULES and rest:
         attribute, _, rest = rest.partition(":")
         name = f"{name}:{attribute}"
-    takes = {key: one.replace(default=None) if key in ("rate_per_worker_qps", "slo_ms") else one
+    takes = {key: one.replace(default=None) if key in _FILLED_IN else one
              for key, one in inspect.signature(_kind(name, error)).parameters.items()}
     return name, read_parameters(name, rest, takes, error)
 
@@ -627,7 +642,7 @@ def _ceil(value: float) -> int:
     return math.ceil(value - _ROUNDING * max(abs(value), 1.0))
 
 
-def _forget(seen: deque[tuple[float, int]], until_s: float) -> None:
+def _forget(seen: deque[Any], until_s: float) -> None:
     """Take out what is not younger."""
     while seen and seen[0][0] <= until_s + _ROUNDING:
         seen.popleft()

@@ -75,6 +75,23 @@ class FleetTables:
         """The number whose policies so many workers play."""
         return max((one for one in self.sizes if one <= workers), default=self.sizes[0])
 
+    def batch_rate_qps(self, slo_ms: float, target: Targets) -> float:
+        """What a worker serves with full batches within the SLO, as accurate as the target asks.
+
+        Models are mixed; nothing waits. It is what a profile says of a worker.
+        """
+        policy, aim = self.policies[self.sizes[0]][0], target.min_effective_accuracy or 0.0
+        kinds = np.array([(1000.0 * size / mean_ms, model.accuracy)
+                          for model, times in zip(policy.models, policy.service_ms, strict=True)
+                          for size, mean_ms in enumerate(np.mean(times, axis=1), 1)
+                          if mean_ms <= slo_ms])
+        rate, over = kinds[:, 0], kinds[:, 0] * (kinds[:, 1] - aim)
+        good, bad = over >= 0, over < 0
+        # Of two kinds, so that what one has too much the other lacks.
+        share = -over[bad] / (over[good, None] - over[bad])
+        mixed = share * rate[good, None] + (1.0 - share) * rate[bad]
+        return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
+
     def for_fleet(self) -> DecisionTables:
         """The tables of each number of active workers."""
         return DecisionTables.of({

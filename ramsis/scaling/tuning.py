@@ -26,7 +26,7 @@ def tune(
     tables: DecisionTables,
     target: Targets,
     *,
-    rate_per_worker_qps: float | None = None,
+    known: Mapping[str, float] | None = None,
     grid: Iterable[Mapping[str, Any]] | None = None,
     **fleet: Any,
 ) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def tune(
         The part of a trace that is fitted.
     tables : DecisionTables
     target : Targets
-    rate_per_worker_qps : float, optional
-        What a worker carries within the target, for rules that need it.
+    known : mapping of str to float, optional
+        What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional
         What to try; by default :func:`ramsis.scaling.tunable`.
     **fleet
@@ -54,18 +54,17 @@ def tune(
     Returns
     -------
     dict
-        Without the rate.
+        Without what was filled in.
 
     Raises
     ------
     InputFileError
-        An unknown rule, or one that needs the rate.
+        An unknown rule, or one that needs a rate.
     InvalidValueError
         A number out of range.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
-        rule = made(name, parameters, rate_per_worker_qps=rate_per_worker_qps,
-                    slo_ms=fleet["slo_ms"])
+        rule = made(name, parameters, **{"slo_ms": fleet["slo_ms"], **(known or {})})
         return play(arrival_ms, tables, rule, **fleet)
 
     if name == "static" and grid is None:

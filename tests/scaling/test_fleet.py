@@ -12,6 +12,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.scaling import DecisionTables, Observation, ScaledRun, play
 from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
+from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.rules import Hpa
 from ramsis.sim import Fleet, Policies
 from ramsis.sim.compiled import DrawnRequests, replay
@@ -162,10 +163,14 @@ def test_without_an_active_worker_requests_wait_or_are_dropped() -> None:
     assert dropped.dropped == 1
 
 
-def test_the_rule_is_told_the_forecast() -> None:
+def test_the_rule_is_told_the_forecast_beside_the_load() -> None:
+    forecast = Forecast(np.array([0.5, 1.0, 2.0]), np.array([10.0, 30.0, 20.0]), 0.1)
     rule = Script([2])
-    play([5.0], two_workers(), rule, forecast=lambda time_s: 100.0 + time_s, **SETTING)
-    assert [seen.load_qps for seen in rule.seen] == [100.0 + 0.25 * i for i in range(1, 12)]
+    play([5.0], two_workers(), rule, forecast=forecast, **SETTING)
+    assert [seen.load_qps for seen in rule.seen] == [4.0, *[0.0] * 10]
+    told = [(seen.forecast_qps, seen.ahead_qps) for seen in rule.seen]
+    assert told[:2] == [(None, None), (10.0, 30.0 if SETTING["startup_s"] else 10.0)]
+    assert told[-1] == (20.0, 20.0)
 
 
 def test_series_add_up() -> None:

@@ -159,16 +159,16 @@ class TestWva:
 
     def test_with_much_room_it_is_the_mean_of_mm1(self) -> None:
         """1 / (μ − λ), from which a room for 11 hardly differs at a low load."""
-        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0)
+        rule = Wva(batch_rate_qps=100.0, slo_ms=15.0)
         assert rule.throughput_qps == pytest.approx(100.0 - 1000.0 / 15.0, rel=1e-3)
 
     def test_it_divides_and_rounds_up(self) -> None:
-        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0, period_s=0.0)
+        rule = Wva(batch_rate_qps=100.0, slo_ms=15.0, period_s=0.0, load_s=0.0)
         assert [rule.wanted(seen(load_qps=load)) for load in (0.0, 33.0, 34.0, 330.0)] == [
             1, 1, 2, 10]
 
     def test_batches_are_a_chain_of_births_and_deaths(self) -> None:
-        rule = Wva(rate_per_worker_qps=400.0, slo_ms=50.0, max_batch=2, base_share=0.5)
+        rule = Wva(batch_rate_qps=400.0, slo_ms=50.0, max_batch=2, base_share=0.5)
         # A batch of 2 takes 5 ms, of which 2.5 are its base: one request takes 3.75 ms.
         rates = [1 / 0.00375, *[400.0] * 21]
         np.testing.assert_allclose(rule.rates_qps, rates)
@@ -179,18 +179,27 @@ class TestWva:
         assert mean_s == pytest.approx(weight @ np.arange(23) / throughput)
 
     def test_a_target_that_cannot_be_met_gives_as_many_as_for_one_at_a_time(self) -> None:
-        assert Wva(rate_per_worker_qps=10.0, slo_ms=5.0).throughput_qps == 10.0
+        assert Wva(batch_rate_qps=10.0, slo_ms=5.0).throughput_qps == 10.0
 
     def test_it_decides_once_a_minute(self) -> None:
-        rule = Wva(rate_per_worker_qps=100.0, slo_ms=15.0)
+        rule = Wva(batch_rate_qps=100.0, slo_ms=15.0)
         assert told(rule, [30.0, 90.0, 90.0, 90.0, 90.0], start=1) == [1, 1, 1, 1, 3]
+
+    def test_its_load_is_that_of_a_minute(self) -> None:
+        rule = Wva(batch_rate_qps=100.0, slo_ms=15.0)
+        assert told(rule, [30.0, 90.0, 90.0, 30.0, 30.0], start=1) == [1, 1, 1, 1, 2]
+
+    def test_what_is_near_to_the_workers_there_are_changes_nothing(self) -> None:
+        for load, wanted in ((600.0, 20), (590.0, 20), (510.0, 16)):
+            rule = Wva(batch_rate_qps=100.0, slo_ms=15.0)
+            assert rule.wanted(seen(load_qps=load, active=19, starting=1)) == wanted
 
 
 class TestDynamo:
     """ceil(forecast / rate)."""
 
     def test_the_constant_forecast_is_the_load_of_the_last_three_minutes(self) -> None:
-        rule = Dynamo(rate_per_worker_qps=10.0)
+        rule = Dynamo(batch_rate_qps=10.0)
         numbers = told(rule, [40.0] * 6 + [61.0] * 6 + [10.0] * 12, start=3)
         assert numbers == [3] * 11 + [6] * 12 + [1]  # 50.5 / 10, 10 / 10
 
@@ -209,8 +218,8 @@ def test_a_static_fleet() -> None:
 def test_rules_are_named_with_parameters() -> None:
     assert rule_of("static:workers=20") == ("static", {"workers": 20})
     assert rule_of("wva") == ("wva", {})
-    assert rule_of("dynamo:forecast=moving,rate-per-worker-qps=5.5") == (
-        "dynamo", {"forecast": "moving", "rate_per_worker_qps": 5.5})
+    assert rule_of("dynamo:forecast=moving,batch-rate-qps=5.5") == (
+        "dynamo", {"forecast": "moving", "batch_rate_qps": 5.5})
     for text, message in (("hpb", "unknown rule"), ("hpa:targets=1", "targets"),
                           ("hpa:target=much", "target"), ("static", "missing")):
         with pytest.raises(InputFileError, match=message):
@@ -240,12 +249,12 @@ def test_a_rule_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
 
 
 def test_the_rate_is_filled_in_where_a_rule_takes_it() -> None:
-    assert made("wva", {}, rate_per_worker_qps=90.0, slo_ms=20.0).throughput_qps < 90.0  # type: ignore[attr-defined]
+    assert made("wva", {}, batch_rate_qps=90.0, slo_ms=20.0).throughput_qps < 90.0  # type: ignore[attr-defined]
     own = made("hpa", {"rate_per_worker_qps": 4.0}, rate_per_worker_qps=9.0)
     assert own.rate_per_worker_qps == 4.0  # type: ignore[attr-defined]
     assert made("static", {"workers": 3}, rate_per_worker_qps=90.0).workers == 3  # type: ignore[attr-defined]
-    with pytest.raises(InputFileError, match="rate_per_worker_qps"):
-        made("dynamo", {})
+    with pytest.raises(InputFileError, match="batch_rate_qps"):
+        made("dynamo", {}, rate_per_worker_qps=90.0)
 
 
 @pytest.mark.parametrize("name", [*RULES])
@@ -253,7 +262,8 @@ def test_every_rule_has_parameters_to_try(name: str) -> None:
     tried = tunable(name)
     assert 1 < len(tried) <= 24
     for parameters in tried:
-        rule = made(name, parameters, rate_per_worker_qps=50.0, slo_ms=100.0)
+        rule = made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0,
+                    slo_ms=100.0)
         assert rule.wanted(seen(15.0, 100.0, 2, utilisation=0.5)) >= 1
 
 
@@ -268,7 +278,8 @@ def test_every_rule_has_parameters_to_try(name: str) -> None:
 ])
 def test_what_is_out_of_range_is_refused(name: str, parameters: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(parameters))):
-        made(name, parameters, rate_per_worker_qps=50.0, slo_ms=100.0)
+        made(name, parameters, rate_per_worker_qps=50.0, batch_rate_qps=60.0,
+                    slo_ms=100.0)
 
 
 FLEET = {"slo_ms": 100.0, "startup_s": 5.0, "interval_s": 5.0, "least": 1, "most": 6, "start": 2}
@@ -300,12 +311,12 @@ def test_the_cheapest_that_meets_the_target(
     good = {share: run.worker_s for share, run in runs.items()
             if run.violation_rate <= 0.02}
     assert 0 < len(good) < len(runs)
-    found = tune("hpa", times, tables, target, rate_per_worker_qps=250.0, grid=grid,
+    found = tune("hpa", times, tables, target, known={"rate_per_worker_qps": 250.0}, grid=grid,
                  **FLEET)
     assert found["target"] == min(good, key=good.__getitem__)
     # If none does, the one with the fewest violations.
     none = tune("hpa", times, tables, Targets(max_violation=0.0, min_accuracy=1.0),
-                rate_per_worker_qps=250.0, grid=grid, **FLEET)
+                known={"rate_per_worker_qps": 250.0}, grid=grid, **FLEET)
     fewest = min(run.violation_rate for run in runs.values())
     assert runs[none["target"]].violation_rate == fewest
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.arrivals import Arrivals
 from ramsis.bounds import Targets
@@ -39,12 +37,11 @@ from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.sim import RateTrace, Recorded
 
+if TYPE_CHECKING:
+    from ramsis.scaling.study import Study
+
 __all__ = ["scale_command"]
 
-FloatArray = NDArray[np.float64]
-
-_LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
-_ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
 _COLUMNS = (
     Column("scheduler", "scheduler"), Column("tuned_word", "tuned"),
     Column("worker_s", "worker-seconds", ".0f"),
@@ -57,7 +54,7 @@ _COST = Column("cost", "cost", ".4g")
 
 @click.command("scale", cls=Command, more=(
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
-    "--models", "--interval-s", "--min-workers", "--cost-per-worker-s"))
+    "--models", "--interval-s", "--min-workers", "--cost-per-worker-s", "--forecast"))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @models_option
@@ -97,6 +94,9 @@ _COST = Column("cost", "cost", ".4g")
                    "queue that all workers take from.")
 @click.option("--levels", type=click.IntRange(4, 200), default=16, show_default=True, metavar="N",
               help="Loads of a worker that decision tables are made for.")
+@click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
+              help="Forecast of the load: CSV with the columns time_s, forecast_qps and error, a "
+                   "share.")
 @click.option("--compare", is_flag=True,
               help="Tune the rules that people run on the fitted part, and play them too.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -108,8 +108,8 @@ def scale_command(
     trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
     factor: float, stretch: float, startup_s: float, interval_s: float, min_workers: int,
     max_workers: int | None, cost_per_worker_s: float | None, max_violation: float,
-    min_effective_accuracy: float | None, dispatch: str, levels: int, compare: bool, seed: int,
-    out: Path, as_json: bool,
+    min_effective_accuracy: float | None, dispatch: str, levels: int, forecast: Path | None,
+    compare: bool, seed: int, out: Path, as_json: bool,
 ) -> None:
     """Decide how many workers a load needs when, and by which policy they serve.
 
@@ -143,13 +143,16 @@ def scale_command(
         raise InvalidValueError(describe(
             "the trace is too short to fit its load on a half and try it on the other",
             where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}"))
+    from ramsis.scaling.forecast import read_forecast
     from ramsis.scaling.policy_file import check_new
+    from ramsis.scaling.study import Study
 
     check_new(out)
-    study = _Study(_profile(profile_names, models), slo_ms[0].slo_ms, target, dispatch, seed,
-                   workload.arrivals_ms(np.random.default_rng(seed)), duration_s, startup_s,
-                   interval_s, min_workers, max_workers, levels)
-    rows, more = study.run(out, compare)
+    study = Study(
+        _profile(profile_names, models), slo_ms[0].slo_ms, target, dispatch, seed,
+        workload.arrivals_ms(np.random.default_rng(seed)), duration_s, interval_s, min_workers,
+        max_workers, levels, None if forecast is None else read_forecast(forecast))
+    rows, more = _run(study, startup_s, out, compare)
     if cost_per_worker_s is not None:
         rows = [{**row, "cost": cost_per_worker_s * row["worker_s"]} for row in rows]
     document = {"created_by": more.pop("created_by"), "command": command_line(), **more,
@@ -163,90 +166,38 @@ def scale_command(
     _say_more(more, rows)
 
 
-@dataclass(frozen=True, eq=False)
-class _Study:
-    """A scaling policy for a trace, and what it is compared with."""
+def _run(study: Study, startup_s: float, out: Path, compare: bool
+         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Write the policy, and return the rows and what else is to be said."""
+    from ramsis import __version__
+    from ramsis.scaling.policy_file import scaling_document, write_scaling
+    from ramsis.scaling.rules import RULES
 
-    profile: ProfileSet
-    slo_ms: float
-    target: Targets
-    dispatch: str
-    seed: int
-    arrival_ms: FloatArray
-    duration_s: float
-    startup_s: float
-    interval_s: float
-    least: int
-    most: int | None
-    levels: int
-
-    def run(self, out: Path, compare: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Write the policy, and return the rows and what else is to be said."""
-        from ramsis import __version__
-        from ramsis.scaling.comparison import Comparison, Part
-        from ramsis.scaling.levels import interval_loads
-        from ramsis.scaling.policy import ScaledFleet, choose_policy
-        from ramsis.scaling.policy_file import scaling_document, write_scaling
-        from ramsis.scaling.promise import promise
-        from ramsis.scaling.rules import RULES
-        from ramsis.scaling.synthesis import FleetLoads, fleet_tables
-        from ramsis.synthesis import SynthesisSettings
-
-        loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
-        least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
-        settings = SynthesisSettings(slo_ms=self.slo_ms, workers=1, dispatch=self.dispatch,
-                                     headroom=0.0)
-        with progress("decision tables", None) as advance:
-            tables = fleet_tables(
-                self.profile, settings, self.target,
-                FleetLoads(least_qps, _ROOM * float(loads.max()), self.levels, self.least,
-                           self.most), on_policy=advance)
-        fleet = ScaledFleet(self.slo_ms, self.startup_s, self.interval_s, self.least, tables.most)
-        played = tables.for_fleet()
-        half = self.duration_s / 2.0
-        fit = Part.of(self.arrival_ms, 0.0, half, tables, fleet)
-        rest = Part.of(self.arrival_ms, half, self.duration_s, tables, fleet)
-        with progress("scaling policies tried", None) as advance:
-            chosen = choose_policy(fit.arrival_ms, tables, played, self.target, fleet,
-                                   duration_s=half, seed=self.seed,
-                                   on_play=advance)
-        with progress("runs for the promise", None) as advance:
-            promised = promise(
-                chosen.table, chosen.dynamics, played, fleet,
-                intervals=int(half / self.interval_s), seed=self.seed + 1, on_play=advance)
-        document = scaling_document(chosen, tables, promised, self.target, fleet)
-        comparison = Comparison(played, self.target, fleet, fit, rest, tables.largest_qps,
-                                self.seed)
-        rows = [comparison.policy_row(chosen.table)]
-        with progress("rules tuned", None) as advance:
-            for name in RULES if compare else ():
-                rows += comparison.rule_rows(name)
-                advance()
-        more = {"created_by": f"ramsis {__version__}", "max_workers": tables.most,
-                "rate_per_worker_qps": tables.largest_qps,
-                "fitted": {**chosen.delivered._asdict(), "seconds": half},
-                "promise": document["promise"], "bound": self._bound(rest.arrival_ms, half,
-                                                                     tables.most)}
-        write_scaling(out, document, tables)
-        return rows, more
-
-    def _bound(self, arrival_ms: FloatArray, duration_s: float, most: int
-               ) -> dict[str, float | None]:
-        from ramsis.bounds.worker_seconds import fewest_worker_seconds
-        from ramsis.cluster import Cluster
-
-        cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
-        times = cluster.worker_types[0].service_times(cluster.default_service, 32)
-        try:
-            found = fewest_worker_seconds(
-                arrival_ms, times, slo_ms=self.slo_ms, startup_s=self.startup_s,
-                max_violation=self.target.max_violation,
-                min_effective_accuracy=self.target.min_effective_accuracy, most=most,
-                least=self.least, duration_s=duration_s)
-        except InfeasibleError as error:
-            click.echo(f"note: bound on the other half: {error}", err=True)
-            return {"worker_s": None, "peak": None, "mean": None}
-        return {"worker_s": found.worker_s, "peak": found.peak, "mean": found.mean}
+    with progress("decision tables", None) as advance:
+        tables = study.make_tables(advance)
+    with progress("scaling policies tried", None) as advance:
+        chosen = study.chosen(startup_s, advance)
+    with progress("runs for the promise", None) as advance:
+        promised = study.promised(chosen, startup_s, advance)
+    document = scaling_document(chosen, tables, promised, study.target, study.fleet(startup_s))
+    comparison = study.comparison(startup_s)
+    rows = [comparison.policy_row(chosen.table)]
+    with progress("rules tuned", None) as advance:
+        for name in RULES if compare else ():
+            rows += comparison.rule_rows(name)
+            advance()
+    try:
+        bound = study.bound(startup_s)
+        limits: dict[str, float | None] = {
+            "worker_s": bound.worker_s, "peak": bound.peak, "mean": bound.mean}
+    except InfeasibleError as error:
+        click.echo(f"note: bound on the other half: {error}", err=True)
+        limits = {"worker_s": None, "peak": None, "mean": None}
+    write_scaling(out, document, tables)
+    return rows, {
+        "created_by": f"ramsis {__version__}", "max_workers": tables.most, **study.known,
+        "fitted": {**chosen.delivered._asdict(), "seconds": study.half_s},
+        "promise": document["promise"], "bound": limits}
 
 
 def _check(startup_s: float, interval_s: float, factor: float, stretch: float, least: int,

@@ -1,0 +1,96 @@
+"""A forecast of a load, from a file: how high it will be when, and how far off that may be."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["Forecast", "read_forecast"]
+
+FloatArray = NDArray[np.float64]
+
+_COLUMNS = ("time_s", "forecast_qps", "error")
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Loads from times on, each until the next.
+
+    Attributes
+    ----------
+    time_s : ndarray, shape (n,)
+        Rising.
+    forecast_qps : ndarray, shape (n,)
+        >= 0.
+    error : float
+        Share by which loads may differ from it, >= 0.
+    """
+
+    time_s: FloatArray
+    forecast_qps: FloatArray
+    error: float
+
+    def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
+        """The load from a time on, and the highest until the horizon; None before the first."""
+        first, last = (int(np.searchsorted(self.time_s, at, side="right")) - 1
+                       for at in (time_s, time_s + horizon_s - 1e-9))
+        if first < 0:
+            return None, None
+        return (float(self.forecast_qps[first]),
+                float(self.forecast_qps[first:max(last, first) + 1].max()))
+
+    def later(self, by_s: float) -> Forecast:
+        """The same with all times later, or earlier where it is negative."""
+        return Forecast(self.time_s + by_s, self.forecast_qps, self.error)
+
+    def times(self, factor: float) -> Forecast:
+        """The same with all loads multiplied."""
+        return Forecast(self.time_s, self.forecast_qps * factor, self.error)
+
+
+def read_forecast(path: str | os.PathLike[str]) -> Forecast:
+    """The forecast in a CSV file with the columns ``time_s``, ``forecast_qps`` and ``error``.
+
+    The largest error counts.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, lacks a column, or has a value out of range.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputFileError(describe(f"cannot be read: {error}", where=str(path))) from None
+    header = lines[0] if lines else {}
+    for name in _COLUMNS:
+        if name not in header:
+            raise InputFileError(describe("lacks a column", where=str(path), value=name,
+                                          allowed=",".join(_COLUMNS) + " and lines below"))
+    numbers = np.array([[_number(path, at, name, line[name]) for name in _COLUMNS]
+                        for at, line in enumerate(lines, 2)])
+    for at, (one, other) in enumerate(pairwise(numbers[:, 0].tolist()), 3):
+        if other <= one:
+            raise InputFileError(describe("times do not rise", where=f"{path}, line {at}: time_s",
+                                          value=other, allowed=f"more than {one:g}"))
+    return Forecast(numbers[:, 0], numbers[:, 1], float(numbers[:, 2].max()))
+
+
+def _number(path: str | os.PathLike[str], at: int, name: str, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise InputFileError(describe("out of range", where=f"{path}, line {at}: {name}",
+                                      value=text, allowed="a finite number >= 0"))
+    return value

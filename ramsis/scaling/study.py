@@ -1,0 +1,145 @@
+"""A scaling policy for one half of a trace, tried on the other half beside the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds
+from ramsis.cluster import Cluster
+from ramsis.profiles import ProfileSet
+from ramsis.scaling.comparison import Comparison, Part
+from ramsis.scaling.fleet import DecisionTables
+from ramsis.scaling.forecast import Forecast
+from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.policy import Candidate, ScaledFleet, choose_policy
+from ramsis.scaling.promise import Promise, promise
+from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables
+from ramsis.synthesis import SynthesisSettings
+
+__all__ = ["Study"]
+
+FloatArray = NDArray[np.float64]
+
+_LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
+_ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
+_MAX_BATCH = 32  # of the bound
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a scaling policy is made for, start-up time aside.
+
+    Attributes
+    ----------
+    profile : ProfileSet
+    slo_ms : float
+    target : Targets
+    dispatch : str
+        ``round-robin`` or ``central-queue``.
+    seed : int
+        Of the runs.
+    arrival_ms : ndarray, shape (n,)
+        Rising. The first half is fitted, the second one tried.
+    duration_s, interval_s : float
+        Of the trace, and between decisions.
+    least : int
+    most : int, optional
+        Workers; at most half more than the highest load needs by default.
+    levels : int
+        Loads of a worker that tables are made for.
+    forecast : Forecast, optional
+        From the beginning of the trace on.
+    """
+
+    profile: ProfileSet
+    slo_ms: float
+    target: Targets
+    dispatch: str
+    seed: int
+    arrival_ms: FloatArray
+    duration_s: float
+    interval_s: float
+    least: int
+    most: int | None
+    levels: int
+    forecast: Forecast | None = None
+
+    @property
+    def half_s(self) -> float:
+        """Length of each half."""
+        return self.duration_s / 2.0
+
+    def make_tables(self, on_policy: Callable[[], object] | None = None) -> FleetTables:
+        """Make the decision tables; they are kept."""
+        loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
+        least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
+        made = fleet_tables(
+            self.profile, SynthesisSettings(slo_ms=self.slo_ms, workers=1, dispatch=self.dispatch,
+                                            headroom=0.0),
+            self.target, FleetLoads(least_qps, _ROOM * float(loads.max()), self.levels, self.least,
+                                    self.most), on_policy=on_policy)
+        self.__dict__["tables"] = made  # where a cached property is kept
+        return made
+
+    @cached_property
+    def tables(self) -> FleetTables:
+        """The decision tables."""
+        return self.make_tables()
+
+    @cached_property
+    def played(self) -> DecisionTables:
+        """The decision tables of each number of workers."""
+        return self.tables.for_fleet()
+
+    @property
+    def known(self) -> dict[str, float]:
+        """What rules are told of a worker."""
+        return {"rate_per_worker_qps": self.tables.largest_qps, "batch_rate_qps":
+                self.tables.batch_rate_qps(self.slo_ms, self.target)}
+
+    def fleet(self, startup_s: float) -> ScaledFleet:
+        """The fleet at a start-up time."""
+        return ScaledFleet(self.slo_ms, startup_s, self.interval_s, self.least, self.tables.most)
+
+    def comparison(self, startup_s: float) -> Comparison:
+        """What all are compared on."""
+        fleet = self.fleet(startup_s)
+        fit, rest = (Part.of(self.arrival_ms, at, at + self.half_s, self.tables, fleet,
+                             self.forecast) for at in (0.0, self.half_s))
+        return Comparison(self.played, self.target, fleet, fit, rest,
+                          {**self.known, "slo_ms": self.slo_ms}, self.seed)
+
+    def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None) -> Candidate:
+        """The policy, chosen on the first half."""
+        fit = self.comparison(startup_s).fit
+        return choose_policy(fit.arrival_ms, self.tables, self.played, self.target,
+                             self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
+                             forecast=fit.forecast, on_play=on_play)
+
+    def promised(self, chosen: Candidate, startup_s: float,
+                 on_play: Callable[[], object] | None = None) -> Promise:
+        """What the policy promises where the load goes on as on the first half."""
+        return promise(chosen.table, chosen.dynamics, self.played, self.fleet(startup_s),
+                       intervals=int(self.half_s / self.interval_s), seed=self.seed + 1,
+                       on_play=on_play)
+
+    def bound(self, startup_s: float) -> WorkerSecondsBound:
+        """The worker-seconds without which no scheduler meets the target on the second half.
+
+        Raises
+        ------
+        InfeasibleError
+            The workers at most do not meet it.
+        """
+        cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
+        times = cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH)
+        return fewest_worker_seconds(
+            self.comparison(startup_s).rest.arrival_ms, times, slo_ms=self.slo_ms,
+            startup_s=startup_s, max_violation=self.target.max_violation,
+            min_effective_accuracy=self.target.min_effective_accuracy, most=self.tables.most,
+            least=self.least, duration_s=self.half_s)

@@ -1,0 +1,239 @@
+"""Scaling policies beside the rules that people run: the tables and figure of docs/autoscaling.md.
+
+python scripts/scaling.py --azure CSV --json FILE --figure FILE [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis import load_profile
+from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.arrivals.trace import RateTrace
+from ramsis.bounds import Targets
+from ramsis.errors import InfeasibleError, RamsisError
+from ramsis.files import write_atomic
+from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.scaling.forecast import Forecast
+from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.policy import ScaledFleet
+from ramsis.scaling.promise import promise
+from ramsis.scaling.rules import RULES, made
+from ramsis.scaling.study import Study
+
+FloatArray = NDArray[np.float64]
+
+_DESCRIPTION = """\
+Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and
+tuned, and the bound), alone (worker and accuracy scaling together and each alone), forecasts
+(right on the first half and wrong on the second), promises (against runs on loads that follow the
+fitted dynamics). All figures are of the half that was not fitted.
+"""
+PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
+DAY = Path(__file__).parent.parent / "profiles" / "traces" / "day.txt"
+TRACES = {"day": 500.0, "azure-code": 330.0, "phases": 480.0}
+"""Mean loads in QPS at which about 20 workers meet the target."""
+PHASES = (15, 2, 10, 15, 5, 2)
+STARTUPS_S = (0.0, 10.0, 60.0, 300.0)
+ALONE = (("day", 60.0), ("azure-code", 10.0), ("phases", 103.0))
+ACCURACIES = (0.79, 0.80, 0.805)
+MOST, INTERVAL_S, SEED = 32, 15.0, 0
+ERRORS = ("right", "30 % low", "30 % high", "2 min late")
+PARTS = ("settings", "alone", "forecasts", "promises")
+
+
+def trace(name: str, azure: Path) -> RateTrace:
+    """A trace, scaled to its mean load."""
+    if name == "day":
+        read = read_rates(DAY, unit="s")
+        found = RateTrace(12.0 * np.asarray(read.start_ms), read.rate_qps, 12.0 * read.end_ms)
+    elif name == "phases":
+        found = RateTrace(900_000.0 * np.arange(6), np.array(PHASES, float), 5_400_000.0)
+    else:
+        times = read_timestamps(azure)
+        seconds = int(times[-1] / 1000.0)
+        found = RateTrace(1000.0 * np.arange(seconds), np.histogram(
+            times, 1000.0 * np.arange(seconds + 1))[0].astype(float), 1000.0 * seconds)
+    return found.scaled(TRACES[name] / found.load_qps)
+
+
+class Studies:
+    """Studies of the traces, whose decision tables are made once."""
+
+    def __init__(self, azure: Path, quick: bool) -> None:
+        self.azure, self.levels = azure, 6 if quick else 16
+        self.known: dict[tuple[Any, ...], Study] = {}
+
+    def of(self, name: str, models: tuple[str, ...] | None = None) -> Study:
+        """The study of a trace, with all models or some."""
+        if (name, models) not in self.known:
+            profile, load = load_profile(PROFILE), trace(name, self.azure)
+            self.known[name, models] = Study(
+                profile if models is None else profile.subset(models), SLO_MS,
+                Targets(VIOLATION, None, ACCURACY if models is None else None), "round-robin",
+                SEED, load.arrivals_ms(np.random.default_rng(SEED)), load.duration_ms / 1000.0,
+                INTERVAL_S, 1, MOST if models is None else None, self.levels)
+        return self.known[name, models]
+
+
+def with_tables(study: Study, **changes: Any) -> Study:
+    """A study that differs in what its decision tables do not depend on."""
+    changed = replace(study, **changes)
+    changed.__dict__["tables"] = study.tables
+    return changed
+
+
+def settings(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+    """A row for each trace and start-up time."""
+    for name in TRACES if not quick else ("phases",):
+        for startup_s in STARTUPS_S if not quick else STARTUPS_S[1:2]:
+            study = studies.of(name)
+            comparison = study.comparison(startup_s)
+            ours = comparison.policy_row(study.chosen(startup_s).table)
+            rules = [row for rule in RULES for row in comparison.rule_rows(rule)]
+            try:
+                bound = study.bound(startup_s).worker_s
+            except InfeasibleError:
+                bound = None
+            usual, tuned = (min((row for row in rules if row["tuned"] == known
+                                 and row["meets_target"]), key=lambda row: row["worker_s"],
+                                default=None) for known in (False, True))
+            way = (None if bound is None or tuned is None else
+                   (tuned["worker_s"] - ours["worker_s"]) / max(tuned["worker_s"] - bound, 1e-9))
+            yield {"trace": name, "startup_s": startup_s, "ramsis": ours, "default": usual,
+                   "tuned": tuned, "bound_worker_s": bound, "way": way, "rules": rules}
+
+
+def alone(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+    """Cost and effective accuracy of both together, of one model, and of a fixed fleet."""
+    for name, startup_s in ALONE if not quick else ALONE[2:]:
+        study = studies.of(name)
+        for accuracy in ACCURACIES:
+            asked = with_tables(study, target=Targets(VIOLATION, None, accuracy))
+            try:
+                chosen = asked.chosen(startup_s)
+            except InfeasibleError:
+                continue
+            yield _point(name, startup_s, "both", accuracy,
+                         asked.comparison(startup_s).policy_row(chosen.table))
+        comparison = study.comparison(startup_s)
+        for workers in range(8, MOST + 1, 3):
+            run = comparison.rest.played(made("static", {"workers": workers}), study.played,
+                                         study.fleet(startup_s), SEED, workers)
+            yield _point(name, startup_s, "accuracy scaling", workers, run.row())
+        for model in study.profile.models:
+            if not 0.76 <= model.accuracy <= 0.82:
+                continue
+            one = studies.of(name, (model.name,))
+            try:
+                row = one.comparison(startup_s).policy_row(one.chosen(startup_s).table)
+            except InfeasibleError:
+                continue
+            yield _point(name, startup_s, "worker scaling", model.name, row)
+
+
+def _point(name: str, startup_s: float, way: str, of: Any, row: dict[str, Any]) -> dict[str, Any]:
+    return {"trace": name, "startup_s": startup_s, "way": way, "of": of,
+            **{key: row[key] for key in ("worker_s", "violation_rate", "effective_accuracy")}}
+
+
+def forecasts(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+    """A forecast that is right on the first half and wrong on the second."""
+    for name, startup_s in ALONE if not quick else ALONE[2:]:
+        study = studies.of(name)
+        loads = interval_loads(study.arrival_ms, INTERVAL_S, study.duration_s)
+        times = INTERVAL_S * np.arange(len(loads))
+        # A load is known to within what arrivals scatter, and a twentieth.
+        noise = np.random.default_rng(SEED).normal(0.0, 0.05, len(loads))
+        told_qps: FloatArray = loads * np.exp(noise)
+        right = Forecast(np.asarray(times, dtype=float), told_qps, 0.2)
+        told = with_tables(study, forecast=right)
+        chosen = told.chosen(startup_s)
+        comparison = told.comparison(startup_s)
+        ahead = comparison.rest.forecast
+        assert ahead is not None
+        for error, forecast in zip(ERRORS, (ahead, ahead.times(0.7), ahead.times(1.3),
+                                            ahead.later(120.0)), strict=True):
+            wrong = replace(comparison, rest=replace(comparison.rest, forecast=forecast))
+            yield {"trace": name, "startup_s": startup_s, "forecast": error,
+                   **wrong.policy_row(chosen.table)}
+        yield {"trace": name, "startup_s": startup_s, "forecast": "none",
+               **comparison.policy_row(study.chosen(startup_s).table)}
+
+
+def promises(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+    """Promises against a mean of runs on other loads that follow the fitted dynamics."""
+    cases = [(name, startup_s) for name in TRACES
+             for startup_s in (*STARTUPS_S, 30.0, 103.0, 180.0)]
+    for name, startup_s in cases[:20] if not quick else cases[-1:]:
+        study = studies.of(name)
+        chosen = study.chosen(startup_s)
+        yield {"trace": name, "startup_s": startup_s,
+               **kept(study, chosen, study.fleet(startup_s))}
+
+
+def kept(study: Study, chosen: Any, fleet: ScaledFleet) -> dict[str, Any]:
+    """What is promised, and what as many other runs deliver."""
+    intervals = int(study.half_s / INTERVAL_S)
+    one, other = (promise(chosen.table, chosen.dynamics, study.played, fleet, intervals=intervals,
+                          seed=seed) for seed in (SEED + 1, SEED + 1001))
+    return {"promised": one.workers.mean, "delivered": other.workers.mean,
+            "off": other.workers.mean / one.workers.mean - 1.0,
+            "violations": [one.violation_rate.low, one.violation_rate.high],
+            "violation_rate": other.violation_rate.mean}
+
+
+def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
+    """Cost over effective accuracy, a panel for each setting."""
+    panels = []
+    for name, startup_s in ALONE:
+        own = [one for one in points if one["trace"] == name and one["startup_s"] == startup_s
+               and one["violation_rate"] <= VIOLATION]
+        lines = []
+        for way in ("both", "worker scaling", "accuracy scaling"):
+            line = sorted((one["effective_accuracy"], one["worker_s"] / 1000.0)
+                          for one in own if one["way"] == way)
+            lines.append(Line(way, [x for x, _ in line], [y for _, y in line]))
+        panels.append(Panel(f"{name}, start-up {startup_s:g} s", lines))
+    plot_panels([PanelRow("1000 worker-seconds", panels)], path, "effective accuracy")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=_DESCRIPTION,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--azure", type=Path, required=True,
+                        help="Azure's LLM trace of code: CSV of timestamps")
+    parser.add_argument("--json", type=Path, required=True, help="file of the rows")
+    parser.add_argument("--figure", type=Path, help="file of the figure of the part alone")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas")
+    parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
+    chosen = parser.parse_args(given)
+    parts = {"settings": settings, "alone": alone, "forecasts": forecasts, "promises": promises}
+    try:
+        studies, found = Studies(chosen.azure, chosen.quick), dict[str, list[dict[str, Any]]]()
+        for part in chosen.parts.split(","):
+            for row in parts[part](studies, chosen.quick):
+                found.setdefault(part, []).append(row)
+                print(part, json.dumps({key: value for key, value in row.items()
+                                        if key != "rules"}), flush=True)
+                write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
+        if chosen.figure is not None and "alone" in found:
+            draw(found["alone"], chosen.figure)
+    except RamsisError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
