@@ -5,12 +5,13 @@ between it and the next, d_h later, and u_h is the work that is done there:
 
     min  Σ_h c_h + Σ_h min(X, cut h)·(K_h − w_h)
     s.t. K_h >= w_h, w_{h+1};   u_h <= d_h·K_h;   c_h >= u_h,   c_h >= min(d_h, X)·(w_h + w_{h+1} − K_h),
-         u_h = Σ_i f_ih,   Σ_h f_ih = Σ_c t_c·y_ic for cells of the window of i,   Σ_c y_ic <= 1,
+         c_h >= (min(X, cut h+1) − min(X, cut h))·w_{h+1},   u_h = Σ_i f_ih,   Σ_h f_ih = Σ_c t_c·y_ic for cells of the window of i,   Σ_c y_ic <= 1,
          Σ p·y and Σ a·p·y as asked for,
 
 with w, K and, where service times are fixed, y whole numbers. A worker that serves at both ends of
 a cell is paid for throughout or for another start, which takes X. One that serves at neither costs
-a start, which is no less than what w_h + w_{h+1} − K_h leaves out then. Requests that arrive at
+a start, which is no less than what w_h + w_{h+1} − K_h leaves out then. One that serves at the
+end of a cell before X has been paid for since the trace began, at least. Requests that arrive at
 once are one i. The solver's lower bound is what counts, whether it has ended or not.
 """  # noqa: E501 - equations
 
@@ -99,6 +100,8 @@ class FewRequests:
         each, begin = sparse.eye_array(cells), sparse.eye_array(cells, cells + 1)
         end, long = sparse.eye_array(cells, cells + 1, k=1), sparse.diags_array(length)
         kept = sparse.diags_array(np.where(free, 0.0, np.minimum(length, startup)))
+        begun = np.minimum(np.minimum(startup, cuts), stop)
+        first = sparse.diags_array(np.where(free, 0.0, np.diff(begun)))
         busy = sparse.diags_array(np.where(free, 0.0, 1.0))
         rows: Any = sparse.block_array([
             [begin, -each, None, None, None],
@@ -106,11 +109,12 @@ class FewRequests:
             [None, -long, None, of_cell, None],
             [None, None, -each, busy @ of_cell, None],
             [kept @ (begin + end), -kept, -each, None, None],
+            [first @ end, None, -each, None, None],
             [None, None, None, -of_request, served @ sparse.diags_array(columns[0] / unit)],
             [None, None, None, None, served],
             [None, None, None, None, -sparse.csr_array(columns[1:])],
         ], format="csr")
-        limit = np.concatenate([np.zeros(5 * cells + len(arrivals)), whole,
+        limit = np.concatenate([np.zeros(6 * cells + len(arrivals)), whole,
                                 -(1.0 - 1e-9) * np.array(asked)])
         start = np.where(free, np.maximum(startup - (cuts[1:] - stop), 0.0),
                          np.minimum(startup, cuts[:-1]))
@@ -118,8 +122,10 @@ class FewRequests:
         lowest = np.concatenate([np.full(workers, self.least),
                                  np.where(free, 0.0, self.least * length),
                                  np.zeros(len(flows) + len(request))])
-        highest = np.concatenate([np.full(workers, self.most),
-                                  np.full(cells + len(flows), np.inf), count])
+        # Of a request no more is done in a cell than one worker can do.
+        alone = [whole[i] * length[h] for i, h in flows]
+        highest = np.concatenate([np.full(workers, self.most), np.full(cells, np.inf), alone,
+                                  count])
         integral = np.concatenate([np.ones(workers), np.zeros(cells + len(flows)),
                                    np.full(len(request), float(self.whole))])
         cost = np.zeros(len(lowest))

@@ -487,7 +487,7 @@ def _bound(problem: _Problem) -> WorkerSecondsBound:
             cost, profile_edges, profile = layered.over_bins(width)
             if cost > best_ms:
                 best_ms, edges, workers = cost, profile_edges, profile
-    if len(problem.arrival) <= _FEW and fleet.startup_ms > 0.0:
+    if len(problem.arrival) <= _FEW:
         work = problem.work
         ways = [np.stack([work.time_ms[k], work.reward[k], work.in_time[k]])
                 for k in work.kind.tolist()]
