@@ -1,7 +1,8 @@
 """Serving by policies: a server for HTTP, and adapters for Ray Serve, MLServer and Triton.
 
 What stands beside the server is in rooms of its own: ``load`` is a client, ``replanning`` changes
-a server while it serves, ``export`` writes what other servers run.
+a server while it serves, ``overhead`` measures what it takes, ``export`` writes what other servers
+run.
 
 May import: arrivals, audit, cluster, policy, profiles, runtime, sim.
 """

@@ -36,7 +36,8 @@ from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Serv
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
-from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
+from ramsis.serving.overhead.answers import answers_ms
+from ramsis.serving.overhead.watch import QUANTILE, OverheadParts, OverheadWatch
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
 from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
@@ -49,7 +50,7 @@ __all__ = ["Server", "ServerSettings"]
 _LEAST_MAX_BATCH = 64
 _MOST_SLOTS = 1 << 20
 _BETWEEN_ALARMS_MS = 60_000.0
-_CALIBRATION_S, _CALIBRATION_ROUNDS = 0.5, 20
+_CALIBRATION_S, _CALIBRATION_ROUNDS, _LOOKS_S = 0.5, 20, 0.25
 _MOST_OVERHEAD = 0.5
 """Share of the shortest SLO; with more no batch would be in time by the table."""
 _CHANGE_MS, _CHANGE = 0.5, 0.25
@@ -409,10 +410,13 @@ class Server:
         self._take_overhead()
 
     async def _watch_overhead(self) -> None:
-        """Look at the overhead once a second."""
+        """Look at the overhead four times a second, if anything ran."""
+        before = self._batches
         while True:
-            await asyncio.sleep(1.0)
-            self._take_overhead()
+            await asyncio.sleep(_LOOKS_S)
+            if self._batches != before:
+                before = self._batches
+                self._take_overhead()
 
     def _take_overhead(self) -> None:
         """Take what the overhead is now from every slack, and say so where it has changed."""

@@ -13,24 +13,19 @@ does, together with the time until that worker begins, and takes an arrival to w
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.serving.protocol import Answer, InferRequest, answer_body
-from ramsis.serving.tensors import TensorSpec
 
-__all__ = ["QUANTILE", "OverheadParts", "OverheadWatch", "answers_ms"]
+__all__ = ["QUANTILE", "OverheadParts", "OverheadWatch"]
 
 QUANTILE = 0.95
 """Of the sum of the parts, and of the policies' service times, from which *batch* counts."""
 _BATCHES, _ANSWERS, _DRAWN = 512, 2048, 4096
-_ENCODED = 20
 
 
 class OverheadParts(NamedTuple):
@@ -100,22 +95,3 @@ class OverheadWatch:
         self.last = OverheadParts(overhead_ms, *(float(np.quantile(part, QUANTILE))
                                                  for part in parts))
         return self.last
-
-
-def answers_ms(
-    name: str, outputs: Sequence[TensorSpec], batch: int
-) -> list[float]:
-    """How long each answer of a batch waits until it is written, those before it included.
-
-    It is measured here and now, without a connection, so it is a little less than serving shows.
-    """
-    arrays: Mapping[str, NDArray[Any]] = {spec.name: np.zeros((1, *spec.shape), spec.dtype)
-                                          for spec in outputs}
-    answer = Answer(arrays, {"variant": name, "batch": batch, "waiting_ms": 12.345})
-    request = InferRequest("", [], 1, None, 0.0, dict.fromkeys(arrays, False))
-    took_s = []
-    for _ in range(_ENCODED):
-        begun_s = time.perf_counter()
-        answer_body(name, request, answer, outputs)
-        took_s.append(time.perf_counter() - begun_s)
-    return [1000.0 * float(np.median(took_s)) * (place + 1) for place in range(batch)]
