@@ -185,7 +185,7 @@ import sys, types
 for name in ("c_python_backend_utils", "triton_python_backend_utils"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["triton_python_backend_utils"].TritonModelException = RuntimeError
-from ramsis.serving.triton import TritonPythonModel
+from ramsis.serving.triton.model import TritonPythonModel
 try:
     TritonPythonModel().initialize({})
 except RuntimeError as error:

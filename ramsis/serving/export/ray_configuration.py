@@ -83,6 +83,7 @@ def _scaled(
     return {"num_replicas": "auto", "autoscaling_config": {
         "min_replicas": least, "max_replicas": most, "initial_replicas": first,
         "upscale_delay_s": delays_s[0], "downscale_delay_s": delays_s[1],
+        "target_ongoing_requests": 1.0,  # else Ray warns; it counts for its own policy alone
         "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
         "policy": {"policy_function": f"{_POLICIES_OF_RAY}:{policy}",
                    "policy_kwargs": arguments}}}

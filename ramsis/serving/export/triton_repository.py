@@ -28,7 +28,7 @@ import sys
 # The interpreter in Triton leaves this variable out.
 sys.path.extend(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 
-from ramsis.serving.triton import TritonPythonModel  # noqa: E402
+from ramsis.serving.triton.model import TritonPythonModel  # noqa: E402
 
 __all__ = ["TritonPythonModel"]
 '''

@@ -33,7 +33,7 @@ from ramsis.serving.policies import read_policies
 from ramsis.serving.protocol import Answer, InferRequest, stated_times
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec
-from ramsis.serving.threads import ThreadPool
+from ramsis.serving.triton.threads import ThreadPool
 from ramsis.serving.variants import read_variants
 
 __all__ = ["TritonPythonModel"]

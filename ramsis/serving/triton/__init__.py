@@ -1,0 +1,1 @@
+"""Inside Triton Inference Server: a model of its Python backend, and its workers."""
