@@ -62,7 +62,9 @@ _PROPORTIONS = (*((floor, keep, 1) for floor in (0.0, 0.3, 0.6, 1.0) for keep in
 """Floors, how much longer workers are kept, and intervals of the mean load."""
 _QUANTILE = 2.326  # of a normal figure, at 99 %
 _AS_GOOD = 2e-3
-_CAUTION = 0.05
+_CAUTION, _RISE = 0.1, 1.3
+"""What does not follow a load that rises by the factor is taken only if it is that much cheaper:
+the mean load of the other part may be another one."""
 _BEND = 0.8
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
 
@@ -184,7 +186,6 @@ class _ByPrice:
     """The decision process at prices, by what workers are short of after each load state."""
 
     between = 1e-5, 1e3
-    caution = 1.0
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet, aim: float,
                  width: float, share: float) -> None:
@@ -240,8 +241,6 @@ class _InProportion:
     """
 
     between = 0.05, 50.0
-    caution: float
-    """What follows the load less is taken only where it costs less by this factor."""
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet,
                  highest_qps: float, floor: float, keep: float, window: int) -> None:
@@ -249,7 +248,6 @@ class _InProportion:
         self.window = window
         loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
         self.needed, self.keep = loads / tables.largest_qps, keep
-        self.caution = 1.0 + _CAUTION * floor
         self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
 
     def at(self, level: float) -> _Table:
@@ -370,7 +368,7 @@ class _Fitted:
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
                 if self.met(real):
-                    rank = not self.met(cautious), real.worker_s * make.caution
+                    rank = not self.met(cautious), real.worker_s * self.caution(table)
                     if best is None or rank < best[0]:
                         best = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
                                                real), make
@@ -403,6 +401,13 @@ class _Fitted:
     def met(self, real: Delivered) -> bool:
         """Whether figures meet the target."""
         return reached(self.target, real.violation_rate, real.effective_accuracy)
+
+    def caution(self, table: ScalingTable) -> float:
+        """By how much a table counts as dearer since it follows the load less."""
+        usual, more = (table.wanted(factor * float(self.loads.mean()), 0, 0)
+                       for factor in (1.0, _RISE))
+        followed = math.log(more / usual) / math.log(_RISE)
+        return 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
 
     def whole(self, table: ScalingTable) -> ScalingTable:
         """A table as it is played."""
