@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import importlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -227,14 +228,15 @@ def test_replicas_of_ray_follow_the_scaling_table(run: Run, tmp_path: Path) -> N
     body = json.dumps({**json.loads(BODY), "parameters": {"deadline_ms": 20_000}})
 
     def running() -> int:
-        told = subprocess.run([str(Path(sys.executable).parent / "serve"), "status"],
-                              capture_output=True, text=True, check=True).stdout
-        states = yaml.safe_load(told)["applications"]["sums"]["deployments"]["Worker"]
-        return int(states["replica_states"].get("RUNNING", 0))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            told = connection.getresponse().read().decode()
+        return int(float(re.search(r"^ramsis_workers_up (\S+)", told, re.M)[1]))
 
     with ray_serves(file, port):
         first_answer(port, body)
-        assert running() == 1
+        until(lambda: running() == 1)
         server: Any = SimpleNamespace(host="127.0.0.1", port=port)
         with Load(server, body=body) as load:
             for load_qps, replicas in ((3.0, 1), (60.0, 2), (3.0, 1)):
