@@ -8,6 +8,7 @@ from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.errors import InvalidValueError, describe
+from ramsis.planning.groups import Grouping, grouping_named, stage_means
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate, Metrics, measure
 from ramsis.sim.cluster import (
@@ -16,6 +17,7 @@ from ramsis.sim.cluster import (
     SchedulerSpec,
     Slowdown,
 )
+from ramsis.sim.metrics.groups import GroupFigures
 
 __all__ = ["KEYS", "Compared", "compare"]
 
@@ -46,6 +48,8 @@ class Compared:
         Of the first seed.
     figures : tuple of dict
         What the scheduler says of itself, of each seed.
+    groups : tuple of (Grouping, tuple of GroupFigures)
+        Figures of groups of requests, of each seed, as far as they were asked for.
     """
 
     scheduler: str
@@ -54,9 +58,14 @@ class Compared:
     bounds: tuple[float, ...]
     first: Run
     figures: tuple[Mapping[str, float], ...] = ()
+    groups: tuple[tuple[Grouping, tuple[GroupFigures, ...]], ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """Means over the seeds; counts are sums. Shares are fractions, ``None`` without any."""
+        """Means over the seeds; counts are sums. Shares are fractions, ``None`` without any.
+
+        Where groups were asked for, there are means of the stages of a request's time, and ``by``
+        has the :meth:`~ramsis.planning.groups.Grouping.row` of each grouping.
+        """
         shares = [one.in_time_share for one in self.metrics if one.in_time_share is not None]
         share = Estimate.of(shares)
         row: dict[str, Any] = {
@@ -79,12 +88,15 @@ class Compared:
         for name in sorted({name for one in self.figures for name in one}):
             values = [one[name] for one in self.figures if name in one]
             row[name] = sum(values) / len(values)
+        if self.groups:
+            row |= stage_means(self.groups[0][1])
+            row["by"] = {grouping.by: grouping.row(found) for grouping, found in self.groups}
         return row
 
 
 def compare(
     scenario: Scenario, schedulers: Sequence[SchedulerSpec], seeds: Sequence[int], *,
-    bound: bool = False, slowdown: Slowdown | None = None,
+    bound: bool = False, slowdown: Slowdown | None = None, by: Sequence[str] = (),
     on_run: Callable[[], object] = lambda: None,
 ) -> tuple[Compared, ...]:
     """Run schedulers on the same requests.
@@ -99,13 +111,16 @@ def compare(
         Whether to compute what no scheduler can beat, once for a seed; it is not known where
         requests depend on the answers, or batches are continuous.
     slowdown : Slowdown, optional
+    by : sequence of str
+        What requests are grouped by, each one of ``stream``, ``tenant``, ``family``, ``model``
+        and ``copy``.
     on_run : callable
         Called after each run.
 
     Raises
     ------
     InvalidValueError
-        No scheduler, or no seed.
+        No scheduler, no seed, or a grouping that is none.
     SchedulerError
         A scheduler did what cannot be done.
     InputFileError
@@ -114,6 +129,8 @@ def compare(
     for name, given in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(given):
             raise InvalidValueError(describe("none", where=name, allowed="one or more"))
+    groupings = [grouping_named(one, scenario) for one in dict.fromkeys(by)]
+    grouped: list[list[list[GroupFigures]]] = [[[] for _ in groupings] for _ in schedulers]
     metrics: list[list[Metrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     firsts: list[Run] = []
@@ -127,10 +144,13 @@ def compare(
             run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure(run))
             figures[i].append(run.figures)
+            for kept, grouping in zip(grouped[i], groupings, strict=True):
+                kept.append(grouping.figures(run))
             if len(firsts) <= i:
                 firsts.append(run)
             on_run()
     return tuple(
         Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i],
-                 tuple(figures[i]))
+                 tuple(figures[i]),
+                 tuple(zip(groupings, map(tuple, grouped[i]), strict=True)))
         for i, spec in enumerate(schedulers))

@@ -126,7 +126,8 @@ def test_options_that_say_nothing_of_what_is_simulated_are_refused(
     shared = tmp_path / "shared.json"
     write_placement(usher(shared_problem()), shared)
     for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
-                  ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru")):
+                  ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru"),
+                  ("--by", "stream")):
         refused(run("cluster", shared, "--placement", *words), 2, words[0], "for a scenario")
     for words in (("--interference", "none"), ("--duration-s", "3")):
         refused(run("cluster", file, *words), 2, words[0], "for a placement")

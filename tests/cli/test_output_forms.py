@@ -44,7 +44,10 @@ CASES = {
                  "--scheme", "jellyfish-plus"],
     "placement": "simulate --placement placement.json --duration-s 1",
     "sweep": "sweep sweep.toml --out sweep --processes 1",
-    "cluster": "cluster scenario.json", "place": "place problem.json --out placed.json",
+    "cluster": "cluster scenario.json",
+    "groups": "simulate scenario.json --scheduler clockwork --scheduler lru --by stream "
+              "--by tenant --by family --by model --by copy",
+    "place": "place problem.json --out placed.json",
     "capacity": "capacity --profiles tiny.json --slo-ms 100 --load 217,300.5 --min-accuracy 0.7 "
                 "--duration-s 1 --seeds 2 --scheduler round-robin:grid=fixed:10,max_queue=8 "
                 "--scheduler central-queue:grid=fixed:10,max_queue=8",
@@ -111,6 +114,8 @@ def test_the_schema_says_what_each_key_is_and_names_each_command() -> None:
     Draft202012Validator.check_schema(results_schema())
     assert all(one["description"].endswith(".")
                for one in results_schema()["$defs"]["row"]["properties"].values())
+    assert all(one["description"].endswith(".") for name in ("grouping", "group")
+               for one in results_schema()["$defs"][name]["properties"].values())
     patterns = [one["if"]["properties"]["command"]["pattern"]
                 for one in results_schema()["allOf"]]
     with_json = {" ".join(words) for words, command in COMMANDS.items()

@@ -108,7 +108,8 @@ def clusters(folder: Path) -> dict[str, Path]:
     (folder / "sharing.json").write_text(json.dumps({"rows": rows, "interference": "none"}))
     return {
         "cluster": printed(folder / "cluster.json", "cluster", folder / "scenario.json",
-                           "--scheduler", "clockwork", "--scheduler", "random", "--bound"),
+                           "--scheduler", "clockwork", "--scheduler", "random", "--bound",
+                           "--by", "stream", "--by", "model"),
         "played": printed(folder / "played.json", "cluster", folder / "shared.json",
                           "--placement", "--duration-s", 1),
         "sharing": folder / "sharing.json"}

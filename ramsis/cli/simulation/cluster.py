@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,14 +13,14 @@ from ramsis.cli.options.command import Command, given_options
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.options.shared import scheduler_option, seed_options
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text, with_values
 
 if TYPE_CHECKING:
     from ramsis.sim.registry import SchedulerSpec
 
-__all__ = ["ScenarioOutput", "cluster_command", "simulate_scenario"]
+__all__ = ["ScenarioOutput", "by_option", "cluster_command", "simulate_scenario"]
 
 _DEFAULT = ("clockwork",)
 _COLUMNS = (
@@ -39,7 +40,20 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("placement_gap", "placement gap", ".2%", wide=True),
 )
-
+_GROUPS = (
+    Column("scheduler", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
+    Column("in_time", "in time", ".4f"),
+    Column("late", "late", "d", wide=True), Column("dropped", "dropped", "d", wide=True),
+    Column("never_answered", "never answered", "d", wide=True),
+    Column("waiting_mean_ms", "waiting (ms)", ".2f"),
+    Column("loading_mean_ms", "loading (ms)", ".2f"),
+    Column("service_mean_ms", "service (ms)", ".2f"),
+    Column("machine_mean_ms", "machine (ms)", ".2f", wide=True),
+    Column("response_mean_ms", "mean response (ms)", ".2f", wide=True),
+    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"),
+)
+_GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 
 _PLAYED = (
     Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
@@ -53,8 +67,13 @@ _PLAYED = (
     Column("response_p95_ms", "p95 response (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _SHARED_S = 8.0
-_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timeline")
+_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "by", "csv_file", "plot", "timeline")
 _OF_PLACEMENTS = ("interference", "duration_s")
+
+by_option = click.option(
+    "--by", multiple=True, type=click.Choice(_GROUPINGS),
+    help="Also figures of each stream, tenant, family, model or copy of a model: in time, where "
+    "the time to an answer went, and how fair that is; repeat for several.")
 
 
 @click.command("cluster", cls=Command, more=("--arrivals", "--interference"))
@@ -68,6 +87,7 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "
               "loops, streams after others, and continuous batches.")
+@by_option
 @table_options
 @strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE, metavar="FILE", help="Write the rows as CSV.")
@@ -86,9 +106,9 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 @click.pass_context
 def cluster_command(
     context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
-    seeds: int, arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None,
-    plot: Path | None, timeline: Path | None, placement: bool, interference: str,
-    duration_s: float,
+    seeds: int, arrivals: str | None, bound: bool, by: tuple[str, ...], as_json: bool,
+    csv_file: Path | None, plot: Path | None, timeline: Path | None, placement: bool,
+    interference: str, duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 
@@ -101,6 +121,7 @@ def cluster_command(
     Examples:
       $ ramsis cluster scenario.json --scheduler clockwork --scheduler lru --seeds 5 --bound
       $ ramsis cluster scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
+      $ ramsis cluster scenario.json --by stream --by tenant
       $ ramsis cluster shared.json --placement --seeds 2
     """
     _refuse_others(context, placement)
@@ -110,7 +131,7 @@ def cluster_command(
     from ramsis.planning import scheduler_named  # here, as it takes long to load
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    simulate_scenario(scenario_file, named, range(seed, seed + seeds), bound=bound,
+    simulate_scenario(scenario_file, named, range(seed, seed + seeds), bound=bound, by=by,
                       output=ScenarioOutput(as_json, csv_file, plot, timeline))
 
 
@@ -125,7 +146,7 @@ class ScenarioOutput(NamedTuple):
 
 def simulate_scenario(
     scenario_file: str, schedulers: Sequence[SchedulerSpec], seeds: range, *, bound: bool,
-    output: ScenarioOutput,
+    by: Sequence[str], output: ScenarioOutput,
 ) -> None:
     """Let schedulers serve a scenario, and print and write a row for each."""
     from ramsis.planning import compare
@@ -134,7 +155,7 @@ def simulate_scenario(
     as_json, csv_file, plot, timeline = output
     scenario = read_scenario(scenario_file)
     with progress("runs", len(schedulers) * len(seeds)) as advance:
-        found = compare(scenario, schedulers, seeds, bound=bound, on_run=advance)
+        found = compare(scenario, schedulers, seeds, bound=bound, by=by, on_run=advance)
     rows = [one.row() for one in found]
     first = {one.scheduler: one.first for one in found}
     if as_json:
@@ -144,8 +165,11 @@ def simulate_scenario(
         exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
         print_rows([one for one in with_values(_COLUMNS, rows)
                     if not (exact and one.key == "accuracy")], rows)
+        for grouping in dict.fromkeys(by):
+            _print_groups(grouping, rows)
     if csv_file is not None:
-        write_atomic(csv_file, csv_text(rows))
+        write_atomic(csv_file, csv_text([{key: value for key, value in row.items() if key != "by"}
+                                         for row in rows]))
     if plot is not None:
         from ramsis.report.cluster import plot_cluster
 
@@ -155,6 +179,21 @@ def simulate_scenario(
 
         write_timeline(first, timeline)
     tell_overload(overloaded(rows, "scheduler"))
+
+
+def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each group, and how fair each scheduler is."""
+    groups = [{"scheduler": row["scheduler"], **group}
+              for row in rows for group in row["by"][by]["groups"]]
+    click.echo()
+    print_rows([replace(one, title=one.title.format(by=by)) for one in _GROUPS
+                if one.key != "scheduler" or len(rows) > 1], groups)
+    click.echo()
+    for row in rows:
+        found = row["by"][by]
+        if found["worst"] is not None:
+            say(f"{row['scheduler']}: fairness {found['fairness']:.4f}, worst {by} "
+                f"{found['worst']} with {found['worst_in_time']:.4f} in time")
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:

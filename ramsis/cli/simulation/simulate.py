@@ -39,7 +39,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
-from ramsis.cli.simulation.cluster import ScenarioOutput, simulate_scenario
+from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
@@ -84,8 +84,8 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%", wide=True),
     Column("models", "models (share)", wide=True),
 )
-_OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "arrivals", "seed",
-                 "seeds", "as_json", "csv_file", "plot", "timeline")
+_OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "by", "arrivals",
+                 "seed", "seeds", "as_json", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -100,7 +100,7 @@ class _Entry:
 
 
 _MORE = (
-    "--models", "--fixed", "--bound", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
+    "--models", "--fixed", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
     "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
     "--monitor-ms", "--told", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
@@ -125,6 +125,7 @@ _MORE = (
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--bound", is_flag=True,
               help="Of SCENARIO also what no scheduler can beat, and each row's share of it.")
+@by_option
 @workload_options
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
@@ -165,6 +166,7 @@ def simulate_command(
     policies: tuple[str, ...],
     scheduler_texts: tuple[str, ...],
     bound: bool,
+    by: tuple[str, ...],
     workers: ByType[int],
     slo_ms: tuple[SloClass, ...],
     workload: WorkloadOptions,
@@ -216,12 +218,14 @@ def simulate_command(
     if scenario_file is not None:
         _refuse_for_scenario(click.get_current_context())
         simulate_scenario(scenario_file, _of_scenario(policies, scheduler_texts),
-                          range(seed, seed + seeds), bound=bound,
+                          range(seed, seed + seeds), bound=bound, by=by,
                           output=ScenarioOutput(as_json, csv_file, plot, timeline))
         return
     require_fleet(click.get_current_context())
     if bound:
         raise click.UsageError("--bound is for a scenario: rows of fleets have it.")
+    if by:
+        raise click.UsageError("--by is for a scenario, whose file names streams and models.")
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if not (policies or schedulers):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ramsis.report.page.parts import (
@@ -38,6 +39,22 @@ _SCHEDULERS = (
     Column("utilisation", "busy", ".1%"))
 
 
+_GROUPS = (
+    Column("row", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
+    Column("in_time", "in time", ".4f"), Column("late", "late", "d"),
+    Column("dropped", "dropped", "d"), Column("never_answered", "never answered", "d"),
+    Column("waiting_mean_ms", "waiting (ms)", ".2f"),
+    Column("loading_mean_ms", "loading (ms)", ".2f"),
+    Column("service_mean_ms", "service (ms)", ".2f"),
+    Column("machine_mean_ms", "machine (ms)", ".2f"),
+    Column("response_p50_ms", "p50 (ms)", ".1f"), Column("response_p99_ms", "p99 (ms)", ".1f"))
+_FAIRNESS = (
+    Column("row", "scheduler"), Column("by", "over each"), Column("fairness", "fairness", ".4f"),
+    Column("worst", "worst"), Column("worst_in_time", "in time of the worst", ".4f"))
+_STAGES = ("waiting", "loading", "service", "machine")
+_MOST_BARS = 40
+
+
 def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What schedulers did on one scenario or several, and what none can pass."""
     def label(row: Mapping[str, Any]) -> str:
@@ -63,6 +80,7 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         parts.append(rows_figure("Time that loads took", Axis("loading (s)", zero=True), [
             (label(row), [("all loads added up", row.get("loading_s"), None)])
             for row in rows]))
+    parts += _groups([(label(row), row["by"]) for row in rows if row.get("by")])
     asked = [("scenario", str(document.get("name", document.get("scenario",
                                                                 text(rows, "scenario"))))),
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
@@ -74,6 +92,27 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         f"{label(best)} has the most requests in time: {best['in_time']:.4f}"
         + ("" if bound is None else f"; no scheduler passes {bound:.4f}")],
         measures={f"requests in time, {label(row)}": (row["in_time"], ".4f") for row in rows})
+
+
+def _groups(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
+    """Fairness, and what became of the requests of each group, by rows."""
+    fair = [{"row": row, "by": by, **one} for row, by_each in found for by, one in by_each.items()]
+    parts: list[Part] = [] if not fair else [
+        PageTable("Fairness: Jain's index of the shares in time", _FAIRNESS, fair)]
+    for by in dict.fromkeys(one["by"] for one in fair):
+        groups = [{"row": one["row"], **group} for one in fair if one["by"] == by
+                  for group in one["groups"]]
+        parts.append(PageTable(
+            f"By {by}: counts are sums over the seeds, times are means over the answers",
+            [replace(one, title=one.title.format(by=by)) for one in with_values(_GROUPS, groups)],
+            groups))
+        bars: list[tuple[str, list[Entry]]] = [(f"{group['row']}, {group['name']}", [
+            (stage, group[f"{stage}_mean_ms"], None) for stage in _STAGES])
+            for group in groups if group["waiting_mean_ms"] is not None]
+        if bars:
+            parts.append(rows_figure(f"Where the time to an answer goes, by {by}",
+                                     Axis("ms, mean", zero=True), bars[:_MOST_BARS]))
+    return parts
 
 
 _SEGMENTS = (("router_to_node_p95_ms", "router to node"),

@@ -251,7 +251,27 @@ def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
         "in_time", "in_time_half_width", "bound", "share_of_bound", "violation_rate", "accuracy",
         "response_p50_ms", "response_p99_ms", "response_longest_ms", "loads", "loading_s",
         "cold_starts", "utilisation", "requests", "seeds"))
+    for i, row in enumerate(rows):
+        if "by" in row:
+            row["by"] = _groupings(row["by"], f"{path}: rows[{i}].by")
     return cluster_section(document, rows, name)
+
+
+def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
+    """What a row says of groups of requests, by what they are grouped by."""
+    if not isinstance(given, Mapping):
+        raise InputFileError(describe("not an object", where=where, value=given))
+    found = {}
+    for by, one in given.items():
+        (fair,) = checked_rows({"rows": [one]}, f"{where}.{by}",
+                               optional=("fairness", "worst_in_time"))
+        fair["groups"] = checked_rows(
+            {"rows": fair.get("groups")}, f"{where}.{by}.groups", texts=("name",), optional=(
+                "requests", "in_time", "late", "dropped", "never_answered", "waiting_mean_ms",
+                "loading_mean_ms", "service_mean_ms", "machine_mean_ms", "response_p50_ms",
+                "response_p99_ms"))
+        found[str(by)] = fair
+    return found
 
 
 def _played(path: Path, document: Mapping[str, Any], name: str) -> Section:

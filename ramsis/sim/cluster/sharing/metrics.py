@@ -14,6 +14,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.sim.cluster.sharing.play import Played
 from ramsis.sim.cluster.sharing.router import Placed
+from ramsis.sim.metrics.groups import jain_index
 
 __all__ = ["ModelFigures", "ReplicaFigures", "SharingFigures", "measure_sharing"]
 
@@ -107,12 +108,10 @@ def measure_sharing(played: Played) -> SharingFigures:
     """The figures of a run."""
     models = tuple(_model(played, m) for m in range(len(played.cluster.models)))
     shares = np.array([model.in_time for model in models])
-    squares = float((shares**2).sum())
     return SharingFigures(
         models, _replicas(played), sum(model.goodput_rps for model in models),
         sum(model.throughput_rps for model in models),
-        float(shares.sum()) ** 2 / (len(shares) * squares) if squares > 0 else 1.0,
-        float(shares.min()))
+        jain_index(shares), float(shares.min()))
 
 
 def _model(played: Played, m: int) -> ModelFigures:

@@ -1,0 +1,119 @@
+"""Figures of groups of a scenario's requests: by stream, tenant, family, model or copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.errors import InvalidValueError, describe
+from ramsis.scenario import Scenario
+from ramsis.sim import Run
+from ramsis.sim.metrics.groups import STAGES, GroupFigures, by_group, jain_index
+
+__all__ = ["GROUPINGS", "Grouping", "grouping_named", "stage_means"]
+
+GROUPINGS = ("stream", "tenant", "family", "model", "copy")
+"""What requests are grouped by; models and families are those that a request asks for."""
+_COUNTS = ("requests", "late", "dropped", "never_answered")
+_QUANTILES = ("response_p50_ms", "response_p99_ms")
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """The groups of a scenario.
+
+    Attributes
+    ----------
+    by : str
+        One of :data:`GROUPINGS`.
+    names : tuple of str
+        Of the groups.
+    of : ndarray of int
+        The group of each stream, or of each model.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    of: IntArray
+
+    def figures(self, run: Run) -> GroupFigures:
+        """The figures of a run."""
+        part = run.stream if self.by in ("stream", "tenant") else run.asked
+        return by_group(run, self.of[part], len(self.names))
+
+    def row(self, found: Sequence[GroupFigures]) -> dict[str, Any]:
+        """Fairness, the worst group, and an entry for each group.
+
+        Counts are sums over the runs. Shares and means are of the requests of all runs, quantiles
+        are means over the runs; all are ``None`` without a request or an answer.
+        """
+        counts = {name: sum(getattr(one, name) for one in found)
+                  for name in (*_COUNTS, "in_time")}
+        stages = np.sum([one.stage_ms for one in found], axis=0)
+        answered = counts["in_time"] + counts["late"]
+        quantiles = {name: [getattr(one, name) for one in found] for name in _QUANTILES}
+        groups: list[dict[str, Any]] = []
+        for i, name in enumerate(self.names):
+            entry: dict[str, Any] = {"name": name}
+            entry |= {key: int(counts[key][i]) for key in _COUNTS}
+            asked = entry["requests"]
+            entry["in_time"] = int(counts["in_time"][i]) / asked if asked else None
+            entry |= _means(stages[:, i], int(answered[i]))
+            entry |= {key: _mean_known([one[i] for one in values])
+                      for key, values in quantiles.items()}
+            groups.append(entry)
+        asking = [one for one in groups if one["requests"]]
+        worst = min(asking, key=lambda one: one["in_time"], default=None)
+        return {"fairness": jain_index([one["in_time"] for one in asking]) if asking else None,
+                "worst": worst and worst["name"], "worst_in_time": worst and worst["in_time"],
+                "groups": groups}
+
+
+def grouping_named(by: str, scenario: Scenario) -> Grouping:
+    """The groups of a scenario.
+
+    Raises
+    ------
+    InvalidValueError
+        Not one of :data:`GROUPINGS`.
+    """
+    arrays, models = scenario.arrays, scenario.models
+    if by not in GROUPINGS:
+        raise InvalidValueError(describe("not what requests are grouped by", where="by", value=by,
+                                         allowed=", ".join(GROUPINGS)))
+    if by == "stream":
+        return Grouping(by, arrays.streams, np.arange(len(arrays.streams)))
+    if by == "tenant":
+        labels = [one.tenant or "(none)" for one in scenario.streams]
+    elif by == "family":
+        labels = [models[kind].family or models[kind].name for kind in arrays.kind.tolist()]
+    else:
+        labels = [arrays.kinds[kind] for kind in arrays.kind.tolist()] if by == "model" else [
+            *arrays.models]
+    names = tuple(dict.fromkeys(labels))
+    places = {name: i for i, name in enumerate(names)}
+    return Grouping(by, names, np.array([places[one] for one in labels]))
+
+
+def stage_means(found: Sequence[GroupFigures]) -> dict[str, float | None]:
+    """Mean time of each stage, over the answers to all groups in all runs."""
+    return _means(np.sum([one.stage_ms.sum(axis=1) for one in found], axis=0),
+                  int(sum(one.in_time.sum() + one.late.sum() for one in found)))
+
+
+def _means(stages_ms: FloatArray, answered: int) -> dict[str, float | None]:
+    names = ["response_mean_ms", *(f"{stage}_mean_ms" for stage in STAGES)]
+    if not answered:
+        return dict.fromkeys(names)
+    return dict(zip(names, (np.append(stages_ms.sum(), stages_ms) / answered).tolist(),
+                    strict=True))
+
+
+def _mean_known(values: Sequence[float]) -> float | None:
+    known = [float(one) for one in values if not math.isnan(one)]
+    return sum(known) / len(known) if known else None
