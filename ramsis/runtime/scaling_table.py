@@ -16,18 +16,37 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_json
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.table import MAX_WORKERS
 
-__all__ = ["SCALING_FORMAT", "SCALING_NAME", "ScalingControl", "ScalingTable"]
+__all__ = ["SCALING_FORMAT", "SCALING_NAME", "Anticipation", "ScalingControl", "ScalingTable"]
 
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
 _ROUNDING = 1e-9
+
+
+class Anticipation(NamedTuple):
+    """How the next load is anticipated.
+
+    Attributes
+    ----------
+    smoothing
+        Share of the latest change of the log load in the trend, in (0, 1].
+    forecast_error
+        Share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
+        believed.
+    window
+        Intervals over whose loads the monitor's mean is taken, >= 1.
+    """
+
+    smoothing: float
+    forecast_error: float
+    window: int = 1
 
 
 class ScalingTable:
@@ -40,17 +59,12 @@ class ScalingTable:
     thresholds
         By level and trend: up to which worker one is started, is kept when it began to start 1,
         2, ... decisions ago, and is kept when it is active. They do not fall.
-    smoothing
-        Share of the latest change of the log load in the trend, in (0, 1].
-    forecast_error
-        Share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
-        believed.
+    anticipation
+        Its fields are attributes of the table.
     interval_s, startup_s
         Between decisions, > 0, and what a worker takes to start, >= 0.
     workers
         The least and the most, 1 <= least <= most.
-    window
-        Intervals over whose loads the monitor's mean is taken, >= 1.
     forecast_thresholds
         By level: the thresholds while a forecast is believed; by default those of no trend.
 
@@ -65,21 +79,20 @@ class ScalingTable:
 
     def __init__(
         self, levels_qps: Sequence[float], trends: Sequence[float],
-        thresholds: Sequence[Sequence[Sequence[int]]], *, smoothing: float,
-        forecast_error: float, interval_s: float, startup_s: float, workers: tuple[int, int],
-        window: int = 1, forecast_thresholds: Sequence[Sequence[int]] | None = None,
+        thresholds: Sequence[Sequence[Sequence[int]]], anticipation: Anticipation, *,
+        interval_s: float, startup_s: float, workers: tuple[int, int],
+        forecast_thresholds: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
         self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
-        self.smoothing, self.forecast_error = smoothing, forecast_error
+        self.smoothing, self.forecast_error, self.window = anticipation
         self.interval_s, self.startup_s = interval_s, startup_s
         self.least, self.most = workers
-        self.window = window
         if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
             raise _unfit("levels_qps", "loads that do not rise")
         if not self.trends or not _rising(self.trends):
             raise _unfit("trends", "trends that do not rise")
-        if window < 1:
+        if self.window < 1:
             raise _unfit("window", "no intervals")
         stages = math.ceil(startup_s / interval_s - 1e-9)
         if len(self.thresholds) != len(self.levels_qps) or any(
@@ -138,15 +151,14 @@ class ScalingTable:
                       for i, row in enumerate(fields.items("thresholds"))]
         by_forecast = document.get("forecast_thresholds")
         try:
-            return cls(levels, trends, thresholds,
-                       smoothing=fields.number("smoothing", FRACTION),
-                       forecast_error=fields.number("forecast_error", NON_NEGATIVE),
+            return cls(levels, trends, thresholds, Anticipation(
+                           fields.number("smoothing", FRACTION),
+                           fields.number("forecast_error", NON_NEGATIVE),
+                           fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1),
                        interval_s=fields.number("interval_s", POSITIVE),
                        startup_s=fields.number("startup_s", NON_NEGATIVE),
                        workers=(fields.whole("least", 1, MAX_WORKERS),
                                 fields.whole("most", 1, MAX_WORKERS)),
-                       window=(fields.whole("window", 1, MAX_WORKERS)
-                               if "window" in document else 1),
                        forecast_thresholds=(None if by_forecast is None else
                                             limits("forecast_thresholds", by_forecast)))
         except InvalidValueError as error:

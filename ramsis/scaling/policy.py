@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, describe
-from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
+from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.forecast import Forecast
@@ -269,9 +269,9 @@ def _table_of(
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
         known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),
-        smoothing=known.smoothing, forecast_error=known.forecast_error(),
+        Anticipation(known.smoothing, known.forecast_error(), window),
         interval_s=fleet.interval_s, startup_s=fleet.startup_s,
-        workers=(fleet.least, fleet.most), window=window)
+        workers=(fleet.least, fleet.most))
 
 
 def _ways(
@@ -292,8 +292,8 @@ def _ways(
 
 
 def choose_policy(
-    arrival_ms: ArrayLike, tables: FleetTables, played: DecisionTables, target: Targets,
-    fleet: ScaledFleet, *, duration_s: float, seed: int = 0, forecast: Forecast | None = None,
+    arrival_ms: ArrayLike, tables: FleetTables, target: Targets, fleet: ScaledFleet, *,
+    duration_s: float, seed: int = 0, forecast: Forecast | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
     """The cheapest scaling table that meets a target on a part of a trace.
@@ -303,8 +303,6 @@ def choose_policy(
     arrival_ms : array_like
         Sorted times of the part that is fitted.
     tables : FleetTables
-    played : DecisionTables
-        The same for each number of workers.
     target : Targets
     fleet : ScaledFleet
     duration_s : float
@@ -324,8 +322,8 @@ def choose_policy(
         The part is too short.
     """
     times = np.asarray(arrival_ms, dtype=float)
-    fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables, played,
-                     target, fleet, duration_s, seed, on_play)
+    fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables,
+                     tables.for_fleet(), target, fleet, duration_s, seed, on_play)
     found = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
     if forecast is None:
         return found
@@ -415,9 +413,9 @@ class _Fitted:
         if base is None or forecast is None:
             return table
         return ScalingTable(
-            base.levels_qps, base.trends, base.thresholds, smoothing=base.smoothing,
-            forecast_error=forecast.error, interval_s=base.interval_s, startup_s=base.startup_s,
-            workers=(base.least, base.most), window=base.window,
+            base.levels_qps, base.trends, base.thresholds,
+            Anticipation(base.smoothing, forecast.error, base.window),
+            interval_s=base.interval_s, startup_s=base.startup_s, workers=(base.least, base.most),
             forecast_thresholds=[row[0] for row in table.thresholds])
 
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:

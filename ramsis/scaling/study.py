@@ -117,7 +117,7 @@ class Study:
     def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None) -> Candidate:
         """The policy, chosen on the first half."""
         fit = self.comparison(startup_s).fit
-        return choose_policy(fit.arrival_ms, self.tables, self.played, self.target,
+        return choose_policy(fit.arrival_ms, self.tables, self.target,
                              self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
                              forecast=fit.forecast, on_play=on_play)
 

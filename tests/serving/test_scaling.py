@@ -124,7 +124,7 @@ def alive(process: int) -> bool:
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_workers_follow_the_load_and_no_request_is_lost(tmp_path: Path, dispatch: str) -> None:
     with running(scaling_policy(tmp_path, dispatch)) as server:
-        first = server.events()[0]["processes"]
+        first = server.wait_for("ready")["processes"]
         assert len(first) == 1
         assert workers(server) == (1, 0, 1)
         with Load(server) as load:
@@ -245,7 +245,7 @@ def test_a_server_that_advises_says_how_many_workers_others_should_run(tmp_path:
             until(lambda: server.metric("ramsis_wanted_workers") == 2)
             assert workers(server) == (1, 1, 2)
         until(lambda: workers(server) == (1, 0, 1))
-        assert len(server.events()[0]["processes"]) == 1
+        assert len(server.wait_for("ready")["processes"]) == 1
         assert not [one for one in server.events() if one["event"] == "worker started"]
 
 
