@@ -104,6 +104,22 @@ def test_allowed_choices_are_carried_out_and_no_request_is_lost(name: str) -> No
         assert earned == pytest.approx(6.0 * run.in_time.sum() - cost - 18.0 * late)
 
 
+@pytest.mark.parametrize("name", ["sparse", "early"])
+def test_answers_before_the_earliest_time_are_no_answers_in_time(name: str) -> None:
+    made = two_gpus(streams=[stream(slo_ms=25, earliest_ms=7.0, workload={"load_qps": 700})])
+    env = environment.ClusterEnv(made, REWARDS[name], first_steps=60_000)
+    earned, _ = played(env, 5)
+    run = env.run
+    assert run is not None
+    in_time, late = int(run.in_time.sum()), int((~run.in_time).sum())
+    too_early = run.answered & (run.answered_ms < run.earliest_ms)
+    assert min(in_time, int(too_early.sum())) > 50
+    assert env.in_time_since() == (late, in_time)
+    cost = float((run.finish_ms - run.start_ms).sum())
+    assert earned == pytest.approx(in_time - late if name == "sparse"
+                                   else 6.0 * in_time - cost - 18.0 * late)
+
+
 def test_what_is_not_allowed_is_left_out() -> None:
     env = environment.ClusterEnv(two_gpus())
     env.reset(seed=1)

@@ -21,6 +21,7 @@ from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, Run
 from ramsis.studies.clockwork_rl.agent import Mask, Vector
@@ -31,7 +32,7 @@ __all__ = ["BATCH_SIZES", "EVERY_MS", "SLOTS", "ClusterEnv"]
 
 SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)
 """Of the thesis."""
-_ROOM_MS = 1e-6
+_ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # as Run.in_time has it
 
 Action = NDArray[np.int64]
 
@@ -150,9 +151,8 @@ class _Learner(AgentView):
 
     def on_end(self, worker: int, batch: int) -> None:
         """What the requests of a batch came to."""
-        now_ms = self.engine.now_ms - _ROOM_MS
         for request in self.engine.members(batch):
-            if self.deadline_ms[request] >= now_ms:
+            if self.answered_in_time(request, self.engine.now_ms):
                 self.earned += self.reward.in_time
                 self.outcomes[1] += 1
             else:
@@ -170,6 +170,11 @@ class _Learner(AgentView):
         alone_ms = self._alone_ms[self.model_of[request]]
         self.earned -= self.reward.violated + self.lost * alone_ms
 
+    def answered_in_time(self, request: int, at_ms: float) -> bool:
+        """Whether an answer at that time is neither late nor too early, as a run counts it."""
+        return bool(self.engine.requests.earliest_ms[request] - _ROOM_MS <= at_ms
+                    <= self.deadline_ms[request] + _ROOM_MS)
+
     def decided(self, worker: int) -> None:
         """What the work that a worker has costs."""
         pending_ms = max(self.free_ms[worker] - self.engine.now_ms, 0.0)
@@ -179,8 +184,8 @@ class _Learner(AgentView):
         """What a batch costs and is expected to earn."""
         queue, reward = self.queues[model], self.reward
         row = self.rows[worker][model]
-        due_ms = [self.deadline_ms[queue[i]] for i in range(size)] if reward.early else []
+        requests = [queue[i] for i in range(size)] if reward.early else []
         end_ms = super().give(worker, model, size)
-        in_time = sum([one >= end_ms - _ROOM_MS for one in due_ms])
+        in_time = sum([self.answered_in_time(one, end_ms) for one in requests])
         self.earned += reward.early * row[0] * in_time - reward.cost * row[size - 1]
         return end_ms

@@ -9,7 +9,8 @@ At a decision on a worker the agent gets
     - correction · early · (time alone of the requests late or lapsed since the last decision)
     - work · (time that the worker still has to work at the decision)
 
-with times in ms, *alone* in a batch of one. The thesis compares three:
+with times in ms, *alone* in a batch of one. Requests answered before their stream's
+``earliest_ms`` count with the late ones. The thesis compares three:
 
 ``sparse``
     its first: 1 for an answer in time, -1 for a violation.

@@ -4,7 +4,10 @@ Every millisecond an agent is asked for each worker in turn; between two workers
 first was given. It observes, of the 12 models with waiting requests on this worker that are most
 urgent, how many requests wait and the *laxity* of the oldest (deadline - now - what a batch of one
 takes), and how much work the worker has been given that is not done: 25 numbers. Where fewer
-models wait, a slot has 0 requests and a laxity of 1000 ms. For each slot it decides whether to run
+models wait, a slot has 0 requests and a laxity of 1000 ms. The network of the agents that ramsis
+trains is given less: counts are cut at 16 requests, laxities at -10 and 100 ms, work at 30 ms. So
+a model that is due in 100 ms looks like an empty slot but for its count, and it makes no
+difference whether one is due in 200 ms or in 2 s. For each slot the agent decides whether to run
 the model, and in a batch of which size; the batches go to the worker in the order of the slots.
 Choices that cannot be carried out (a slot without model, more requests than wait) are masked.
 
