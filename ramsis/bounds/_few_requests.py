@@ -122,10 +122,8 @@ class FewRequests:
         lowest = np.concatenate([np.full(workers, self.least),
                                  np.where(free, 0.0, self.least * length),
                                  np.zeros(len(flows) + len(request))])
-        # Of a request no more is done in a cell than one worker can do.
-        alone = [whole[i] * length[h] for i, h in flows]
-        highest = np.concatenate([np.full(workers, self.most), np.full(cells, np.inf), alone,
-                                  count])
+        highest = np.concatenate([np.full(workers, self.most),
+                                  np.full(cells + len(flows), np.inf), count])
         integral = np.concatenate([np.ones(workers), np.zeros(cells + len(flows)),
                                    np.full(len(request), float(self.whole))])
         cost = np.zeros(len(lowest))
