@@ -168,7 +168,7 @@ def forecasts(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
             yield {"trace": name, "startup_s": startup_s, "forecast": error,
                    **wrong.policy_row(chosen.table)}
         yield {"trace": name, "startup_s": startup_s, "forecast": "none",
-               **comparison.policy_row(study.chosen(startup_s).table)}
+               **study.comparison(startup_s).policy_row(study.chosen(startup_s).table)}
 
 
 def promises(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
