@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
+from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
 from ramsis.scaling.forecast import read_forecast
 from tests.cli.command import Run, refused
 
@@ -46,9 +46,9 @@ def test_a_damaged_file_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def _control(**more: object) -> ScalingControl:
+def _control(window: int = 1, **more: object) -> ScalingControl:
     return ScalingControl(ScalingTable(
-        [10.0, 100.0], [0.0], [[[1, 1]], [[8, 8]]], smoothing=0.5, forecast_error=0.3,
+        [10.0, 100.0], [0.0], [[[1, 1]], [[8, 8]]], Anticipation(0.5, 0.3, window),
         interval_s=15.0, startup_s=15.0, workers=(1, 20), **more))  # type: ignore[arg-type]
 
 
