@@ -83,6 +83,39 @@ def test_policies_are_read_without_what_makes_them() -> None:
     assert done.stdout == "set()\n"
 
 
+EXTRAS = ("aiohttp", "fsspec", "gymnasium", "httptools", "matplotlib", "mlserver", "onnxruntime",
+          "orjson", "prometheus_client", "ray", "skl2onnx", "sklearn", "starlette", "torch",
+          "transformers", "uvicorn", "uvloop", "zstandard")
+
+
+def test_every_command_starts_without_any_extra() -> None:
+    """What needs an extra says so when it is used; help and other commands do without."""
+    code = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRAS}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import click
+from ramsis.cli.main import cli
+def names(group, context, path):
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from names(command, context, (*path, name))
+        else:
+            yield " ".join((*path, name))
+found = list(names(cli, click.Context(cli), ()))
+print(len(found), "export triton" in found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    count, export = done.stdout.split()
+    assert int(count) > 30
+    assert export == "True"
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
-from ramsis.serving.tensors import TensorSpec
+from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
 __all__ = ["Answer", "InferRequest", "RequestLimits", "answer_body", "parse_request",
            "stated_times", "whole_number"]
@@ -48,7 +48,7 @@ class RequestLimits(NamedTuple):
         Longest deadline, and longest time after it for a late answer.
     """
 
-    queries: int = 2048
+    queries: int = MOST_QUERIES
     json_bytes: int = 1 << 22
     wait_ms: float = 600_000.0
 

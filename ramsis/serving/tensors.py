@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["DATATYPES", "TensorSpec", "datatype_of", "specs_from_json", "specs_to_json"]
+__all__ = ["DATATYPES", "MOST_QUERIES", "TensorSpec", "datatype_of", "specs_from_json",
+           "specs_to_json"]
 
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind) for name, kind in (
@@ -19,6 +20,8 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
         ("UINT64", "uint64"), ("INT8", "int8"), ("INT16", "int16"), ("INT32", "int32"),
         ("INT64", "int64"), ("FP16", "float16"), ("FP32", "float32"), ("FP64", "float64"))}
 """The protocol's names; texts (``BYTES``) are not served."""
+MOST_QUERIES = 2048
+"""Of one request, unless a server says otherwise."""
 _NAMES = {kind: name for name, kind in DATATYPES.items()}
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import write_atomic
 from ramsis.plugins import is_trusted
-from ramsis.serving.protocol import RequestLimits
-from ramsis.serving.tensors import TensorSpec
+from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["configuration", "write_repository"]
@@ -77,7 +76,7 @@ def configuration(
                        for name, value in parameters.items() if value)
     return f"""name: "{variants.name}"
 backend: "python"
-max_batch_size: {RequestLimits().queries}
+max_batch_size: {MOST_QUERIES}
 input [
 {said}
 ]
