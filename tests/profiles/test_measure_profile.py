@@ -375,4 +375,4 @@ def test_berts_have_their_published_sizes() -> None:
     for name, size in millions.items():
         loaded = backend.open(name)
         assert loaded.memory_mb == pytest.approx(4 * size, rel=0.02)
-    assert loaded.run(loaded.prepare(2)).logits.shape == (2, 2)
+    assert loaded.fetch(loaded.run(loaded.prepare(2)))["logits"].shape == (2, 2)

@@ -1,4 +1,8 @@
-"""What the PyTorch back ends share: threads, device, and the timed call."""
+"""What the PyTorch back ends share: threads, device, and the timed call.
+
+The call is what a server has to do for a batch: it begins with tensors in the host's memory, and
+ends with logits there. On a GPU the copies both ways are part of it.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +46,20 @@ class Torch:
     def loaded(
         self, network: Any, prepare: Callable[[int], Any], input_shape: object
     ) -> LoadedModel:
-        """A network in inference mode; ``prepare`` makes keyword or positional input."""
+        """A network in inference mode; ``prepare`` makes a tensor, or tensors by name."""
         if self._weights is not None:
             self._load(network, self._weights)
         network = network.eval().to(self.device)
-        torch, on_gpu = self.torch, self.device == "cuda"
+        torch, device = self.torch, self.device
 
         def run(prepared: Any) -> Any:
             with torch.inference_mode():
-                answer = network(**prepared) if isinstance(prepared, dict) else network(prepared)
-            if on_gpu:
-                torch.cuda.synchronize()
-            return answer
+                if isinstance(prepared, dict):
+                    answer = network(**{name: one.to(device) for name, one in prepared.items()})
+                else:
+                    answer = network(prepared.to(device))
+                # transformers hand out the logits in an object of their own
+                return getattr(answer, "logits", answer).cpu()
 
         size = sum(tensor.numel() * tensor.element_size()
                    for part in (network.parameters(), network.buffers()) for tensor in part)
@@ -72,8 +78,7 @@ class Torch:
 
     def _feed(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
         """Arrays as tensors: a single image input by position, all others by name."""
-        tensors = {name: self.torch.from_numpy(array).to(self.device)
-                   for name, array in arrays.items()}
+        tensors = {name: self.torch.from_numpy(array) for name, array in arrays.items()}
         return tensors["input"] if tensors.keys() == {"input"} else tensors
 
 
@@ -84,5 +89,4 @@ def _inputs(prepared: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _fetch(answer: Any) -> dict[str, NDArray[Any]]:
-    """The logits, which transformers hand out in an object of their own."""
-    return {"logits": getattr(answer, "logits", answer).cpu().numpy()}
+    return {"logits": answer.numpy()}

@@ -6,7 +6,6 @@ and accuracy are those that torchvision publishes with the model's default weigh
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ramsis.profiles.measure.backends.backend import (
@@ -32,8 +31,8 @@ class Torchvision:
         self._known = self._models.list_models(module=self._models)
         self.hardware = self._torch.hardware
         self.notes = {
-            "latency": "wall time of one forward pass in inference mode, on random images that "
-                       "are on the device already",
+            "latency": "wall time of one forward pass in inference mode, from random images in the "
+                       "host's memory to logits there",
             "load_ms": "time to build the model with random weights",
             "memory_mb": "parameters and buffers in 10^6 bytes",
             "weights": "random: latency does not depend on them",
@@ -51,7 +50,7 @@ class Torchvision:
         torch = self._torch.torch
         return self._torch.loaded(
             self._models.get_model(model, weights=None),
-            partial(_images, torch, self._torch.device, side),
+            _Images(torch, side),
             ["batch", 3, side, side],
         )
 
@@ -66,5 +65,15 @@ class Torchvision:
         return self._models.get_model_weights(model).DEFAULT
 
 
-def _images(torch: Any, device: str, side: int, batch: int) -> Any:
-    return torch.randn(batch, 3, side, side, device=device)
+class _Images:
+    """Random images of a size, drawn once: drawing takes longer than many a model does."""
+
+    def __init__(self, torch: Any, side: int) -> None:
+        self._torch, self._shape = torch, (3, side, side)
+        self._drawn = torch.randn(0, *self._shape)
+
+    def __call__(self, batch: int) -> Any:
+        """A batch of them."""
+        if batch > len(self._drawn):
+            self._drawn = self._torch.randn(batch, *self._shape)
+        return self._drawn[:batch]

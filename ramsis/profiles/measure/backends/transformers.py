@@ -38,8 +38,8 @@ class Transformers:
         self._tokens = options.tokens
         self.hardware = self._torch.hardware
         self.notes = {
-            "latency": "wall time of one forward pass in inference mode, on random token ids that "
-                       "are on the device already",
+            "latency": "wall time of one forward pass in inference mode, from random token ids in "
+                       "the host's memory to logits there",
             "load_ms": "time to build the model with random weights",
             "memory_mb": "parameters and buffers in 10^6 bytes",
             "weights": "random: latency does not depend on them",
@@ -59,8 +59,7 @@ class Transformers:
         network = self._library.AutoModelForSequenceClassification.from_config(config)
         return self._torch.loaded(
             network,
-            partial(_texts, self._torch.torch, self._torch.device, config.vocab_size,
-                    self._tokens),
+            partial(_texts, self._torch.torch, config.vocab_size, self._tokens),
             {"input_ids": ["batch", self._tokens], "attention_mask": ["batch", self._tokens]},
         )
 
@@ -84,7 +83,7 @@ class Transformers:
             ) from error
 
 
-def _texts(torch: Any, device: str, vocabulary: int, tokens: int, batch: int) -> dict[str, Any]:
+def _texts(torch: Any, vocabulary: int, tokens: int, batch: int) -> dict[str, Any]:
     shape = (batch, tokens)
-    return {"input_ids": torch.randint(0, vocabulary, shape, device=device),
-            "attention_mask": torch.ones(shape, dtype=torch.int64, device=device)}
+    return {"input_ids": torch.randint(0, vocabulary, shape),
+            "attention_mask": torch.ones(shape, dtype=torch.int64)}
