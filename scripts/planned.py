@@ -1,7 +1,7 @@
 """The planned scheduler where models outnumber places, beside others on the same requests.
 
 python scripts/planned.py --cells
-python scripts/planned.py --random 200 --seed 1 --json rows.json
+python scripts/planned.py --random 1000 --jobs 16 --rows rows.jsonl --json all.json
 
 *The cells.* Twelve models share eight places, on four workers of two places or eight of one. A
 load takes 150 ms. The twelve cells differ in rate, in how popular some models are, and in whether
@@ -13,6 +13,10 @@ loads. ``pinned`` is the best fixed set of models with hindsight, held from the 
 to 500 ms, and at least 10,000 requests. Every second one has memory for 0.4 to 0.9 of the copies
 that one of each model takes; the others for 1.2 to 4 times as many.
 
+They are played by ``--jobs`` processes. With ``--rows`` each is a line of JSON as soon as it has
+ended, and a further run plays those that the file lacks. One that planned is far below the best in
+is named with its seed: ``--random 1 --seed SEED`` plays it again.
+
 Prints a row for each scenario, with shares of requests in time, and then what they come to.
 """
 
@@ -22,7 +26,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +51,7 @@ from ramsis.sim.schedulers.loading.planned import Planned
 COMPARED = ("planned", "clockwork", "lru", "round-robin", "random")
 BATCHES = (1, 2, 4, 8, 16)
 LEAST_REQUESTS = 10_000
+FAR_BELOW = 0.03
 
 
 class Pinned(Planned):
@@ -230,34 +236,73 @@ def _placed(
     return held
 
 
+def random_row(seed: int, schedulers: Sequence[str], bound: bool) -> dict[str, Any]:
+    """What each scheduler makes of the random scenario of a seed."""
+    return {"kind": "random", "seed": seed, "scarce": seed % 2 == 0,
+            **shares_of(*random_scenario(seed), schedulers, seed, bound)}
+
+
+def random_rows(
+    seeds: Sequence[int], schedulers: Sequence[str], bound: bool, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """A row for each seed, as they end."""
+    if jobs == 1:
+        for seed in seeds:
+            yield random_row(seed, schedulers, bound)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(random_row, seed, schedulers, bound)
+                                  for seed in seeds]):
+            yield done.result()
+
+
 def played(
     options: argparse.Namespace, schedulers: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each scenario, and lines that say what they come to."""
     rows, lines = [], []
     bound = not options.no_bound
-
-    def play(scenario: Scenario, requests: Requests, pin: bool, seed: int) -> dict[str, Any]:
-        row = shares_of(scenario, requests, schedulers, seed, bound)
-        if pin:
-            row["pinned"] = round(pinned_share(scenario, requests, seed), 4)
-        print("  ".join([f"{row['scenario']:<44}", *(
-            f"{name} {row[name]:.4f}" for name in (*schedulers, "pinned", "bound")
-            if row.get(name) is not None), f"loads {row['planned_loads']}"]), flush=True)
-        return row
-
     if options.cells:
         for number, scenario in enumerate([*scarce_cells(), *other_cells()]):
-            rows.append({"kind": "scarce" if number < 12 else "other", **play(
-                scenario, draw_requests(scenario, options.seed), number < 12, options.seed)})
+            requests = draw_requests(scenario, options.seed)
+            row = {"kind": "scarce" if number < 12 else "other",
+                   **shares_of(scenario, requests, schedulers, options.seed, bound)}
+            if number < 12:
+                row["pinned"] = round(pinned_share(scenario, requests, options.seed), 4)
+            rows.append(row)
+            show(row, schedulers)
         lines += said_of_cells(rows, schedulers)
-    for number in range(options.random):
-        seed = options.seed + number
-        rows.append({"kind": "random", "scarce": seed % 2 == 0,
-                     **play(*random_scenario(seed), False, seed)})
     if options.random:
-        lines += said_of_random([row for row in rows if row["kind"] == "random"], schedulers)
+        seeds = range(options.seed, options.seed + options.random)
+        found = {row["seed"]: row for row in rows_before(options.rows) if row["seed"] in seeds}
+        for row in random_rows([seed for seed in seeds if seed not in found], schedulers, bound,
+                               options.jobs):
+            show(row, schedulers)
+            found[row["seed"]] = row
+            if options.rows is not None:
+                with options.rows.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+        rows += (found[seed] for seed in seeds)
+        lines += said_of_random([found[seed] for seed in seeds], schedulers)
     return rows, lines
+
+
+def rows_before(path: Path | None) -> list[dict[str, Any]]:
+    """Rows of an earlier run; a last line that was cut off is left out."""
+    if path is None or not path.exists():
+        return []
+    whole = path.read_text(encoding="utf-8")
+    complete = whole[:whole.rfind("\n") + 1]
+    if complete != whole:
+        write_atomic(path, complete)
+    return [json.loads(line) for line in complete.splitlines()]
+
+
+def show(row: dict[str, Any], schedulers: Sequence[str]) -> None:
+    """Print a row."""
+    print("  ".join([f"{row['scenario']:<44}", *(
+        f"{name} {row[name]:.4f}" for name in (*schedulers, "pinned", "bound")
+        if row.get(name) is not None), f"loads {row['planned_loads']}"]), flush=True)
 
 
 def best_other(row: dict[str, Any], schedulers: Sequence[str]) -> float:
@@ -292,8 +337,12 @@ def said_of_random(rows: Sequence[dict[str, Any]], schedulers: Sequence[str]) ->
         worst = some[int(below.argmax())]["scenario"]
         lines.append(
             f"{len(some)} random scenarios{text}: planned is within .01 of the best of "
-            f"{', '.join(others[1:])} in {np.mean(below <= 0.01):.1%}, and at most "
+            f"{', '.join(others[1:])} in {int((below <= 0.01).sum())}, and at most "
             f"{max(below.max(), 0.0):.4f} below ({worst})")
+        far = [row["seed"] for row, by in zip(some, below, strict=True) if by > FAR_BELOW]
+        if far:
+            lines.append(f"  more than {FAR_BELOW} below with seeds "
+                         f"{', '.join(map(str, sorted(far)))}")
         shares = [row["planned"] / row["bound"] for row in some if row.get("bound")]
         if shares:
             lines.append(f"  mean share of the bound: {np.mean(shares):.3f}")
@@ -306,6 +355,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--random", type=int, default=0, metavar="N",
                         help="play N random scenarios")
     parser.add_argument("--seed", type=int, default=0, help="of the first, and of the cells")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N",
+                        help="processes that play random scenarios")
+    parser.add_argument("--rows", type=Path, metavar="FILE",
+                        help="add a line of JSON for each random scenario; play those it lacks")
     parser.add_argument("--scheduler", action="append", metavar="NAME",
                         help=f"beside planned; repeat; by default {', '.join(COMPARED[1:])}")
     parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")

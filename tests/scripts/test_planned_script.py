@@ -1,0 +1,55 @@
+"""``scripts/planned.py``: random scenarios, and rows that are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import planned
+
+ARGUMENTS = ["--random", "3", "--seed", "4", "--no-bound", "--scheduler", "clockwork"]
+
+
+def test_every_second_scenario_is_scarce_and_all_have_enough_requests() -> None:
+    for seed in range(6):
+        scenario, requests = planned.random_scenario(seed)
+        room_mb = sum(kind.count * kind.memory_mb for kind in scenario.worker_types)
+        asked_mb = sum(model.memory_mb for model in scenario.models)
+        assert (room_mb < asked_mb) == (seed % 2 == 0)
+        assert len(requests) >= 10_000
+
+
+def test_a_run_that_was_cut_off_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planned, "LEAST_REQUESTS", 500)
+    rows, whole = tmp_path / "rows.jsonl", tmp_path / "whole.json"
+    assert planned.main([*ARGUMENTS, "--json", str(whole)]) == 0
+    expected = json.loads(whole.read_text(encoding="utf-8"))["rows"]
+    assert planned.main([*ARGUMENTS, "--rows", str(rows)]) == 0
+    lines = rows.read_text(encoding="utf-8").splitlines()
+    rows.write_text(f"{lines[0]}\n{lines[1][:20]}", encoding="utf-8")
+    capsys.readouterr()
+    again = tmp_path / "again.json"
+    assert planned.main([*ARGUMENTS, "--rows", str(rows), "--json", str(again)]) == 0
+    assert "random 4" not in capsys.readouterr().out.splitlines()[0]
+    assert len(rows.read_text(encoding="utf-8").splitlines()) == 3
+    found = json.loads(again.read_text(encoding="utf-8"))["rows"]
+    assert [(row["seed"], row["planned"], row["clockwork"]) for row in found] == [
+        (row["seed"], row["planned"], row["clockwork"]) for row in expected]
+
+
+def test_what_is_far_below_is_named_with_its_seed() -> None:
+    rows = [{"scenario": f"random {seed}", "seed": seed, "scarce": seed % 2 == 0,
+             "planned": share, "clockwork": 0.9, "lru": None}
+            for seed, share in ((4, 0.895), (5, 0.86), (6, 0.95))]
+    lines = planned.said_of_random(rows, ("planned", "clockwork", "lru"))
+    assert "in 2, and at most 0.0400 below (random 5)" in lines[0]
+    assert lines[1].endswith("below with seeds 5")
+    assert "in 2, and at most 0.0050 below (random 4)" in lines[2]
+    assert len(lines) == 3
