@@ -23,7 +23,7 @@ def slos_ms(profile: profiles.ProfileSet) -> list[float]:
 
 
 def test_there_are_an_image_a_text_and_a_small_set() -> None:
-    assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu"}
+    assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu", "image-h100", "text-h100"}
     assert len(profiles.load("image-cpu").models) >= 9
     assert len(profiles.load("text-cpu").models) == 5
 
@@ -38,7 +38,7 @@ def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
         assert [batch.batch for batch in model.batches][:2] == [1, 2]
         for batch in model.batches:
             assert batch.n >= 100
-            assert len(batch.quantiles_ms) == 64
+            assert len(batch.quantiles_ms) >= 64
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -46,6 +46,8 @@ def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
 def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
     profile = profiles.load(name)
     chosen = SynthesisSettings(slo_ms=slos_ms(profile)[kind], workers=20)
+    # The machine of the GPU paused at times, for longer than an SLO of a few ms has slack.
+    late = 0.03 if "gpu" in profile.hardware else 0.01
     table = latency_table(profile, chosen)
     capacity = fluid_bound(table, slo_ms=chosen.slo_ms, workers=20, load_qps=1.0,
                            max_batch=chosen.max_queue).capacity_qps
@@ -53,7 +55,7 @@ def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
     for share in (0.2, 0.5):
         policy = generate_policy(profile, share * capacity, chosen)
         expected = policy.expectations
-        assert expected.violation_rate < 0.01
+        assert expected.violation_rate < late
         assert expected.effective_accuracy <= expected.upper_bound + 1e-9
         effective.append(expected.effective_accuracy)
-    assert effective[0] >= effective[1] >= min(table.accuracy)
+    assert effective[0] >= effective[1] >= min(table.accuracy) * (1 - late)
