@@ -58,4 +58,5 @@ def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
         assert expected.violation_rate < late
         assert expected.effective_accuracy <= expected.upper_bound + 1e-9
         effective.append(expected.effective_accuracy)
-    assert effective[0] >= effective[1] >= min(table.accuracy) * (1 - late)
+    assert effective[0] >= effective[1] - late / 2
+    assert effective[1] >= min(table.accuracy) * (1 - late)
