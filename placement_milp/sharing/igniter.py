@@ -8,7 +8,7 @@ t_load and t_feedback are the copies to and from the GPU. The three terms of int
 plugged in: the scheduling delay t_sch(workloads on the GPU), the factor of the shared cache on
 t_act, and the frequency f / F that the sum of the workloads' powers leaves.
 
-1. A model is divided into the fewest equal workloads that one GPU each can serve. The batch of a
+1. A model is divided into workloads that one GPU each can serve, by ``division``. The batch of a
    workload is what arrives in ``build_share`` of its SLO, and r_lower the smallest share at which
    it alone has t_i <= ``latency_share`` x SLO and a rate b_i / t_i of at least its load.
 2. Workloads are placed in order of r_lower, the largest first. On every GPU in use the shares of
@@ -19,7 +19,9 @@ t_act, and the frequency f / F that the sum of the workloads' powers leaves.
 
 iGniter's coefficients are not published for these models: all are parameters, and their defaults
 are round numbers. ``build_share`` = 1/4 gives the printed batches, 9 at 187.5 and 5 at 104.2
-requests per second with an SLO of 200 ms.
+requests per second with an SLO of 200 ms. The published program halves the SLO for both
+(``build_share`` = ``latency_share`` = 1/2), rounds batches up, looks at the time but not at the
+rate, and stops where a workload is too large for a GPU (``division`` = "none").
 
 Source: Xu et al., *iGniter: Interference-Aware GPU Resource Provisioning for Predictable DNN
 Inference in the Cloud*, IEEE TPDS 34(3), 2022.
@@ -37,7 +39,9 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.sharing import SharedBatch, between
 
-__all__ = ["CacheTerm", "Igniter", "PowerTerm", "SchedulingTerm", "Workload"]
+__all__ = ["DIVISIONS", "CacheTerm", "Igniter", "PowerTerm", "SchedulingTerm", "Workload"]
+
+DIVISIONS = ("equal", "halves", "largest", "none")
 
 _EPSILON = 1e-9
 
@@ -110,6 +114,14 @@ class Igniter:
         Copies of a request to and from the GPU. The thesis' latencies contain them: 0.
     measured_batches
         Whether only measured batch sizes are used, and not those between them.
+    division
+        Into the fewest ``equal`` workloads that one GPU each can serve, or ``halves`` of halves;
+        ``largest``: the largest workload that one can, and so on with what is left; ``none``: a
+        model that one GPU cannot serve is left out.
+    rounds_up
+        Whether a batch is what arrives, rounded up, and not to the nearest number.
+    checks_rate
+        Whether a share has to be enough for the load, and not for the time alone.
     scaling
         t_act on a share r is latency x max(1, utilisation / r)^scaling.
     scheduling, cache, power
@@ -122,6 +134,9 @@ class Igniter:
     load_ms: float = 0.0
     feedback_ms: float = 0.0
     measured_batches: bool = False
+    division: str = "equal"
+    rounds_up: bool = False
+    checks_rate: bool = True
     scaling: float = 1.62
     scheduling: Callable[[int], float] = SchedulingTerm()
     cache: Callable[[Sequence[Workload]], float] = CacheTerm()
@@ -141,6 +156,9 @@ class Igniter:
         if not 0 < self.share_step <= 1:
             raise InputFileError(describe("not a step of shares", where="iGniter: share_step",
                                           value=self.share_step, allowed="above 0, at most 1"))
+        if self.division not in DIVISIONS:
+            raise InputFileError(describe("unknown division", where="iGniter: division",
+                                          value=self.division, allowed=", ".join(DIVISIONS)))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs, as far as these go."""
@@ -185,20 +203,60 @@ class Igniter:
         best = max((row.rate_rps for row in rows), default=0.0)
         if best <= 0:
             return []
-        for count in range(1, 2 + math.ceil(4 * model.rate_rps / best)):
-            rate = model.rate_rps / count
-            size = round(rate * self.build_share * model.slo_ms / 1000)
-            for batch in range(max(1, min(size, rows[-1].batch)), 0, -1):
-                row = between(rows, batch)
-                assert row is not None
-                if self.measured_batches and batch not in {item.batch for item in rows}:
-                    if batch > rows[0].batch or size >= rows[0].batch:
-                        continue
-                    row = rows[0]
-                lower = self._lower(model, row, rate)
-                if lower is not None:
-                    return [_Part(model, row, rate, lower)] * count
+        most = 2 + math.ceil(4 * model.rate_rps / best)
+        if self.division == "largest":
+            return self._largest(model, rows)
+        counts = {"equal": range(1, most), "none": range(1, 2),
+                  "halves": [2**k for k in range(most.bit_length() + 1)]}[self.division]
+        for count in counts:
+            part = self._part(model, rows, model.rate_rps / count)
+            if part is not None:
+                return [part] * count
         return []
+
+    def _largest(self, model: SharedModel, rows: Sequence[SharedBatch]) -> list[_Part]:
+        """The largest workload that a GPU can serve, and so on with what is left."""
+        left, found = model.rate_rps, list[_Part]()
+        whole = self._whole(model, rows)
+        while left > _EPSILON:
+            part = None if whole and left > whole.rate_rps else self._part(model, rows, left)
+            part = part or whole
+            if part is None:
+                return []
+            found.append(part)
+            left -= part.rate_rps
+        return found
+
+    def _whole(self, model: SharedModel, rows: Sequence[SharedBatch]) -> _Part | None:
+        """A workload of the largest batch that one GPU can serve as often as it is gathered."""
+        for batch in range(rows[-1].batch, 0, -1):
+            row = between(rows, batch)
+            assert row is not None
+            rate_rps = 1000 * batch / max(self.build_share * model.slo_ms, _EPSILON)
+            if self.measured_batches and row not in rows:
+                continue
+            lower = self._lower(model, row, rate_rps)
+            if lower is not None:
+                return _Part(model, row, rate_rps, lower)
+        return None
+
+    def _part(
+        self, model: SharedModel, rows: Sequence[SharedBatch], rate_rps: float
+    ) -> _Part | None:
+        """A workload of a rate; ``None`` where one GPU cannot serve it."""
+        exact = rate_rps * self.build_share * model.slo_ms / 1000
+        size = math.ceil(exact - _EPSILON) if self.rounds_up else round(exact)
+        for batch in range(max(1, min(size, rows[-1].batch)), 0, -1):
+            row = between(rows, batch)
+            assert row is not None
+            if self.measured_batches and batch not in {item.batch for item in rows}:
+                if batch > rows[0].batch or size >= rows[0].batch:
+                    continue
+                row = rows[0]
+            lower = self._lower(model, row, rate_rps)
+            if lower is not None:
+                return _Part(model, row, rate_rps, lower)
+        return None
 
     def _lower(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> float | None:
         """The smallest share, in steps, that serves a rate alone and in time."""
@@ -210,8 +268,8 @@ class Igniter:
 
     def _enough(self, part: _Part, share: float, others: Sequence[Workload]) -> bool:
         time_ms = self.time_ms(Workload(part.row, share), others)
-        return (time_ms <= self.latency_share * part.model.slo_ms + _EPSILON
-                and 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
+        return time_ms <= self.latency_share * part.model.slo_ms + _EPSILON and (
+            not self.checks_rate or 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
 
     def _beside(
         self, there: list[tuple[_Part, float]], part: _Part
