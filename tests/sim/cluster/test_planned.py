@@ -129,6 +129,20 @@ def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
     assert share > 0.998
 
 
+def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks() -> None:
+    """A load blocks for twice the SLO. Without the rule there are 41 loads."""
+    calm = scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "calm", "duration_s": 20,
+        "worker_types": [{"name": "gpu", "count": 4, "max_models": 9, "loading": "blocking"}],
+        "models": [{"name": "m", "copies": 12, "load_ms": 320, "latency": [
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 6},
+            {"worker_type": "gpu", "batch": 4, "latency_ms": 15}]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 160, "workload": {"load_qps": 240}}]})
+    run = ClusterEngine(calm, 0).serve(scheduler("planned"))
+    assert 12 <= len(run.load_model) <= 28
+    assert run.in_time[run.arrival_ms > 3000.0].mean() > 0.98
+
+
 def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
     """A load takes 50 ms, and 20 are allowed."""
     one = scenario(models=2, workers=2, start=[], load_ms=50.0)

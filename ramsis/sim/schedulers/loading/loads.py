@@ -6,7 +6,9 @@ how many copies of each model there should be, and where
 is loaded at all, the busiest one for what is loaded more than once. Nothing that is yet to come is
 known; a model that was loaded at the start counts as half a request. Workers load what they lack,
 the copies of most work first; models that the plan does not want there make room, those of least
-rate per MB first. Or the plan is given, and does not change.
+rate per MB first. A further copy whose load would block its worker for longer than requests can
+wait is not loaded while all holders of the model are calm. Or the plan is given, and does not
+change.
 
 *Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
 requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
@@ -54,6 +56,7 @@ BoolArray = NDArray[np.bool_]
 
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
+_CALM = 0.85  # share of a worker's time up to which its models need no further copy
 _FIRST = 0.25  # of a window, until the first plan
 
 
@@ -263,8 +266,20 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         while to_load and workers.may_load(worker):
             model = to_load.pop()
             there = model in workers.loaded[worker] or model in workers.loading[worker]
+            if not there and self.spare(worker, model):
+                continue
             if not there and self.room(worker, model, of_plan=True):
                 self.load(worker, model)
+
+    def spare(self, worker: int, model: int) -> bool:
+        """Whether a further copy would make requests late while it blocks, for no overload."""
+        if not self.places.blocking[worker] or not self.holders[model]:
+            return False
+        held = self.held[worker]
+        load_ms = self.places.load_ms[worker, model]
+        self.set_shares()
+        return bool((self.slack_ms[held] < load_ms).any()) and all(
+            self.busy[other] < _CALM for other in self.holders[model])
 
     def load_cold(self) -> None:
         """Load models that no worker holds, as long as that gains more requests than it costs."""
