@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,56 @@ def test_what_waits_is_answered_when_the_model_is_unloaded(served: Triton) -> No
     assert served.infer(1)[0] in (400, 404, 503)
     assert served.post("/v2/repository/models/sums/load", {})[0] == 200
     assert served.infer(1, deadline_ms=5000)[0] == 200
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process, and has not ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _left(processes: Sequence[int], seconds: float = 20.0) -> list[int]:
+    """Which of these processes still run, after so long at most."""
+    ends, left = time.monotonic() + seconds, list(processes)
+    while left and time.monotonic() < ends:
+        time.sleep(0.1)
+        left = [one for one in left if _runs(one)]
+    return left
+
+
+@pytest.mark.slow
+def test_a_worker_that_crashes_is_started_anew(served: Triton) -> None:
+    status, error = served.infer(666, deadline_ms=5000)
+    assert (status, "its worker was lost" in error) == (500, True)
+    numbers = range(40)
+    with concurrent.futures.ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(lambda k: served.infer(k, deadline_ms=20_000), numbers))
+    assert [outputs["sum"] for _, outputs in answers] == [[3.0 * k] for k in numbers]
+    ends = time.monotonic() + 30.0
+    while '"worker back"' not in served.log():
+        assert time.monotonic() < ends, served.log()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_model_and_with_the_server(served: Triton) -> None:
+    repository = served.folder / "repository"
+    with triton(repository, *EXPLICIT) as running:
+        first = running.workers()
+        assert len(first) == 2
+        assert all(map(_runs, first))
+        assert running.post("/v2/repository/models/sums/unload", {})[0] == 200
+        assert _left(first) == []
+        assert running.post("/v2/repository/models/sums/load", {})[0] == 200
+        second = running.workers()
+        assert set(second).isdisjoint(first)
+        assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
+        running.process.kill()
+        running.process.wait(20)
+        assert _left(second) == []
 
 
 @pytest.mark.slow

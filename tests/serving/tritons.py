@@ -87,7 +87,13 @@ class Triton:
 
     def log(self) -> str:
         """What it has written."""
-        return (self.folder / "triton.txt").read_text(errors="replace")
+        return (self.folder / f"triton-{self.port}.txt").read_text(errors="replace")
+
+    def workers(self) -> list[int]:
+        """The worker processes that the model started with when it was last loaded."""
+        ready = [json.loads(line) for line in self.log().splitlines()
+                 if line.startswith('{') and '"ready"' in line]
+        return list(ready[-1]["processes"])
 
 
 def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def triton(repository: Path, *options: str) -> Iterator[Triton]:
     """Triton on a model repository, when it is ready or has ended."""
     command, port = triton_command(), _ports()
     places = [f"--{kind}-port={port + i}" for i, kind in enumerate(("http", "grpc", "metrics"))]
-    with (repository.parent / "triton.txt").open("wb") as log, subprocess.Popen(
+    with (repository.parent / f"triton-{port}.txt").open("wb") as log, subprocess.Popen(
             [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
              "--grpc-address=127.0.0.1", *places, *options], stdout=log, stderr=log,
             cwd=repository.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:

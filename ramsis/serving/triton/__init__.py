@@ -1,1 +1,1 @@
-"""Inside Triton Inference Server: a model of its Python backend, and its workers."""
+"""Inside Triton Inference Server: a model of its Python backend."""

@@ -1,7 +1,7 @@
 """Triton Inference Server: a model of its Python backend that serves by policies.
 
 It is the server of ``ramsis serve`` with Triton's HTTP and gRPC in the place of its own front end.
-Requests are held and batched by table and deadline, and run on threads of the model's process.
+Requests are held and batched by table and deadline, and run on worker processes as there.
 ``execute`` hands requests over and returns at once; answers are sent when they are there. So one
 instance holds all requests, Triton's own batching decides nothing, and the model need not be
 *decoupled*: HTTP, gRPC and gRPC streams all reach it. Triton allows this from 24.06 (2.47).
@@ -33,7 +33,6 @@ from ramsis.serving.policies import read_policies
 from ramsis.serving.protocol import Answer, InferRequest, stated_times
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec
-from ramsis.serving.triton.threads import ThreadPool
 from ramsis.serving.variants import read_variants
 
 __all__ = ["TritonPythonModel"]
@@ -43,7 +42,7 @@ _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")
 _SETTINGS = ("policies", "variants", "code", "overhead_ms")
 _SWITCH_S = 0.0005
-"""A thread that has run a batch waits so long for Python's lock, and not 5 ms."""
+"""The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
 _CLIENTS_S = 0.1
 """Between looks at which clients are gone; no request is asked about before it is so old."""
 
@@ -122,7 +121,7 @@ class TritonPythonModel:
         self._loop.call_soon_threadsafe(self._take, taken)
 
     def finalize(self) -> None:
-        """Answer what waits, and end the threads."""
+        """Answer what waits, and end the workers."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
@@ -197,9 +196,9 @@ def _server(args: Mapping[str, str]) -> Server:
     except ValueError:
         raise InputFileError(describe("not a number", where=f"{where}: overhead_ms",
                                       value=said["overhead_ms"])) from None
-    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms))
+    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms), pin=False)
     return Server(read_policies(folder / said["policies"]),
-                  read_variants(folder / said["variants"]), settings, make_pool=ThreadPool)
+                  read_variants(folder / said["variants"]), settings)
 
 
 def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
