@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,47 @@ class Running:
                 return found[-1]
             time.sleep(0.02)
         raise AssertionError(f"no {event}: {self.events()}")
+
+
+def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
+    """A request of queries that each have a number thrice."""
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(numbers), 3],
+                        "data": [one for one in numbers for _ in range(3)]}],
+            "parameters": parameters}
+
+
+def ask(port: int, path: str, document: Any = None, method: str = "POST",
+        headers: Mapping[str, str] | None = None) -> tuple[int, Any]:
+    """Status and document of a server's answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.closing(connection):
+        connection.request(method, path, json.dumps(document),
+                           {"Content-Type": "application/json", **(headers or {})})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"null")
+
+
+@contextlib.contextmanager
+def started(line: Sequence[str | Path], log: Path, port: int,
+            ready: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another's server in the log's folder, when a path answers 200 or it has ended."""
+    with log.open("wb") as written, subprocess.Popen(
+            line, stdout=written, stderr=written, cwd=log.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        try:
+            ends = time.monotonic() + 60.0
+            while process.poll() is None and time.monotonic() < ends:
+                with contextlib.suppress(OSError, ValueError):
+                    if ask(port, ready, method="GET")[0] == 200:
+                        break
+                time.sleep(0.1)
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(45)
+            finally:
+                process.kill()
 
 
 def command(folder: Path, *options: str) -> list[str]:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import http.client
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serving.servers import ROOT, make
+from tests.serving import servers
+from tests.serving.servers import body, make
 
 pytest.importorskip("mlserver")
 
@@ -28,22 +25,10 @@ MODEL = {"name": "sums", "implementation": "ramsis.serving.mlserver.PolicyRuntim
              "variants": "variants.toml", "code": ["summing:fast", "summing:slow"]}}}
 
 
-def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
-    """A request of queries that each have a number thrice."""
-    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(numbers), 3],
-                        "data": [one for one in numbers for _ in range(3)]}],
-            "parameters": parameters}
-
-
 def ask(document: Any, path: str = "/infer", method: str = "POST",
-        headers: dict[str, str] | None = None, port: int = PORT) -> tuple[int, Any]:
-    """Status and document of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        connection.request(method, f"/v2/models/sums{path}", json.dumps(document),
-                           {"Content-Type": "application/json", **(headers or {})})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"null")
+        headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    """Status and document of an answer of the model."""
+    return servers.ask(PORT, f"/v2/models/sums{path}", document, method, headers)
 
 
 @contextlib.contextmanager
@@ -52,24 +37,9 @@ def mlserver(folder: Path, port: int, **settings: Any) -> Iterator[subprocess.Po
     (folder / "settings.json").write_text(json.dumps({
         "parallel_workers": 0, "http_port": port, "grpc_port": port + 1,
         "metrics_port": port + 2, "host": "127.0.0.1", **settings}))
-    command = Path(sys.executable).parent / "mlserver"
-    with (folder / "log.txt").open("wb") as log, subprocess.Popen(
-            [command, "start", folder], stdout=log, stderr=log,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        try:
-            ends = time.monotonic() + 60.0
-            while time.monotonic() < ends and process.poll() is None:
-                with contextlib.suppress(OSError, ValueError):
-                    if ask(None, "/ready", "GET", port=port)[0] == 200:
-                        break
-                time.sleep(0.2)
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            finally:
-                process.kill()
+    line = [Path(sys.executable).parent / "mlserver", "start", folder]
+    with servers.started(line, folder / "log.txt", port, "/v2/models/sums/ready") as process:
+        yield process
 
 
 @pytest.fixture(scope="module")

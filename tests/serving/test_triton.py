@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.serving.servers import make
-from tests.serving.tritons import Triton, body, export, triton, triton_command
+from tests.serving.servers import body, make
+from tests.serving.tritons import Triton, export, triton, triton_command
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=sums")
 

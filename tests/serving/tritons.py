@@ -8,16 +8,13 @@ it is looked for on the path. The Python of its Python backend needs what ``rams
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.servers import ROOT
+from tests.serving.servers import ROOT, ask, body, started
 
 NEEDS = "needs tritonserver"
 
@@ -62,13 +59,9 @@ class Triton:
         """Where its gRPC listens."""
         return f"127.0.0.1:{self.port + 1}"
 
-    def post(self, path: str, document: Any, seconds: float = 30.0) -> tuple[int, Any]:
+    def post(self, path: str, document: Any) -> tuple[int, Any]:
         """Status and document of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
-        with contextlib.closing(connection):
-            connection.request("POST", path, json.dumps(document))
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"null")
+        return ask(self.port, path, document)
 
     def infer(self, *numbers: float, **parameters: Any) -> tuple[int, Any]:
         """Status, and outputs by name or the error, of queries that have a number thrice."""
@@ -76,14 +69,6 @@ class Triton:
         if status != 200:
             return status, document["error"]
         return status, {one["name"]: one["data"] for one in document["outputs"]}
-
-    def ready(self) -> bool:
-        """Whether it says so."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        with contextlib.closing(connection), contextlib.suppress(OSError):
-            connection.request("GET", "/v2/health/ready")
-            return connection.getresponse().status == 200
-        return False
 
     def log(self) -> str:
         """What it has written."""
@@ -94,13 +79,6 @@ class Triton:
         ready = [json.loads(line) for line in self.log().splitlines()
                  if line.startswith('{') and '"ready"' in line]
         return list(ready[-1]["processes"])
-
-
-def body(*numbers: float, **parameters: Any) -> dict[str, Any]:
-    """A request of queries that each have a number thrice."""
-    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(numbers), 3],
-                        "data": [one for one in numbers for _ in range(3)]}],
-            "parameters": parameters}
 
 
 def _ports() -> int:
@@ -118,19 +96,8 @@ def triton(repository: Path, *options: str) -> Iterator[Triton]:
     """Triton on a model repository, when it is ready or has ended."""
     command, port = triton_command(), _ports()
     places = [f"--{kind}-port={port + i}" for i, kind in enumerate(("http", "grpc", "metrics"))]
-    with (repository.parent / f"triton-{port}.txt").open("wb") as log, subprocess.Popen(
-            [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
-             "--grpc-address=127.0.0.1", *places, *options], stdout=log, stderr=log,
-            cwd=repository.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        running = Triton(process, port, repository.parent)
-        try:
-            ends = time.monotonic() + 60.0
-            while process.poll() is None and time.monotonic() < ends and not running.ready():
-                time.sleep(0.1)
-            yield running
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(45)
-            finally:
-                process.kill()
+    line = [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
+            "--grpc-address=127.0.0.1", *places, *options]
+    log = repository.parent / f"triton-{port}.txt"
+    with started(line, log, port, "/v2/health/ready") as process:
+        yield Triton(process, port, repository.parent)
