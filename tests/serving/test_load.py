@@ -6,8 +6,10 @@ import asyncio
 import json
 import shlex
 import socket
+import struct
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,7 @@ import pytest
 from ramsis.audit.request_log import read_request_log
 from ramsis.cli.main import cli
 from ramsis.errors import InvalidValueError
-from ramsis.serving.load.settings import model_url
+from ramsis.serving.load.settings import LoadSettings, model_url
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused
@@ -33,11 +35,13 @@ for name in ("aiohttp", "orjson", "starlette", "uvicorn"):
 class Server:
     """Adds numbers up; ``status(i)`` and ``delay_s(i)`` say how it treats the i-th request.
 
-    It compresses answers for clients that announce it, as Triton does, or ``always``.
+    It compresses answers for clients that announce it, as Triton does, or ``always`` says so and
+    does not. Answers have their tensors as bytes where a client asks for that.
     """
 
     binary: bool = True
     always: bool = False
+    cut: int = 0
     status: Callable[[int], int] = lambda number: 200
     delay_s: Callable[[int], float] = lambda number: 0.0
     seen: list[dict[str, Any]] = field(default_factory=list)
@@ -46,6 +50,12 @@ class Server:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def answer(self, total: float) -> dict[str, Any]:
+        return {"model_name": "sums", "outputs": [
+            {"name": "variant", "datatype": "BYTES", "shape": [1], "data": ["adder"]},
+            {"name": "sum", "datatype": "FP32", "shape": [1], "data": [total]}],
+            "parameters": {"batch": 2, "run_as": 4, "worker": 0}}
 
     def application(self) -> Any:
         from starlette.applications import Starlette
@@ -62,7 +72,8 @@ class Server:
         async def metadata(request: Request) -> Response:
             return JSONResponse({
                 "name": "sums", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
-                "outputs": [{"name": "sum", "datatype": "FP32", "shape": [-1]}]})
+                "outputs": [{"name": "variant", "datatype": "BYTES", "shape": [-1]},
+                            {"name": "sum", "datatype": "FP32", "shape": [-1]}]})
 
         async def infer(request: Request) -> Response:
             body = await request.body()
@@ -72,16 +83,26 @@ class Server:
             assert tensor["shape"] == [1, 3]
             numbers = (np.frombuffer(body[int(end):], "<f4") if end else np.array(tensor["data"]))
             number = len(self.seen)
-            self.seen.append({**document.get("parameters", {}), "binary": bool(end)})
+            asked = {one["name"]: one["parameters"]["binary_data"]
+                     for one in document.get("outputs", ())}
+            self.seen.append({**document.get("parameters", {}), "binary": bool(end), **asked,
+                              "accepts": request.headers["accept-encoding"]})
             await asyncio.sleep(self.delay_s(number))
             if self.status(number) != 200:
                 return JSONResponse({"error": "no"}, self.status(number))
-            return JSONResponse({
-                "model_name": "sums", "parameters": {"variant": "adder", "batch": 2, "run_as": 4,
-                                                     "worker": 0},
-                "outputs": [{"name": "sum", "datatype": "FP32", "shape": [1],
-                             "data": [float(numbers.sum())]}]},
-                headers={"Content-Encoding": "gzip"} if self.always else None)
+            answer, values = self.answer(float(numbers.sum())), b""
+            if asked.get("sum"):
+                del answer["outputs"][1]["data"]
+                answer["outputs"][1]["parameters"] = {"binary_data_size": 4}
+                values = struct.pack("<f", numbers.sum())
+            head = json.dumps(answer).encode()
+            headers = {"Inference-Header-Content-Length": str(len(head))} if values else {}
+            body = head + values
+            if self.always:
+                headers["Content-Encoding"] = "gzip"
+            elif request.headers["accept-encoding"] == "deflate":
+                headers["Content-Encoding"], body = "deflate", zlib.compress(body)
+            return Response(body[:len(body) - self.cut], headers=headers)
 
         return Starlette(middleware=[Middleware(GZipMiddleware, minimum_size=1)], routes=[
             Route("/v2", about), Route("/v2/models/sums", metadata),
@@ -207,7 +228,62 @@ def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(
               "--duration-s", 0.5, "--json")
     found = row(ran.out)
     assert found["failed"] == found["requests"]
-    assert "answer is compressed: got 'gzip'" in ran.err
+    assert "answer is compressed otherwise than was asked: got 'gzip'" in ran.err
+
+
+@pytest.mark.parametrize("tensors", ["auto", "binary", "json"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
+def test_answers_are_read_as_they_were_asked_for(
+    run: Run, serving: Callable[..., Server], tmp_path: Path, tensors: str, compression: str
+) -> None:
+    server = serving(binary=tensors == "auto")
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    np.savez(tmp_path / "data.npz", x=x, sum=x.sum(axis=1))
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 100,
+              "--duration-s", 0.3, "--data", tmp_path / "data.npz", "--tensors", tensors,
+              "--compression", compression, "--json")
+    assert ran.code == 0, ran.err
+    found = row(ran.out)
+    assert (found["failed"], found["accuracy"]) == (0, 1.0), ran.err
+    assert found["model_share"] == {"adder": 1.0}
+    accepts = "identity" if compression == "none" else compression
+    for one in server.seen:
+        assert (one["accepts"], one["binary"]) == (accepts, tensors != "json")
+        assert one.get("sum", False) == (tensors == "binary")
+        assert not one.get("variant", False)
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    (("--compression", "deflate"), "answer is cut off, or too large: got 'deflate'"),
+    (("--tensors", "binary"), "not an answer"),
+    (("--compression", "gzip"), "answer does not unpack"),
+])
+def test_answers_that_are_not_whole_fail_in_one_line(
+    run: Run, serving: Callable[..., Server], more: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 3), np.float32), sum=np.full(2, 3.0))
+    server = serving(cut=2, always="gzip" in more)
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 20,
+              "--duration-s", 0.3, "--data", tmp_path / "data.npz", *more, "--json")
+    assert row(ran.out)["failed"] == row(ran.out)["requests"]
+    assert message in ran.err
+
+
+def test_a_small_answer_that_would_fill_the_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramsis.serving.load import client
+
+    monkeypatch.setattr(client, "MAX_FILE_BYTES", 1000)
+    assert client.unpacked(zlib.compress(bytes(1000)), "deflate") == bytes(1000)
+    with pytest.raises(InvalidValueError, match="too large"):
+        client.unpacked(zlib.compress(bytes(1001)), "deflate")
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    for wrong in ({"tensors": "text"}, {"compression": "br"}):
+        with pytest.raises(InvalidValueError, match="not a way of sending"):
+            LoadSettings(np.ones(1), **wrong)
 
 
 def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., Server]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cli.command import Run
 from tests.serving.servers import body, make
 from tests.serving.tritons import Triton, export, triton, triton_command
 
@@ -77,6 +78,23 @@ def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Triton)
     assert status == 500
     assert "no room" in error
     assert served.infer(1, deadline_ms=5000)[0] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
+@pytest.mark.parametrize("tensors", ["auto", "binary", "json"])
+def test_the_load_generator_reads_each_form_of_answers(
+    run: Run, served: Triton, tmp_path: Path, tensors: str, compression: str
+) -> None:
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    np.savez(tmp_path / "data.npz", x=x, sum=x.sum(axis=1, keepdims=True))
+    ran = run("load", f"http://127.0.0.1:{served.port}", "--model", "sums", "--slo-ms", 20_000,
+              "--load", 50, "--duration-s", 0.5, "--data", tmp_path / "data.npz", "--json",
+              "--tensors", tensors, "--compression", compression)
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert (row["failed"], row["accuracy"]) == (0, 1.0), ran.err
+    assert set(row["model_share"]) <= {"fast", "slow"}
 
 
 def _ask_many(port: int, numbers: range) -> list[tuple[int, float | None]]:

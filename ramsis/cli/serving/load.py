@@ -19,7 +19,13 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, progress, tab
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError, describe
 from ramsis.files import MAX_FILE_BYTES
-from ramsis.serving.load.settings import LoadSettings, libraries, model_url
+from ramsis.serving.load.settings import (
+    COMPRESSIONS,
+    TENSORS,
+    LoadSettings,
+    libraries,
+    model_url,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +54,7 @@ _COLUMNS = (
 
 
 _MORE = (
-    *MORE_ARRIVALS, "--deadline", "--timeout-s")
+    *MORE_ARRIVALS, "--deadline", "--tensors", "--compression", "--timeout-s")
 """Options that only --help-all shows."""
 
 
@@ -67,6 +73,11 @@ _MORE = (
               "under the name of an output.  [default: random numbers]")
 @click.option("--deadline/--no-deadline", "send_deadline", default=True,
               help="Tell the server each request's deadline, which is the default.")
+@click.option("--tensors", type=click.Choice(TENSORS), default=TENSORS[0], show_default=True,
+              help="How tensors go: as bytes to the server and back, as JSON, or only requests as "
+              "bytes where the server takes them, which is the default.")
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default=COMPRESSIONS[0],
+              show_default=True, help="Ask for answers that are compressed so.")
 @click.option("--timeout-s", type=float, default=30.0, show_default=True,
               help="A request without an answer for so long has failed.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
@@ -80,6 +91,8 @@ def load_command(
     seed: int,
     data: str | None,
     send_deadline: bool,
+    tensors: str,
+    compression: str,
     timeout_s: float,
     request_log: Path | None,
     as_json: bool,
@@ -107,7 +120,7 @@ def load_command(
     from ramsis.serving.load.run import generate_load, planned, summary
 
     sent = planned(arrivals, classes, seed)
-    settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s)
+    settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s, tensors, compression)
     samples = partial(_samples, arrays, data or "", sent.rng)
     with progress("answers", len(sent.arrival_s)) as advance:
         result = generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,

@@ -1,12 +1,13 @@
 """What a client of the Open Inference Protocol says and hears: bodies of requests, answers.
 
-Tensors go as bytes after the JSON where the server knows the *binary tensor data extension*, as
-numbers in the JSON elsewhere. The outputs come back as JSON.
+Tensors go as numbers in the JSON, or as bytes after it, which is the *binary tensor data
+extension*. Answers have either form, and may be compressed.
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,11 +17,18 @@ import orjson
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
-__all__ = ["Heard", "RemoteModel", "Samples", "heard"]
+__all__ = ["HEAD_LENGTH", "Heard", "RemoteModel", "Samples", "heard", "unpacked"]
+
+HEAD_LENGTH = "Inference-Header-Content-Length"
+"""Header that says where the JSON of a request or answer ends."""
 
 Array = NDArray[Any]
+
+_EITHER = 32
+"""To the size of zlib's window: the head of gzip and that of zlib are told apart."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,21 @@ class RemoteModel:
         Of its inference requests.
     inputs, outputs : tuple of TensorSpec
         Sizes of dimensions that may be any are 1.
-    binary : bool
-        Whether the server takes tensors as bytes.
+    binary, binary_answers : bool
+        Whether tensors go as bytes to the server, and back.
     """
 
     url: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     binary: bool
+    binary_answers: bool
 
     @classmethod
-    def of(cls, url: str, metadata: Any, extensions: Sequence[str]) -> RemoteModel:
+    def of(cls, url: str, metadata: Any, extensions: Sequence[str], tensors: str) -> RemoteModel:
         """A model by its metadata.
+
+        ``tensors`` is one of :data:`~ramsis.serving.load.settings.TENSORS`.
 
         Raises
         ------
@@ -82,7 +93,8 @@ class RemoteModel:
             if spec.datatype not in DATATYPES:
                 raise InputFileError(describe("a type that is not sent", where=url,
                                               value=spec.datatype, allowed=", ".join(DATATYPES)))
-        return cls(f"{url}/infer", inputs, outputs, "binary_tensor_data" in extensions)
+        binary = tensors == "binary" or (tensors == "auto" and "binary_tensor_data" in extensions)
+        return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
         """Normal numbers; 0 or 1 where whole numbers are wanted."""
@@ -142,13 +154,15 @@ class RemoteModel:
         if deadline_ms is not None:
             document["parameters"] = {"deadline_ms": deadline_ms}
         if self.binary:
-            document["outputs"] = [{"name": spec.name, "parameters": {"binary_data": False}}
-                                   for spec in self.outputs]
+            document["outputs"] = [
+                {"name": spec.name, "parameters": {
+                    "binary_data": self.binary_answers and spec.datatype in DATATYPES}}
+                for spec in self.outputs]
         head = orjson.dumps(document)
         headers = {"Content-Type": "application/json"}
         if self.binary:
             headers = {"Content-Type": "application/octet-stream",
-                       "Inference-Header-Content-Length": str(len(head))}
+                       HEAD_LENGTH: str(len(head))}
         return Body(b"".join((head, *data)), headers)
 
 
@@ -179,8 +193,28 @@ class Heard(NamedTuple):
     correct: bool | None
 
 
-def heard(body: bytes, samples: Samples, place: int) -> Heard:
-    """Read an answer.
+def unpacked(body: bytes, encoding: str) -> bytes:
+    """An answer that was compressed, by the name of its ``Content-Encoding``: gzip or deflate.
+
+    Raises
+    ------
+    InvalidValueError
+        It is not whole, or larger than any answer may be.
+    """
+    packed = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
+    try:
+        found = packed.decompress(body, MAX_FILE_BYTES + 1)
+    except zlib.error as error:
+        raise InvalidValueError(describe(f"answer does not unpack ({error})",
+                                         value=encoding)) from None
+    if not packed.eof or len(found) > MAX_FILE_BYTES:
+        raise InvalidValueError(describe("answer is cut off, or too large", value=encoding,
+                                         allowed=f"at most {MAX_FILE_BYTES} bytes"))
+    return found
+
+
+def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:
+    """Read an answer, whose JSON ends at ``head``, as its header states; None at the end.
 
     Raises
     ------
@@ -188,15 +222,25 @@ def heard(body: bytes, samples: Samples, place: int) -> Heard:
         It is not one of the protocol, or the output to compare is missing.
     """
     try:
-        document = orjson.loads(body)
+        end = len(body) if head is None else int(head)
+        document = orjson.loads(body[:end])
         parameters = document.get("parameters") or {}
-        outputs = {one["name"]: one for one in document["outputs"]}
+        outputs: dict[str, Any] = {}
+        for one in document["outputs"]:
+            size = (one.get("parameters") or {}).get("binary_data_size")
+            if size is None:
+                outputs[one["name"]] = one["data"]
+            else:
+                kind = DATATYPES[one["datatype"]].newbyteorder("<")
+                outputs[one["name"]] = np.frombuffer(body[end : end + size], kind)
+                end += size
         correct = None
         for name, right in samples.right.items():
-            correct = _same(np.asarray(outputs[name]["data"]), right[place])
+            correct = _same(np.asarray(outputs[name]), right[place])
         batch, run_as, worker = (_whole(parameters.get(name))
                                  for name in ("batch", "run_as", "worker"))
-        name = str(parameters.get("variant") or document.get("model_name") or "model")
+        variant = parameters.get("variant") or next(iter(outputs.get("variant", ())), None)
+        name = str(variant or document.get("model_name") or "model")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidValueError(describe(f"not an answer ({error!r})", where="answer",
                                          value=body[:60])) from None

@@ -29,7 +29,14 @@ from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.serving.event_loop import event_loop
-from ramsis.serving.load.client import Body, RemoteModel, Samples, heard
+from ramsis.serving.load.client import (
+    HEAD_LENGTH,
+    Body,
+    RemoteModel,
+    Samples,
+    heard,
+    unpacked,
+)
 from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
@@ -174,7 +181,7 @@ class _Run:
 
         timeout = aiohttp.ClientTimeout(total=self.settings.timeout_s)
         connector = aiohttp.TCPConnector(limit=0)
-        # No answer is to be compressed: its time would be that of two programs more.
+        # Answers are unpacked when they have come: the client's time for it is not the server's.
         async with aiohttp.ClientSession(connector=connector, timeout=timeout,
                                          auto_decompress=False,
                                          headers={"Accept-Encoding": "identity"}) as session:
@@ -193,7 +200,7 @@ class _Run:
         metadata = await self._json(self.url)
         about = await self._json(f"{base}/v2", required=False)
         extensions = about.get("extensions", ()) if isinstance(about, dict) else ()
-        return RemoteModel.of(self.url, metadata, extensions)
+        return RemoteModel.of(self.url, metadata, extensions, self.settings.tensors)
 
     async def _json(self, url: str, *, required: bool = True) -> Any:
         import aiohttp
@@ -248,6 +255,9 @@ class _Run:
         place, slo_ms = self.places[number], float(self.settings.slo_ms[number])
         body = self.model.body(self.samples, place,
                                slo_ms if self.settings.send_deadline else None)
+        if self.settings.compression != "none":
+            body = body._replace(headers={**body.headers,
+                                          "Accept-Encoding": self.settings.compression})
         self.lag_ms[number] = 1000.0 * (time.perf_counter() - self.begun
                                         - self.arrival_s[number])
         line = Request(self.arrival_s[number], deadline_ms=slo_ms, outcome="failed")
@@ -270,10 +280,13 @@ class _Run:
                     f"{response.status} {data[:200].decode(errors='replace')}")
             outcome = "dropped" if response.status in _DROPPED else "failed"
             return line._replace(finish_s=now, outcome=outcome)
-        if packed := response.headers.get("Content-Encoding"):
-            raise InvalidValueError(describe("answer is compressed", value=packed,
-                                             allowed="no Content-Encoding, as was asked for"))
-        said = heard(data, self.samples, place)
+        if encoding := response.headers.get("Content-Encoding"):
+            if encoding != self.settings.compression:
+                raise InvalidValueError(describe("answer is compressed otherwise than was asked",
+                                                 value=encoding,
+                                                 allowed=self.settings.compression))
+            data = unpacked(data, encoding)
+        said = heard(data, self.samples, place, response.headers.get(HEAD_LENGTH))
         assert line.deadline_ms is not None
         in_time = now - line.arrival_s <= line.deadline_ms / 1000.0
         return line._replace(finish_s=now, outcome="served" if in_time else "late",

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LoadSettings", "libraries", "model_url"]
+__all__ = ["COMPRESSIONS", "TENSORS", "LoadSettings", "libraries", "model_url"]
+
+TENSORS = ("auto", "binary", "json")
+"""How tensors go: as bytes both ways, as JSON both ways, or only requests as bytes, *auto*, if the
+server says that it takes them."""
+COMPRESSIONS = ("none", "gzip", "deflate")
+"""Of answers, as HTTP names them."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +35,30 @@ class LoadSettings:
         Whether requests tell the server theirs.
     timeout_s : float
         After which a request without an answer has failed, > 0.
+    tensors : str
+        One of :data:`TENSORS`.
+    compression : str
+        One of :data:`COMPRESSIONS`, for which the server is asked.
+
+    Raises
+    ------
+    InvalidValueError
+        A time or a way out of range.
     """
 
     slo_ms: NDArray[np.float64]
     send_deadline: bool = True
     timeout_s: float = 30.0
+    tensors: str = "auto"
+    compression: str = "none"
 
     def __post_init__(self) -> None:
         check_positive(timeout_s=self.timeout_s)
+        for name, value, allowed in (("tensors", self.tensors, TENSORS),
+                                     ("compression", self.compression, COMPRESSIONS)):
+            if value not in allowed:
+                raise InvalidValueError(describe("not a way of sending", where=name, value=value,
+                                                 allowed=", ".join(allowed)))
 
 
 def model_url(url: str, model: str | None) -> str:
