@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ _MOST_PARTS = 30_000
 """Lists and objects in a document: each takes more memory and time than any number does."""
 _LONGEST_ID = 1024
 _LONG = 1 << 16
+_SHORT, _HEADS = 1 << 11, 256
+"""Documents of so many bytes, and so many of them, are kept once they are checked."""
 _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
 
@@ -125,16 +128,49 @@ def parse_request(
         What is wrong, and where.
     """
     length = _header_length(header_length, len(body))
-    text = memoryview(body)[:length]
-    if length > limits.json_bytes:
-        raise _wrong("body", "a JSON document that is too long", length,
+    read = _read_again if length <= _SHORT and length < len(body) else _read
+    head = read(body[:length], len(body) - length, deadline, tuple(inputs), tuple(outputs), limits)
+    arrays = [part if isinstance(part, np.ndarray) else
+              np.frombuffer(body, part.dtype, part.numbers, length + part.start)
+              .reshape(part.shape) for part in head.parts]
+    return InferRequest(head.id, arrays, len(arrays[0]), head.deadline_ms, head.late_ms,
+                        head.outputs)
+
+
+class _Bytes(NamedTuple):
+    """Where the data of a tensor are among the bytes that follow the document."""
+
+    start: int
+    numbers: int
+    shape: list[int]
+    dtype: np.dtype[Any]
+
+
+class _Head(NamedTuple):
+    """What a document says, the same for every request with this document."""
+
+    id: str
+    parts: list[NDArray[Any] | _Bytes]
+    deadline_ms: float | None
+    late_ms: float
+    outputs: dict[str, bool]
+
+
+def _read(
+    text: bytes, rest: int, deadline: str | None, inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...], limits: RequestLimits,
+) -> _Head:
+    """Check a document that so many bytes follow."""
+    if len(text) > limits.json_bytes:
+        raise _wrong("body", "a JSON document that is too long", len(text),
                      allowed=f"up to {limits.json_bytes} bytes; tensors may follow it as bytes")
-    if body.count(b"[", 0, length) + body.count(b"{", 0, length) > _MOST_PARTS:
+    if text.count(b"[") + text.count(b"{") > _MOST_PARTS:
         raise _wrong("body", "too many lists and objects", allowed=f"up to {_MOST_PARTS}")
-    most = limits.queries * sum(math.prod(spec.shape) for spec in inputs)
-    if length > _LONG and body.count(b",", 0, length) > most + _MOST_PARTS:
-        raise _wrong("body", "too many values",
-                     allowed=f"up to {most}, for {limits.queries} queries")
+    if len(text) > _LONG:
+        most = limits.queries * sum(math.prod(spec.shape) for spec in inputs)
+        if text.count(b",") > most + _MOST_PARTS:
+            raise _wrong("body", "too many values",
+                         allowed=f"up to {most}, for {limits.queries} queries")
     try:
         document = orjson.loads(text)
     except ValueError as error:
@@ -146,11 +182,13 @@ def parse_request(
     parameters = document.get("parameters", {})
     _check_object(parameters, "parameters")
     deadline_ms, late_ms = stated_times(parameters, deadline, limits.wait_ms)
-    arrays = _inputs(document.get("inputs"), inputs, memoryview(body)[length:], limits.queries)
-    return InferRequest(
-        request_id, arrays, len(arrays[0]), deadline_ms, late_ms,
-        _outputs(document.get("outputs"), parameters, outputs),
-    )
+    parts = _inputs(document.get("inputs"), inputs, rest, limits.queries)
+    return _Head(request_id, parts, deadline_ms, late_ms,
+                 _outputs(document.get("outputs"), parameters, outputs))
+
+
+_read_again = lru_cache(maxsize=_HEADS)(_read)
+"""Clients that send data as bytes send the same document again and again."""
 
 
 def _wrong(where: str, what: str, *value: object, allowed: str | None = None) -> InvalidValueError:
@@ -185,14 +223,15 @@ def _header_length(text: str | None, size: int) -> int:
 
 
 def _inputs(
-    given: object, specs: Sequence[TensorSpec], data: memoryview, most: int
-) -> list[NDArray[Any]]:
-    """The arrays of the model's inputs, in its order."""
+    given: object, specs: Sequence[TensorSpec], rest: int, most: int
+) -> list[NDArray[Any] | _Bytes]:
+    """The data of the model's inputs, in its order."""
     names = [spec.name for spec in specs]
     if not isinstance(given, list) or not given:
         raise _wrong("inputs", "not a list of tensors", given, allowed=f"the inputs {names}")
     by_name = {spec.name: spec for spec in specs}
-    found: dict[str, NDArray[Any]] = {}
+    found: dict[str, NDArray[Any] | _Bytes] = {}
+    queries, start = set[int](), 0
     for i, tensor in enumerate(given):
         where = f"inputs[{i}]"
         _check_object(tensor, where)
@@ -200,23 +239,25 @@ def _inputs(
         if not isinstance(name, str) or name not in by_name or name in found:
             raise _wrong(f"{where}.name", "not an input of the model, each once", name,
                          allowed=", ".join(names))
-        found[name], data = _array(tensor, by_name[name], where, data, most)
-    if len(data):
-        raise _wrong("body", "bytes after the data of the inputs", len(data), allowed="0")
+        part = found[name] = _part(tensor, by_name[name], where, start, rest, most)
+        queries.add(part.shape[0])
+        if isinstance(part, _Bytes):
+            start += part.numbers * part.dtype.itemsize
+    if rest > start:
+        raise _wrong("body", "bytes after the data of the inputs", rest - start, allowed="0")
     missing = [name for name in names if name not in found]
     if missing:
         raise _wrong("inputs", "inputs are missing", missing)
-    arrays = [found[name] for name in names]
-    if len({len(array) for array in arrays}) > 1:
+    if len(queries) > 1:
         raise _wrong("inputs", "inputs for different numbers of queries",
-                     [len(array) for array in arrays])
-    return arrays
+                     [found[name].shape[0] for name in names])
+    return [found[name] for name in names]
 
 
-def _array(
-    tensor: Mapping[str, Any], spec: TensorSpec, where: str, data: memoryview, most: int
-) -> tuple[NDArray[Any], memoryview]:
-    """One tensor, and the bytes that come after its own."""
+def _part(
+    tensor: Mapping[str, Any], spec: TensorSpec, where: str, start: int, rest: int, most: int
+) -> NDArray[Any] | _Bytes:
+    """The data of one tensor, or where they begin among the bytes after the document."""
     if tensor.get("datatype") != spec.datatype:
         raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
                      allowed=spec.datatype)
@@ -230,20 +271,18 @@ def _array(
                      allowed=f"up to {most}")
     parameters = tensor.get("parameters", {})
     _check_object(parameters, f"{where}.parameters")
-    wanted = shape[0] * spec.nbytes
     if "binary_data_size" in parameters:
-        size = parameters["binary_data_size"]
+        size, wanted = parameters["binary_data_size"], shape[0] * spec.nbytes
         if type(size) is not int or size != wanted:
             raise _wrong(f"{where}.parameters.binary_data_size", "not the size of the tensor",
                          size, allowed=str(wanted))
-        if len(data) < size:
-            raise _wrong("body", "data of the inputs end early", len(data), allowed=str(size))
-        array = np.frombuffer(data[:size], spec.dtype.newbyteorder("<"))
-        return array.reshape(shape), data[size:]
+        if rest - start < size:
+            raise _wrong("body", "data of the inputs end early", rest - start, allowed=str(size))
+        return _Bytes(start, math.prod(shape), shape, spec.dtype.newbyteorder("<"))
     if "data" not in tensor:
         raise _wrong(where, "a tensor without data", allowed="data or binary_data_size")
     numbers = _flat(tensor["data"], math.prod(shape), spec, where)
-    return _from_json(numbers, spec, where).reshape(shape), data
+    return _from_json(numbers, spec, where).reshape(shape)
 
 
 def _flat(values: Any, count: int, spec: TensorSpec, where: str) -> list[Any]:
@@ -289,7 +328,9 @@ def stated_times(
     InvalidValueError
         One is not a length of time, or too long.
     """
-    late_ms = _time(parameters.get("late_ms", 0.0), "parameters.late_ms", NON_NEGATIVE, most_ms)
+    late_ms = 0.0
+    if "late_ms" in parameters:
+        late_ms = _time(parameters["late_ms"], "parameters.late_ms", NON_NEGATIVE, most_ms)
     return _deadline_ms(parameters, header, most_ms), late_ms
 
 
