@@ -134,7 +134,8 @@ async def serve(
         connections = Connections(_with_files(settings.connections, server.workers))
         http = _Uvicorn(uvicorn.Config(
             app, http=connections.protocol(), ws="none", log_config=None, log_level="error",
-            access_log=False, lifespan="off", backlog=_BACKLOG, timeout_keep_alive=_IDLE_S))
+            access_log=False, proxy_headers=False, lifespan="off", backlog=_BACKLOG,
+            timeout_keep_alive=_IDLE_S))
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(connections.watch())]
 

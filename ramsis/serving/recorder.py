@@ -44,6 +44,7 @@ class RequestRecorder:
         self.metrics, self.begun_ms, self._log = metrics, 0.0, log
         self._failing = False
         self._counted: dict[tuple[str, str], Any] = {}
+        self._observed: dict[str, list[Any]] = {}
         self._writer = RequestLogWriter(request_log) if request_log else None
 
     def query(
@@ -71,13 +72,19 @@ class RequestRecorder:
     def batch(self, start: Start[Query], served: Served, expected: Expected) -> None:
         """A batch has ended."""
         metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
-        metrics.batch.labels(served.variant).observe(served.batch)
-        metrics.service.labels(served.variant).observe(service_ms)
+        of_variant = self._observed.get(served.variant)
+        if of_variant is None:
+            of_variant = self._observed[served.variant] = [
+                one.labels(served.variant)
+                for one in (metrics.batch, metrics.service, metrics.ratio)]
+        batch, service, ratio = of_variant
+        batch.observe(served.batch)
+        service.observe(service_ms)
         metrics.slack.observe(max(start.slack_ms, 0.0))
         metrics.waiting.observe(served.start_ms - start.tickets[0].request.call.arrival_ms)
         expected_ms = expected.service_ms(served.variant, served.run_as)
         if expected_ms:
-            metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)
+            ratio.observe(service_ms / expected_ms)
 
     def flush(self) -> None:
         """Bring the log to its file; a failure is reported once, until it works again."""

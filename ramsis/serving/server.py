@@ -48,6 +48,8 @@ from ramsis.serving.variants import VariantsFile
 __all__ = ["Server", "ServerSettings"]
 
 _LEAST_MAX_BATCH = 64
+_COLLECTED_AFTER = 20_000
+"""Objects that queries hold while they wait are no reason to look for cycles."""
 _MOST_SLOTS = 1 << 20
 _BETWEEN_ALARMS_MS = 60_000.0
 _CALIBRATION_S, _CALIBRATION_ROUNDS, _LOOKS_S = 0.5, 20, 0.25
@@ -229,6 +231,7 @@ class Server:
             self._background.append(loop.create_task(self._watch_overhead()))
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
         self.ready = True
         self.log("ready", model=self.name,
                  processes=[self.pool.process(worker) for worker in range(first)],
