@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,10 @@ from numpy.typing import NDArray
 from ramsis.errors import RamsisError
 from ramsis.serving.protocol import Answer
 
-__all__ = ["Call", "FailedError", "OverloadedError", "Query", "Served"]
+__all__ = ["Call", "FailedError", "OverloadedError", "Query", "Served", "Tell"]
+
+Tell = Callable[[Answer | RamsisError], object]
+Rows = Mapping[str, NDArray[Any]]
 
 
 class OverloadedError(RamsisError):
@@ -56,44 +58,76 @@ class Query:
 
 
 class Call:
-    """A request of n queries with one deadline; its future has the answer."""
+    """A request of n queries with one deadline.
 
-    __slots__ = ("arrival_ms", "deadline_ms", "done", "left", "rows", "served")
+    Parameters
+    ----------
+    slots
+        Where the inputs of its queries are.
+    arrival_ms, deadline_ms
+        On the front end's clock.
+    tell
+        Called once, with the answer or with the reason that there is none.
 
-    def __init__(self, queries: int, arrival_ms: float, deadline_ms: float) -> None:
+    Attributes
+    ----------
+    queries
+        Until it is over; they know the call, and it would never be let go of else.
+    """
+
+    __slots__ = ("_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms", "queries")
+
+    def __init__(
+        self, slots: Sequence[int], arrival_ms: float, deadline_ms: float, tell: Tell
+    ) -> None:
         self.arrival_ms, self.deadline_ms = arrival_ms, deadline_ms
-        self.done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.left = queries
-        self.rows: list[Mapping[str, NDArray[Any]] | None] = [None] * queries
-        self.served: list[Served | None] = [None] * queries
+        self.queries = [Query(self, place, slot) for place, slot in enumerate(slots)]
+        self._tell: Tell | None = tell
+        self._left = len(slots)
+        self._rows: list[Rows] = [{}] * len(slots)
+        self._served: list[Served | None] = [None] * len(slots)
 
-    def answer(self, place: int, row: Mapping[str, NDArray[Any]], served: Served) -> None:
-        """A query is answered; with the last one the call is."""
-        self.rows[place], self.served[place] = row, served
-        self.left -= 1
-        if not self.left and not self.done.done():
-            self.done.set_result(self._whole())
+    def answer(self, place: int, outputs: Rows, row: int, served: Served) -> None:
+        """A query is answered by a row of its batch's outputs; with the last one the call is."""
+        self._rows[place] = {name: array[row:row + 1] for name, array in outputs.items()}
+        self._served[place] = served
+        self._left -= 1
+        if not self._left:
+            self._end(self._whole())
 
     def fail(self, error: RamsisError) -> None:
         """The call is not answered, whatever becomes of its other queries."""
-        if not self.done.done():
-            self.done.set_exception(error)
+        self._end(error)
+
+    def forget(self) -> None:
+        """Nobody wants to be told any more."""
+        self._tell, self.queries = None, []
+
+    def _end(self, result: Answer | RamsisError) -> None:
+        tell = self._tell
+        self.forget()
+        if tell is not None:
+            tell(result)
 
     def _whole(self) -> Answer:
-        rows = [row for row in self.rows if row is not None]
-        served = [one for one in self.served if one is not None]
-        outputs = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        waits = [one.start_ms - self.arrival_ms for one in served]
-        runs = [one.finish_ms - one.start_ms for one in served]
-        in_time = all(one.finish_ms <= self.deadline_ms for one in served)
-        parameters: dict[str, Any] = {"in_time": in_time}
+        served = [one for one in self._served if one is not None]
+        first = served[0]
+        if len(served) == 1:
+            return Answer(self._rows[0], {
+                "in_time": first.finish_ms <= self.deadline_ms, "variant": first.variant,
+                "batch": first.batch, "run_as": first.run_as, "worker": first.worker,
+                "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
+                "service_ms": round(first.finish_ms - first.start_ms, 3)}, first.finish_ms)
+        finish_ms = max(one.finish_ms for one in served)
+        said: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
         for name, values in (
             ("variant", [one.variant for one in served]),
             ("batch", [one.batch for one in served]),
             ("run_as", [one.run_as for one in served]),
             ("worker", [one.worker for one in served]),
-            ("waiting_ms", [round(ms, 3) for ms in waits]),
-            ("service_ms", [round(ms, 3) for ms in runs]),
+            ("waiting_ms", [round(one.start_ms - self.arrival_ms, 3) for one in served]),
+            ("service_ms", [round(one.finish_ms - one.start_ms, 3) for one in served]),
         ):
-            parameters[name] = values[0] if len(values) == 1 else ",".join(map(str, values))
-        return Answer(outputs, parameters, max(one.finish_ms for one in served))
+            said[name] = ",".join(map(str, values))
+        return Answer({name: np.concatenate([rows[name] for rows in self._rows])
+                       for name in self._rows[0]}, said, finish_ms)

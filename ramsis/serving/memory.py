@@ -99,10 +99,22 @@ class Slots:
         """How many are free."""
         return len(self._free)
 
-    def take(self, count: int) -> list[int]:
-        """So many slots, which must be free."""
+    def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
+        """Keep the inputs of queries in slots, which must be free.
+
+        Parameters
+        ----------
+        inputs
+            An array of shape (n, …) for each input tensor, n >= 1.
+        """
+        count = len(inputs[0])
         taken = self._free[-count:]
         del self._free[-count:]
+        for array, rows in zip(self.arrays.values(), inputs, strict=True):
+            if count == 1:  # without a list of places: speed counts
+                array[taken[0]] = rows[0]
+            else:
+                array[taken] = rows
         return taken
 
     def give(self, slots: Sequence[int]) -> None:

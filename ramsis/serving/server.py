@@ -32,7 +32,7 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
-from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
+from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
@@ -247,15 +247,48 @@ class Server:
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
         """Answer a call; when this is cancelled, what still waits of it is given up.
 
+        Raises
+        ------
+        OverloadedError, FailedError
+            As of :meth:`submit`.
+        """
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def tell(result: Answer | RamsisError) -> None:
+            if done.done():
+                return
+            if isinstance(result, RamsisError):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        call = self.submit(request, arrival_ms, tell)
+        try:
+            return await done
+        except asyncio.CancelledError:  # the client is gone
+            self.abandon(call)
+            raise
+
+    def submit(self, request: InferRequest, arrival_ms: float, tell: Tell) -> Call:
+        """Take a call, whose answer is told when it is there.
+
         Where there is no room, queries past their deadline that wait for a late answer are given
         up, and then those that are due last, if they are due later than the call.
+
+        Parameters
+        ----------
+        request
+        arrival_ms
+            On the front end's clock.
+        tell
+            Called once, perhaps at once: with the answer; with an :class:`OverloadedError` where
+            it cannot be given in time; or with a :class:`FailedError` where a model or worker
+            failed. It must not raise.
 
         Raises
         ------
         OverloadedError
-            It cannot be answered in time, or there is no room for it.
-        FailedError
-            A model or worker failed.
+            The server is stopping, or there is no room for it.
         """
         slots = self.pool.slots
         assert slots is not None
@@ -267,22 +300,17 @@ class Server:
             self.front.make_room(request.queries - slots.free, arrival_ms + slo_ms)
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
-        taken = slots.take(request.queries)
-        for spec, array in zip(slots.specs, request.inputs, strict=True):
-            slots.arrays[spec.name][taken] = array
+        taken = slots.put(request.inputs)
         request.inputs.clear()  # and with them the body
-        call = Call(request.queries, arrival_ms, arrival_ms + slo_ms)
-        queries = [Query(call, i, slot) for i, slot in enumerate(taken)]
-        self.front.arrive(queries, slo_ms, arrival_ms=arrival_ms, late_ms=request.late_ms)
-        try:
-            return await call.done
-        except asyncio.CancelledError:  # the client is gone
-            self.front.leave(queries)
-            raise
-        except RamsisError:
-            if len(queries) > 1:  # the others wait for nobody
-                self.front.leave(queries)
-            raise
+        call = Call(taken, arrival_ms, arrival_ms + slo_ms, tell)
+        self.front.arrive(call.queries, slo_ms, arrival_ms=arrival_ms, late_ms=request.late_ms)
+        return call
+
+    def abandon(self, call: Call) -> None:
+        """Nobody wants the answer to a call any more; what still waits of it is given up."""
+        queries = call.queries
+        call.forget()
+        self.front.leave(queries)
 
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
         """Serve by other policies from now on.
@@ -481,7 +509,7 @@ class Server:
         served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms)
         for row, ticket in enumerate(start.tickets):
             query = ticket.request
-            query.call.answer(query.place, {name: a[row] for name, a in outputs.items()}, served)
+            query.call.answer(query.place, outputs, row, served)
             outcome = "served" if now_ms <= ticket.deadline_ms else "late"
             self._recorder.query(ticket, outcome, now_ms, served)
         self._measure(start, served)
@@ -531,18 +559,24 @@ class Server:
         query = ticket.request
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])
-        if not query.call.done.done():
-            query.call.fail(OverloadedError("the deadline cannot be kept"))
+        self._end_without(query.call, OverloadedError("the deadline cannot be kept"))
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
     def _fail(self, running: _Running, reason: str) -> None:
         start = running.start
         served = Served(start.model, len(start.tickets), start.run_as, start.worker,
                         running.started_ms, self.front.now_ms())
-        error: RamsisError = FailedError(f"{start.model}: {reason}")
+        error = FailedError(f"{start.model}: {reason}")
         for ticket in start.tickets:
-            ticket.request.call.fail(error)
+            self._end_without(ticket.request.call, error)
             self._recorder.query(ticket, "failed", served.finish_ms, served)
+
+    def _end_without(self, call: Call, error: RamsisError) -> None:
+        """A call is not answered; its other queries wait for nobody."""
+        queries = call.queries
+        call.fail(error)
+        if len(queries) > 1:  # not now: this may be in the middle of an event
+            asyncio.get_running_loop().call_soon(self.front.leave, queries)
 
     def _give_slots(self, start: Start[Query]) -> None:
         assert self.pool.slots is not None
