@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from starlette.applications import Starlette
@@ -18,7 +20,9 @@ from starlette.types import Receive, Scope, Send
 from ramsis import __version__
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.serving.calls import FailedError, OverloadedError
+from ramsis.serving.connections import Headers, Reply
 from ramsis.serving.protocol import (
+    Answer,
     InferRequest,
     RequestLimits,
     answer_body,
@@ -36,6 +40,9 @@ _QUERY_S = 1e-5
 """About what a query takes of the loop, from its arrival to its end."""
 _EXTENSIONS = ["binary_tensor_data"]
 _JSON = b"application/json"
+_JSON_LENGTH = b"inference-header-content-length"
+_READ = frozenset({_JSON_LENGTH, b"x-deadline-ms", b"content-length", b"content-encoding"})
+_NOT_READY = "the server is not ready"
 
 
 class _RefusedError(RamsisError):
@@ -46,11 +53,17 @@ class _RefusedError(RamsisError):
         self.status = status
 
 
+_REFUSALS = (InvalidValueError, _RefusedError, OverloadedError, FailedError)
+
+
 def application(
     server: Server, *, max_body_bytes: int = 1 << 24, max_json_bytes: int = 1 << 22,
     max_waiting_bytes: int = 1 << 26, body_timeout_s: float = 30.0,
 ) -> Starlette:
     """The application of a server that is started.
+
+    Its ``state.at_once`` answers inference requests without it, for
+    :class:`~ramsis.serving.connections.Connections`.
 
     Parameters
     ----------
@@ -66,6 +79,9 @@ def application(
     """
     infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
         server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s))
+    if quote(server.name, safe="") == server.name:
+        infer.paths = frozenset(f"/v2/models/{server.name}{version}/infer".encode()
+                                for version in ("", "/versions/1"))
     model = "/v2/models/{name}"
     version = model + "/versions/{version}"
 
@@ -110,7 +126,7 @@ def application(
         text, content_type = server.metrics.text(request.headers.get("accept", ""))
         return Response(text, media_type=content_type)
 
-    return Starlette(routes=[
+    app = Starlette(routes=[
         Route(model + "/infer", infer), Route(version + "/infer", infer),
         Route("/v2/health/live", live), Route("/v2/health/ready", ready),
         Route("/v2", about), Route("/v2/", about),
@@ -118,6 +134,8 @@ def application(
         Route(model, of_model), Route(version, of_model),
         Route("/metrics", metrics),
     ])
+    app.state.at_once = infer
+    return app
 
 
 def _unknown(server: Server) -> dict[str, str]:
@@ -125,7 +143,13 @@ def _unknown(server: Server) -> dict[str, str]:
 
 
 class _Infer:
-    """Answers inference requests; an ASGI application, since it is the one that has to be fast."""
+    """Answers inference requests, as an ASGI application or at once.
+
+    Attributes
+    ----------
+    paths, largest
+        As of :class:`~ramsis.serving.connections.AtOnce`.
+    """
 
     def __init__(
         self, server: Server, max_body_bytes: int, max_waiting_bytes: int, body_timeout_s: float,
@@ -133,6 +157,8 @@ class _Infer:
     ) -> None:
         self._server, self._body_timeout_s, self._limits = server, body_timeout_s, limits
         self._max_body_bytes, self._max_waiting_bytes = max_body_bytes, max_waiting_bytes
+        self.largest = min(_LARGE, max_body_bytes, limits.json_bytes)
+        self.paths = frozenset[bytes]()
         self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,28 +172,54 @@ class _Infer:
             return  # to nobody
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, headers, finish_ms = 200, [(b"content-type", _JSON)], math.nan
         try:
             body, json_end, finish_ms = await self._answered(scope, receive)
-            if json_end is not None:
-                headers = [(b"content-type", b"application/octet-stream"),
-                           (b"inference-header-content-length", b"%d" % json_end)]
-        except InvalidValueError as error:
-            status, body = 400, _error(error)
-        except _RefusedError as error:
-            status, body = error.status, _error(error)
-        except OverloadedError as error:
-            status, body = 503, _error(error)
-            headers.append((b"retry-after", _RETRY_AFTER_S))
-        except FailedError as error:
-            status, body = 500, _error(error)
-        if status != 200:
-            self._server.metrics.refused.labels(str(status)).inc()
+            status, headers = 200, _answer_headers(json_end)
+        except _REFUSALS as error:
+            status, headers, body, finish_ms = *self._refused(error), math.nan
         headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         if status == 200:
             self._server.overhead.answered(self._server.front.now_ms() - finish_ms)
+
+    def begin(
+        self, headers: Headers, body: bytes, whole_s: float, reply: Reply
+    ) -> Callable[[], object]:
+        """Begin to answer a small request; see :class:`~ramsis.serving.connections.AtOnce`."""
+        server = self._server
+        try:
+            if not server.ready:
+                raise OverloadedError(_NOT_READY)
+            request = self._parsed(_headers(headers), body)
+            call = server.submit(request, 1000.0 * whole_s,
+                                 lambda result: self._tell(request, result, reply))
+        except _REFUSALS as error:
+            reply(*self._refused(error))
+            return int  # there is nothing to end
+        return partial(server.abandon, call)
+
+    def _tell(self, request: InferRequest, result: Answer | RamsisError, reply: Reply) -> None:
+        if isinstance(result, RamsisError):
+            reply(*self._refused(result))
+            return
+        server = self._server
+        body, json_end = answer_body(server.name, request, result, server.pool.outputs)
+        reply(200, _answer_headers(json_end), body)
+        server.overhead.answered(server.front.now_ms() - result.finish_ms)
+
+    def _refused(self, error: RamsisError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Status, headers and body of an answer that is an error."""
+        headers = [(b"content-type", _JSON)]
+        if isinstance(error, OverloadedError):
+            status = 503
+            headers.append((b"retry-after", _RETRY_AFTER_S))
+        elif isinstance(error, _RefusedError):
+            status = error.status
+        else:
+            status = 400 if isinstance(error, InvalidValueError) else 500
+        self._server.metrics.refused.labels(str(status)).inc()
+        return status, headers, orjson.dumps({"error": str(error)})
 
     async def _answered(
         self, scope: Scope, receive: Receive,
@@ -180,7 +232,7 @@ class _Infer:
         if scope["method"] != "POST":
             raise _RefusedError(405, "inference requests are POST requests")
         if not server.ready:
-            raise OverloadedError("the server is not ready")
+            raise OverloadedError(_NOT_READY)
         headers = _headers(scope["headers"])
         body = await self._body(headers, receive)
         whole_s = scope.get("state", {}).get("whole_s")  # before others had their turn
@@ -194,7 +246,7 @@ class _Infer:
 
     def _parsed(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
         pool = self._server.pool
-        return parse_request(body, headers.get(b"inference-header-content-length"),
+        return parse_request(body, headers.get(_JSON_LENGTH),
                              headers.get(b"x-deadline-ms"), pool.inputs, pool.outputs,
                              self._limits)
 
@@ -228,7 +280,7 @@ class _Infer:
         if headers.get(b"content-encoding", "identity") != "identity":
             raise _RefusedError(415, "bodies are not to be compressed")
         most = self._max_body_bytes
-        if b"inference-header-content-length" not in headers:  # it is JSON alone
+        if _JSON_LENGTH not in headers:  # it is JSON alone
             most = min(most, self._limits.json_bytes)
         length = whole_number(headers.get(b"content-length", "0"))
         if length is not None and length > most:
@@ -256,8 +308,12 @@ class _Infer:
 
 
 def _headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, str]:
-    return {name: value.decode("latin-1") for name, value in headers}
+    """Those that are read."""
+    return {name: value.decode("latin-1") for name, value in headers if name in _READ}
 
 
-def _error(error: RamsisError) -> bytes:
-    return orjson.dumps({"error": str(error)})
+def _answer_headers(json_end: int | None) -> list[tuple[bytes, bytes]]:
+    """Of an answer, and where its JSON ends if bytes follow."""
+    if json_end is None:
+        return [(b"content-type", _JSON)]
+    return [(b"content-type", b"application/octet-stream"), (_JSON_LENGTH, b"%d" % json_end)]

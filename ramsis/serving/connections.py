@@ -7,6 +7,10 @@ connections, or too many bytes of requests that are not whole, the one that has 
 room, and else the one that has been idle longest. A connection whose request is whole is left
 alone, unless its client does not read the answer. When a client leaves, what works on its answer
 is cancelled.
+
+An application costs a request a task, two messages each way and their checks. So small requests
+for inference that come whole, and not behind others that are not answered, are answered at once,
+without one; their number is what a server is judged by. All others go by the application.
 """
 
 from __future__ import annotations
@@ -14,14 +18,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ramsis.errors import check_number_of, check_positive
+from ramsis.serving.protocol import whole_number
 
-__all__ = ["Connection", "ConnectionLimits", "Connections"]
+__all__ = ["AtOnce", "Connection", "ConnectionLimits", "Connections", "Headers", "Reply"]
+
+Headers = Sequence[tuple[bytes, bytes]]
+Reply = Callable[[int, Headers, bytes], None]
+"""Takes the status, the headers and the body of an answer."""
 
 _EACH_S = 0.25
 _LINGER_S = 2.0
@@ -33,6 +44,7 @@ _PIPELINED = 8
 """Requests of a connection that are answered one after the other."""
 _LINE = 4
 """Bytes of a header besides its name and value."""
+_CODED = (b"content-encoding", b"transfer-encoding")
 _FRAMING = 8
 """Bytes of chunked encoding for one of the body."""
 
@@ -72,16 +84,51 @@ class ConnectionLimits:
             check_number_of(name, getattr(self, name))
 
 
+class AtOnce(Protocol):
+    """Answers whole requests without an application.
+
+    Attributes
+    ----------
+    paths
+        Of the POST requests that it answers, as they come.
+    largest
+        Body that it takes, in bytes.
+    """
+
+    paths: Collection[bytes]
+    largest: int
+
+    def begin(
+        self, headers: Headers, body: bytes, whole_s: float, reply: Reply
+    ) -> Callable[[], object]:
+        """Begin to answer a request; what is returned ends that, where its client has left.
+
+        Parameters
+        ----------
+        headers
+            Their names in lower case.
+        body
+            Not compressed.
+        whole_s
+            When it was here whole, on the clock of :func:`time.monotonic`.
+        reply
+            To be called once, perhaps at once.
+        """
+        ...
+
+
 class Connections:
     """All connections of a server.
 
     Parameters
     ----------
     limits
+    at_once
+        Answers small requests that are whole; by default the application does.
     """
 
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
+    def __init__(self, limits: ConnectionLimits, at_once: AtOnce | None = None) -> None:
+        self.limits, self.at_once = limits, at_once
         self._open, self._pending_bytes = 0, 0
         self._owing: dict[Connection, float] = {}  # since when, the longest first
         self._idle: dict[Connection, None] = {}  # the longest first
@@ -155,6 +202,19 @@ class Connections:
         return False
 
 
+class _Exchange:
+    """A request that is answered at once, as uvicorn's own cycles look to its protocol."""
+
+    __slots__ = ("body", "disconnected", "keep_alive", "leave", "response_complete")
+    more_body = False
+    message_event = asyncio.Event()  # nobody waits for it
+
+    def __init__(self, keep_alive: bool) -> None:
+        self.keep_alive, self.disconnected, self.response_complete = keep_alive, False, False
+        self.body = b""
+        self.leave: Callable[[], object] = int  # does nothing
+
+
 class Connection(HttpToolsProtocol):
     """A connection under limits; :meth:`Connections.protocol` makes its class.
 
@@ -172,6 +232,7 @@ class Connection(HttpToolsProtocol):
     _whole = False  # whether all requests that have begun are whole
     _refused = False
     _owes, _idles = True, False  # as the group knows
+    _held: list[bytes] | None = None  # the body of a request that may be answered at once
     _seen = _body = _beside = _pending = _discarded = 0  # bytes
 
     def connection_made(self, transport: Any) -> None:
@@ -185,6 +246,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         for cycle in self._cycles:  # not the last alone
             cycle.disconnected = True
+            if isinstance(cycle, _Exchange):
+                cycle.leave()
         self._hold(-self._pending)
         self.group.closed(self)
         if self.answering is not None:
@@ -200,6 +263,8 @@ class Connection(HttpToolsProtocol):
         body = self._body
         self._beside = self._seen = self._beside + len(data)
         HttpToolsProtocol.data_received(self, data)
+        if self._held is not None and not self._refused and not self.transport.is_closing():
+            self._to_application()  # the rest is not here
         if self._whole:
             if self._pending:
                 self._hold(-self._pending)
@@ -214,6 +279,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         HttpToolsProtocol.on_message_begin(self)
+        self._unset_keepalive_if_required()  # the request before may be answered by now
         self._whole = False
 
     def on_headers_complete(self) -> None:
@@ -222,25 +288,29 @@ class Connection(HttpToolsProtocol):
         if self._seen > self.group.limits.head_bytes and self._head() > (
                 self.group.limits.head_bytes):
             self._refuse_head()
-        if not self._refused:
-            self.scope["state"]["connection"] = self
-            HttpToolsProtocol.on_headers_complete(self)
-            self.headers = []
-            self._cycles.append(self.cycle)
-            if len(self._cycles) > _PIPELINED:
-                self.abort()
+        if self._refused:
+            return
+        self._held = []
+        if not self._is_for_at_once():
+            self._to_application()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body has come."""
         self._body += len(body)
-        if not self._refused:
+        if self._held is not None:
+            self._held.append(body)
+        elif not self._refused:
             HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._whole = self.in_head = True
         self._body = self._beside = 0
-        if not self._refused:
+        if self._refused:
+            return
+        if self._held is not None:
+            self._answer_at_once(b"".join(self._held))
+        else:
             self.scope["state"]["whole_s"] = time.monotonic()
             HttpToolsProtocol.on_message_complete(self)
 
@@ -284,6 +354,60 @@ class Connection(HttpToolsProtocol):
         """Close at once."""
         self._hold(-self._pending)
         self.transport.abort()
+
+    def _is_for_at_once(self) -> bool:
+        """Whether a request may be answered without the application, if the rest of it is here."""
+        at_once = self.group.at_once
+        if (at_once is None or self.url not in at_once.paths
+                or self.parser.get_method() != b"POST" or self.expect_100_continue
+                or self.parser.should_upgrade() or self.flow.write_paused
+                or not (self.cycle is None or self.cycle.response_complete)):
+            return False
+        length = None
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = whole_number(value.decode("latin-1"))
+            elif name in _CODED:
+                return False
+        return length is not None and length <= at_once.largest
+
+    def _to_application(self) -> None:
+        """Have the application answer a request, of whose body a part may be here."""
+        held, self._held = self._held or (), None
+        self.scope["state"]["connection"] = self
+        HttpToolsProtocol.on_headers_complete(self)
+        self.headers = []
+        self._cycles.append(self.cycle)
+        if len(self._cycles) > _PIPELINED:
+            self.abort()
+        for body in held:
+            HttpToolsProtocol.on_body(self, body)
+
+    def _answer_at_once(self, body: bytes) -> None:
+        headers, self.headers, self._held = self.headers, [], None
+        exchange: Any = _Exchange(self.parser.get_http_version() != "1.0"
+                                  and self.parser.should_keep_alive())
+        self.cycle = exchange
+        self._cycles.append(exchange)
+        at_once = self.group.at_once
+        assert at_once is not None
+        exchange.leave = at_once.begin(headers, body, time.monotonic(),
+                                       partial(self._reply, exchange))
+
+    def _reply(self, exchange: _Exchange, status: int, headers: Headers, body: bytes) -> None:
+        """Send the answer to a request that is answered at once."""
+        if exchange.disconnected:
+            return
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += name, b": ", value, b"\r\n"
+        parts += (b"" if exchange.keep_alive else b"connection: close\r\n",
+                  b"content-length: %d\r\n\r\n" % len(body), body)
+        self.transport.write(b"".join(parts))
+        exchange.response_complete = True
+        if not exchange.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def _refuse_head(self) -> None:
         self.refuse(b"431 Request Header Fields Too Large",

@@ -131,7 +131,8 @@ async def serve(
                           max_json_bytes=settings.max_json_bytes,
                           max_waiting_bytes=settings.connections.pending_bytes,
                           body_timeout_s=settings.connections.request_s)
-        connections = Connections(_with_files(settings.connections, server.workers))
+        connections = Connections(_with_files(settings.connections, server.workers),
+                                  app.state.at_once)
         http = _Uvicorn(uvicorn.Config(
             app, http=connections.protocol(), ws="none", log_config=None, log_level="error",
             access_log=False, proxy_headers=False, lifespan="off", backlog=_BACKLOG,
