@@ -96,8 +96,6 @@ class Dispatcher(Generic[R]):
         Its level that serves.
     monitor
         Of the load; fed by arrivals.
-    overhead_ms
-        Taken from every slack now; see :meth:`take_overhead`.
 
     Raises
     ------
@@ -127,7 +125,6 @@ class Dispatcher(Generic[R]):
         self.settings = settings or DispatchSettings()
         self.policies = policies
         self.monitor = LoadMonitor(self.settings.window_ms)
-        self.overhead_ms = self.settings.overhead_ms
         self.level = self._level_at(0.0)
         self._worker_types = dict(policies.worker_types)
         self._uniform = drawn_from(self.settings.uniform)
@@ -141,6 +138,11 @@ class Dispatcher(Generic[R]):
             self._division(level)
         self._stations: list[StationQueues[Ticket[R]]] = []
         self._open([])
+
+    @property
+    def overhead_ms(self) -> float:
+        """Taken from every slack now; see :meth:`take_overhead`."""
+        return self.settings.overhead_ms
 
     @property
     def workers(self) -> int:
@@ -335,7 +337,7 @@ class Dispatcher(Generic[R]):
             It is negative or not finite.
         """
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
-        now_ms, self.overhead_ms = self._clock(now_ms), overhead_ms
+        now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [])
         for station in self._stations:
             station.overhead_ms = overhead_ms

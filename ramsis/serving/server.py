@@ -55,6 +55,8 @@ _BETWEEN_ALARMS_MS = 60_000.0
 _CALIBRATION_S, _CALIBRATION_ROUNDS, _LOOKS_S = 0.5, 20, 0.25
 _MOST_OVERHEAD = 0.5
 """Share of the shortest SLO; with more no batch would be in time by the table."""
+_LEAST_CHANGE_MS = 0.1
+"""A smaller change of the overhead is none: timers ring to a millisecond."""
 _CHANGE_MS, _CHANGE = 0.5, 0.25
 """A change of the overhead by so much is a line of the log."""
 
@@ -450,8 +452,11 @@ class Server:
                 self._take_overhead()
 
     def _take_overhead(self) -> None:
-        """Take what the overhead is now from every slack, and say so where it has changed."""
+        """Take what the overhead is now from every slack, and say so, where it has changed."""
         found = self.overhead.estimate()
+        taken_ms = self.front.dispatcher.overhead_ms
+        if self.ready and abs(found.overhead_ms - taken_ms) < _LEAST_CHANGE_MS:
+            return
         self.front.take_overhead(found.overhead_ms)
         before_ms = self._overhead_logged_ms
         if abs(found.overhead_ms - before_ms) > max(_CHANGE_MS, _CHANGE * before_ms):

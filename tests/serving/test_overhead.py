@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 from ramsis.policy import write_set  # noqa: E402
 from ramsis.policy.policy_set import set_of  # noqa: E402
 from ramsis.serving.overhead.answers import answers_ms  # noqa: E402
-from ramsis.serving.overhead.watch import OverheadWatch  # noqa: E402
+from ramsis.serving.overhead.watch import OverheadParts, OverheadWatch  # noqa: E402
 from ramsis.serving.policies import Expected  # noqa: E402
 from ramsis.serving.tensors import TensorSpec  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
@@ -105,6 +106,28 @@ def test_a_dispatcher_takes_another_overhead_from_what_waits_too() -> None:
     for bad in (-1.0, inf):
         with pytest.raises(InvalidValueError, match="overhead_ms"):
             dispatcher.take_overhead(3.0, bad)
+
+
+def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
+    from ramsis.serving.server import Server
+
+    taken = list[float]()
+    dispatcher = SimpleNamespace(overhead_ms=0.0)
+
+    def take(overhead_ms: float) -> None:
+        taken.append(overhead_ms)
+        dispatcher.overhead_ms = overhead_ms
+
+    estimates = iter([0.02, 2.0, 2.06, 1.95, 2.11, 2.2, 0.0, 0.05])
+    server = cast(Any, SimpleNamespace(
+        overhead=SimpleNamespace(estimate=lambda: OverheadParts(next(estimates), 0.0, 0.0, 0.0)),
+        front=SimpleNamespace(dispatcher=dispatcher, take_overhead=take), ready=False,
+        _overhead_logged_ms=-inf, log=lambda event, **fields: None))
+    Server._take_overhead(server)
+    server.ready = True
+    for _ in range(7):
+        Server._take_overhead(server)
+    assert taken == [0.02, 2.0, 2.11, 0.0]
 
 
 def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(
