@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
@@ -32,6 +33,7 @@ __all__ = ["Pool", "PoolSettings", "WorkerEvents", "WorkerPool", "checked", "var
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 _READ = 65536
+_HEARD_EACH_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class WorkerPool:
         self.variants, self.settings, self.events = variants, settings, events
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
-        self.closing = False
+        self.closing, self.heard_s = False, 0.0
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._workers = [_Worker(self, number) for number in range(settings.workers)]
         self._cores = _cores() if settings.pin else []
@@ -164,6 +166,17 @@ class WorkerPool:
     def run(self, worker: int, batch: RunBatch) -> None:
         """Start a batch on a worker that is ready and idle."""
         self._workers[worker].run(batch)
+
+    def hear(self) -> None:
+        """Hear which batches have ended, if nothing was heard for a millisecond.
+
+        The event loop reads a flood of requests before it turns to the workers, which would stand
+        idle meanwhile.
+        """
+        if time.monotonic() - self.heard_s > _HEARD_EACH_S:
+            self.heard_s = time.monotonic()
+            for worker in self._workers:
+                worker.hear()
 
     def begin(self, worker: int) -> None:
         """Start another worker; once it can take batches, that is an event."""
@@ -302,6 +315,11 @@ class _Worker:
         with contextlib.suppress(OSError):
             self._channel.send(framed(batch.packed()))
 
+    def hear(self) -> None:
+        """Hear the end of a batch if it runs one."""
+        if self._limit is not None:
+            self._read()
+
     def stop(self) -> None:
         """End the process."""
         self._close()
@@ -346,6 +364,8 @@ class _Worker:
     def _ended(self, ended: Ended) -> None:
         if self._limit is not None:
             self._limit.cancel()
+            self._limit = None
+        self.pool.heard_s = time.monotonic()
         self.pool.events.ended(self.number, ended, self._arrays)
 
     def _gone(self) -> None:
@@ -359,6 +379,7 @@ class _Worker:
     def _close(self) -> None:
         if self._limit is not None:
             self._limit.cancel()
+            self._limit = None
         if self._channel is not None:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()

@@ -183,6 +183,7 @@ class Server:
         self.process = self.settings.dispatch.process
         self.metrics = ServerMetrics()
         self.ready = False
+        self._hear: Callable[[], object] = int  # where others' machinery runs batches: nothing
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[float, str, Expected] | None = None
@@ -218,6 +219,8 @@ class Server:
         dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
         await self.pool.start()
+        if isinstance(self.pool, WorkerPool):
+            self._hear = self.pool.hear
         first = self.workers if self._at_first is None else self._at_first
         for worker in range(first, self.workers):
             self.front.down(worker)
@@ -292,6 +295,7 @@ class Server:
         OverloadedError
             The server is stopping, or there is no room for it.
         """
+        self._hear()
         slots = self.pool.slots
         assert slots is not None
         if not self.ready:
