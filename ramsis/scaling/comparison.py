@@ -23,7 +23,7 @@ from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import made
-from ramsis.scaling.synthesis import FleetTables, reached
+from ramsis.scaling.synthesis import reached
 from ramsis.scaling.tuning import tune
 
 __all__ = ["Comparison", "Part"]
@@ -51,13 +51,18 @@ class Part:
     start: int
     forecast: Forecast | None = None
 
+    @property
+    def load_qps(self) -> float:
+        """Its mean load."""
+        return len(self.arrival_ms) / self.duration_s
+
     @classmethod
-    def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, tables: FleetTables,
+    def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, rate_per_worker_qps: float,
            fleet: ScaledFleet, forecast: Forecast | None = None) -> Part:
         """What lies between two times."""
         first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
         times = arrival_ms[first:last] - 1000.0 * from_s
-        needed = math.ceil(len(times) / (to_s - from_s) / tables.largest_qps)
+        needed = math.ceil(len(times) / (to_s - from_s) / rate_per_worker_qps)
         return cls(times, to_s - from_s, min(max(needed, fleet.least), fleet.most),
                    None if forecast is None else forecast.later(-from_s))
 
@@ -80,8 +85,11 @@ class Comparison:
         That all play.
     target : Targets
     fleet : ScaledFleet
-    fit, rest : Part
-        What parameters are tuned on, and what the rows are of.
+    fit : Part, optional
+        What comes before and parameters are tuned on. Without it a run begins with the workers
+        that the mean load needs.
+    rest : Part
+        What the rows are of.
     known : mapping of str to float
         What :func:`ramsis.scaling.made` fills in.
     seed : int
@@ -91,42 +99,58 @@ class Comparison:
     tables: DecisionTables
     target: Targets
     fleet: ScaledFleet
-    fit: Part
+    fit: Part | None
     rest: Part
     known: Mapping[str, float]
     seed: int
 
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
         """The row of the policy."""
-        start = table.wanted(len(self.fit.arrival_ms) / self.fit.duration_s, 0, 0)
+        start = table.wanted(self._first.load_qps, 0, 0)
         return self._row("ramsis", True, {}, self._run(lambda: ScalingPolicy(table), start))
 
+    def rule_row(self, name: str, parameters: Mapping[str, Any], *, tuned: bool) -> dict[str, Any]:
+        """The row of a rule with its parameters.
+
+        Raises
+        ------
+        InputFileError
+            A parameter is missing that the rule needs.
+        InvalidValueError
+            A number out of range.
+        """
+        start = parameters["workers"] if name == "static" else self._first.start
+        return self._row(name, tuned, parameters, self._run(
+            partial(made, name, parameters, **self.known),
+            min(max(start, self.fleet.least), self.fleet.most)))
+
     def rule_rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a rule: with its defaults, and with tuned parameters."""
-        fleet, fit = self.fleet, self.fit
+        """The rows of a rule: with its defaults, and parameters tuned on what comes before."""
+        fleet, fit = self.fleet, self._first
         tuned = tune(name, fit.arrival_ms, self.tables, self.target,
                      known=self.known, slo_ms=fleet.slo_ms, startup_s=fleet.startup_s,
                      interval_s=fleet.interval_s, least=fleet.least, most=fleet.most,
                      start=fit.start, duration_s=fit.duration_s, seed=self.seed)
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": fleet.most} if name == "static" else {}
-        rows = []
-        for known, parameters in ((False, usual), (True, tuned)):
-            rule = partial(made, name, parameters, **self.known)
-            start = parameters["workers"] if name == "static" else fit.start
-            rows.append(self._row(name, known, parameters, self._run(rule, start)))
-        return rows
+        return [self.rule_row(name, usual, tuned=False), self.rule_row(name, tuned, tuned=True)]
+
+    @property
+    def _first(self) -> Part:
+        return self.rest if self.fit is None else self.fit
 
     def _run(self, rule: Callable[[], ScalingRule], start: int) -> ScaledRun:
-        before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)
-        return self.rest.played(rule(), self.tables, self.fleet, self.seed,
-                                int(before.wanted[-1]))
+        if self.fit is not None:
+            before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)
+            start = int(before.wanted[-1])
+        return self.rest.played(rule(), self.tables, self.fleet, self.seed, start)
 
-    def _row(self, name: str, tuned: bool, parameters: dict[str, Any],
+    def _row(self, name: str, tuned: bool, parameters: Mapping[str, Any],
              run: ScaledRun) -> dict[str, Any]:
-        return {"scheduler": name, "tuned": tuned, "parameters": parameters,
+        return {"scheduler": name, "tuned": tuned, "parameters": dict(parameters),
                 "worker_s": float(run.worker_s), "violation_rate": float(run.violation_rate),
                 "effective_accuracy": float(run.effective_accuracy),
                 "requests": int(run.requests),
                 "meets_target": reached(self.target, run.violation_rate,
-                                        run.effective_accuracy)}
+                                        run.effective_accuracy),
+                "over_time": run.over_time()}

@@ -57,6 +57,7 @@ NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
 """In the place of a request's model: it still waits at the end, was given up, or was in the batch
 or the queue of a worker that failed."""
 
+_MOST_PLACES = 300  # of series over time
 _ROUNDING = 1e-9  # of a number of intervals
 _DISPATCHES = ("central-queue", "round-robin")
 
@@ -267,6 +268,33 @@ class ScaledRun:
         return [{name: None if isinstance(value, float) and math.isnan(value) else value
                  for name, value in zip(series, values, strict=True)}
                 for values in zip(*series.values(), strict=True)]
+
+
+    def over_time(self) -> dict[str, list[float | None]]:
+        """The series, of as many intervals together that at most 300 are left.
+
+        ``workers`` are those that are active or start; ``violation_rate`` is a share of the
+        requests that arrived.
+        """
+        at = np.arange(0, len(self.time_s), math.ceil(len(self.time_s) / _MOST_PLACES))
+
+        def total(values: NDArray[Any]) -> FloatArray:
+            found: FloatArray = np.add.reduceat(values, at, dtype=float)
+            return found
+
+        seconds = np.diff(self.time_s, append=2 * self.time_s[-1] - self.time_s[-2:][0])
+        arrived, count = self.load_qps * seconds, total(np.ones_like(self.time_s))
+        in_time = arrived - self.violations
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = {
+                "time_s": self.time_s[at], "load_qps": total(self.load_qps) / count,
+                "wanted": total(self.wanted) / count,
+                "workers": total(self.active + self.starting) / count,
+                "active": total(self.active) / count,
+                "accuracy": total(np.nan_to_num(self.accuracy) * in_time) / total(in_time),
+                "violation_rate": total(self.violations) / total(arrived)}
+        return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
+                       for value in values.tolist()] for name, values in found.items()}
 
 
 @dataclass(frozen=True)

@@ -427,7 +427,7 @@ class _Fitted:
                    seed=self.seed, forecast=self.forecast)
         if self.on_play is not None:
             self.on_play()
-        worth = np.where(run.model >= 0, self.played.accuracy[run.model], 0.0)
+        worth = np.where(run.model >= 0, self.played.accuracy[np.maximum(run.model, 0)], 0.0)
         reach = _QUANTILE / math.sqrt(max(run.requests, 1))
         late = run.violation_rate
         return Delivered(run.worker_s, late, run.effective_accuracy), Delivered(

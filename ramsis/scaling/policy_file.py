@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,15 +15,18 @@ from ramsis import __version__
 from ramsis.bounds import Targets
 from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.policy import set_of, write_set
+from ramsis.policy import Policy, read_set, set_of, write_set
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
+from ramsis.scaling.fleet import DecisionTables
 from ramsis.scaling.policy import Candidate, ScaledFleet
 from ramsis.scaling.promise import CONFIDENCE, Promise
-from ramsis.scaling.synthesis import FleetTables
+from ramsis.scaling.synthesis import FleetTables, resized
 
-__all__ = ["scaling_document", "scaling_schema", "validate_scaling", "write_scaling"]
+__all__ = ["SavedScaling", "scaling_document", "scaling_schema", "validate_scaling",
+           "write_scaling"]
 
 _TABLES = "tables"
+_KNOWN = ("rate_per_worker_qps", "batch_rate_qps")
 
 
 def scaling_document(
@@ -35,6 +38,7 @@ def scaling_document(
         "format": SCALING_FORMAT,
         "created_by": f"ramsis {__version__}",
         "slo_ms": float(fleet.slo_ms),
+        **tables.known(fleet.slo_ms, target),
         "dispatch": next(iter(tables.policies.values()))[0].dispatch,
         "interval_s": float(table.interval_s),
         "startup_s": float(table.startup_s),
@@ -65,6 +69,52 @@ def scaling_document(
             "average_reward": chosen.decisions.average, "span": chosen.decisions.span,
             "sweeps": chosen.decisions.sweeps},
     }
+
+
+@dataclass(frozen=True, eq=False)
+class SavedScaling:
+    """A scaling policy and what it was made for, read from its folder.
+
+    Attributes
+    ----------
+    table : ScalingTable
+    played : DecisionTables
+    fleet : ScaledFleet
+    target : Targets
+    known : mapping of str to float
+        What :func:`ramsis.scaling.made` fills in.
+    """
+
+    table: ScalingTable
+    played: DecisionTables
+    fleet: ScaledFleet
+    target: Targets
+    known: Mapping[str, float]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SavedScaling:
+        """What lies in a folder, or in that of a file.
+
+        Raises
+        ------
+        InputFileError
+            A file cannot be read, breaks its format, or is missing.
+        """
+        file = Path(path) / SCALING_NAME if Path(path).is_dir() else Path(path)
+        table, document = validate_scaling(file), read_json(file)
+        sets: dict[str, list[Policy]] = {}
+        policies = {}
+        for one in document["tables"]:
+            folder = one["folder"]
+            if folder not in sets:
+                sets[folder] = [level.policy for level in read_set(file.parent / folder).levels]
+            policies[one["workers"]] = resized(sets[folder], one["workers"])
+        target, slo_ms = document["target"], document["slo_ms"]
+        return cls(
+            table, DecisionTables.of(policies),
+            ScaledFleet(slo_ms, table.startup_s, table.interval_s, table.least, table.most),
+            Targets(target["max_violation"], None, target["min_effective_accuracy"]),
+            {"slo_ms": slo_ms, **{name: document[name] for name in _KNOWN}})
 
 
 def write_scaling(

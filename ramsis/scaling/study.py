@@ -99,8 +99,7 @@ class Study:
     @property
     def known(self) -> dict[str, float]:
         """What rules are told of a worker."""
-        return {"rate_per_worker_qps": self.tables.largest_qps, "batch_rate_qps":
-                self.tables.batch_rate_qps(self.slo_ms, self.target)}
+        return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:
         """The fleet at a start-up time."""
@@ -109,14 +108,17 @@ class Study:
     def comparison(self, startup_s: float) -> Comparison:
         """What all are compared on."""
         fleet = self.fleet(startup_s)
-        fit, rest = (Part.of(self.arrival_ms, at, at + self.half_s, self.tables, fleet,
-                             self.forecast) for at in (0.0, self.half_s))
+        fit, rest = (self._half(at, startup_s) for at in (0.0, self.half_s))
         return Comparison(self.played, self.target, fleet, fit, rest,
                           {**self.known, "slo_ms": self.slo_ms}, self.seed)
 
+    def _half(self, from_s: float, startup_s: float) -> Part:
+        return Part.of(self.arrival_ms, from_s, from_s + self.half_s, self.tables.largest_qps,
+                       self.fleet(startup_s), self.forecast)
+
     def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None) -> Candidate:
         """The policy, chosen on the first half."""
-        fit = self.comparison(startup_s).fit
+        fit = self._half(0.0, startup_s)
         return choose_policy(fit.arrival_ms, self.tables, self.target,
                              self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
                              forecast=fit.forecast, on_play=on_play)
@@ -139,7 +141,7 @@ class Study:
         cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
         times = cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH)
         return fewest_worker_seconds(
-            self.comparison(startup_s).rest.arrival_ms, times, slo_ms=self.slo_ms,
+            self._half(self.half_s, startup_s).arrival_ms, times, slo_ms=self.slo_ms,
             startup_s=startup_s, max_violation=self.target.max_violation,
             min_effective_accuracy=self.target.min_effective_accuracy, most=self.tables.most,
             least=self.least, duration_s=self.half_s)

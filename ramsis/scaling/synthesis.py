@@ -12,7 +12,7 @@ apart down to the least load and up to what the fastest model can do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from ramsis.scaling.fleet import DecisionTables
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["FleetTables", "fleet_tables", "reached", "sizes_up_to"]
+__all__ = ["FleetTables", "fleet_tables", "reached", "resized", "sizes_up_to"]
 
 FloatArray = NDArray[np.float64]
 
@@ -92,13 +92,15 @@ class FleetTables:
         mixed = share * rate[good, None] + (1.0 - share) * rate[bad]
         return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
 
+    def known(self, slo_ms: float, target: Targets) -> dict[str, float]:
+        """What rules are told of a worker."""
+        return {"rate_per_worker_qps": float(self.largest_qps),
+                "batch_rate_qps": self.batch_rate_qps(slo_ms, target)}
+
     def for_fleet(self) -> DecisionTables:
         """The tables of each number of active workers."""
-        return DecisionTables.of({
-            workers: [replace(policy, workers=workers,
-                              load_qps=policy.load_qps * workers / self.size(workers))
-                      for policy in self.policies[self.size(workers)]]
-            for workers in range(1, self.most + 1)})
+        return DecisionTables.of({workers: resized(self.policies[self.size(workers)], workers)
+                                  for workers in range(1, self.most + 1)})
 
     def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
         """Effective accuracy and violation rate of workers under loads, by the promises.
@@ -114,6 +116,12 @@ class FleetTables:
         violation = np.interp(each, self.load_qps, [one.violation_rate for one in known])
         in_time = np.minimum(1.0, (self.load_qps[-1] / np.maximum(each, 1e-12)) ** _OVERLOAD_POWER)
         return accuracy * in_time, 1.0 - (1.0 - violation) * in_time
+
+
+def resized(policies: Iterable[Policy], workers: int) -> list[Policy]:
+    """The same policies for so many workers, at the same load of a worker."""
+    return [replace(policy, workers=workers, load_qps=policy.load_qps * workers / policy.workers)
+            for policy in policies]
 
 
 def reached(target: Targets, violation_rate: float, effective_accuracy: float) -> bool:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ramsis.arrivals.rate_file import read_rates
 from ramsis.cli.main import _run
+from ramsis.cli.output.results import check_results
 from tests.cli.command import Run, refused
 
 _SMALL = ["--profiles", "image-cpu", "--slo-ms", "350", "--trace", "day", "--scale", "0.03",
@@ -82,3 +84,65 @@ def test_most_workers_that_are_too_few_are_told_the_best(run: Run, tmp_path: Pat
     few = [*_SMALL[:-3], "1", "--levels", "4"]
     refused(run("scale", *few, "--startup-s", "10", "--out", tmp_path / "out"), 4,
             "up to 1 workers", "effective accuracy")
+
+
+def test_simulate_plays_the_policy_and_the_rules_as_scale_does(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    trace = tmp_path / "trace.txt"  # day, stretched as above
+    read = read_rates(Path(__file__).parents[2] / "profiles" / "traces" / "day.txt", unit="s")
+    trace.write_text("".join(f"{6 * start / 1000} {rate}\n" for start, rate in zip(
+        read.start_ms, read.rate_qps, strict=True)))
+    known = json.loads((folder / "results.json").read_text())["rows"]
+    rules = {row["scheduler"] + ":" + ",".join(
+        f"{name}={value}" for name, value in row["parameters"].items()): row
+        for row in known[1:] if row["tuned"] or row["scheduler"] == "hpa"}
+    ran = run("simulate", "--scaling", folder / "scaling.json",
+              *[word for rule in rules for word in ("--scaling", rule.strip(":"))],
+              "--trace", trace, "--scale", "0.03", "--from-s", "900", "--json",
+              "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "figure.svg")
+    assert ran.code == 0, ran.err
+    check_results(json.loads(ran.out), "stdout")
+    rows = json.loads(ran.out)["rows"]
+    for row, as_scaled in zip(rows, [known[0], *rules.values()], strict=True):
+        for name in ("worker_s", "violation_rate", "effective_accuracy", "requests",
+                     "meets_target"):
+            assert row[name] == pytest.approx(as_scaled[name], rel=1e-12), row["scheduler"]
+        series = row["over_time"]
+        paid_s = 15.0 * sum(series["workers"])
+        assert row["worker_s"] == pytest.approx(paid_s, rel=0.01)  # those that leave aside
+    assert (tmp_path / "rows.csv").read_text().count("\n") == 1 + len(rows)
+    assert "workers paid for" in (tmp_path / "figure.svg").read_text()
+
+
+def test_simulate_begins_with_what_the_mean_load_needs(run: Run, folder: Path) -> None:
+    ran = run("simulate", "--scaling", "static:workers=3", "--scaling", folder, "--load", "40",
+              "--duration-s", "60", "--json")
+    assert ran.code == 0, ran.err
+    static, _ = json.loads(ran.out)["rows"]
+    assert static["worker_s"] == pytest.approx(3 * 60.0)
+    assert static["over_time"]["workers"] == [3.0] * 4
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (["--scaling", "hpa"], ("--scaling", "folder")),
+    (["--scaling", "nothing"], ("rule", "nothing")),
+    (["--scaling", "FOLDER", "--workers", "3"], ("--workers", "--scaling")),
+    (["--scaling", "FOLDER", "--from-s", "60"], ("--from-s", "less than 60")),
+    (["--scaling", "FOLDER", "--scaling", "hpa:targ=2"], ("targ=2", "target")),
+    (["--from-s", "5"], ("--from-s", "--scaling")),
+])
+def test_simulate_refuses_what_does_not_fit_scaling(
+    run: Run, folder: Path, options: list[str], words: tuple[str, ...]
+) -> None:
+    given = [str(folder) if word == "FOLDER" else word for word in options]
+    refused(run("simulate", *given, "--load", "40", "--duration-s", "60"), 2, *words)
+
+
+def test_a_profile_of_one_model_is_scaled(run: Run, tmp_path: Path) -> None:
+    """Requests that are dropped have no model, and there is no second one to take for theirs."""
+    ran = run("scale", "--profiles", "image-cpu", "--models", "efficientnet_b0", "--slo-ms", "350",
+              "--trace", "day", "--scale", "0.03", "--max-workers", "3", "--levels", "4",
+              "--startup-s", "15", "--max-violation", "0.2", "--json", "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["rows"][0]["meets_target"]

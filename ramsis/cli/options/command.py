@@ -28,10 +28,10 @@ MORE_COMPUTING = ("--engine", "--address", "--processes")
 """Options of where to compute, of which the same holds."""
 
 _GROUPS = {
-    "What is served": "profiles models slo-ms workers cost max-workers placement fixed variants "
-                      "code",
+    "What is served": "profiles models slo-ms workers cost max-workers placement fixed scaling "
+                      "variants code",
     "Load": "load trace arrivals duration-s trace-format unit time-column scale seed seeds "
-            "points queries data deadline timeout-s process replan",
+            "points queries data deadline timeout-s process replan from-s forecast",
     "Target": "min-accuracy min-effective-accuracy max-violation violation-price "
               "cost-per-worker",
     "Schedulers and policies": "policy scheduler scheme dispatch headroom grid objective late "

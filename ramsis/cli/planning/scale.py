@@ -25,6 +25,7 @@ from ramsis.cli.output.rows import (
     say,
     table_options,
 )
+from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.cluster import SloClass
 from ramsis.errors import (
     InfeasibleError,
@@ -42,13 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["scale_command"]
 
-_COLUMNS = (
-    Column("scheduler", "scheduler"), Column("tuned_word", "tuned"),
-    Column("worker_s", "worker-seconds", ".0f"),
-    Column("violation_rate", "violations", ".4%"),
-    Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
-)
+_COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), *SCALED_COLUMNS)
 _COST = Column("cost", "cost", ".4g")
 
 
@@ -162,7 +157,7 @@ def scale_command(
         print_json(rows, **more)
         return
     columns = _COLUMNS if cost_per_worker_s is None else (*_COLUMNS[:3], _COST, *_COLUMNS[3:])
-    print_rows(columns, [_words(row) for row in rows])
+    print_rows(columns, with_words(rows))
     _say_more(more, rows)
 
 
@@ -245,13 +240,6 @@ def _workload(
     counts = np.histogram(found.times_ms, bins=1000.0 * np.arange(seconds + 1))[0]
     return RateTrace(1000.0 * np.arange(seconds), counts * factor,
                      max(found.duration_ms, 1000.0 * (seconds - 1) + 1.0))
-
-
-def _words(row: dict[str, Any]) -> dict[str, Any]:
-    words = ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-                      for name, value in row["parameters"].items())
-    return {**row, "tuned_word": "yes" if row["tuned"] else "no", "parameter_words": words,
-            "meets_word": "yes" if row["meets_target"] else "no"}
 
 
 def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:

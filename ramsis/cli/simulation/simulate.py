@@ -41,6 +41,7 @@ from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
+from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
 from ramsis.runtime.monitor import WINDOW_MS
@@ -102,7 +103,8 @@ class _Entry:
 _MORE = (
     "--models", "--fixed", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
     "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
-    "--monitor-ms", "--told", "--csv", "--timeline", "--request-log", "--strict")
+    "--monitor-ms", "--told", "--from-s", "--forecast", "--csv", "--timeline", "--request-log",
+    "--strict")
 """Options that only --help-all shows."""
 
 
@@ -123,6 +125,15 @@ _MORE = (
                   "the loads, by their dispatch: round-robin, shortest-queue or central-queue, "
                   "with settings as central-queue:violation_price=0; repeat to compare.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
+@click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",
+              help="In place of what serves and all that is compared: a scaling policy that "
+              "`scale` wrote; and rules that play its decision tables: static, hpa, keda, "
+              "ray-serve, wva or dynamo, with parameters as hpa:target=0.7; repeat to compare.")
+@click.option("--from-s", type=float, default=0.0, show_default=True, metavar="S",
+              help="With --scaling: rows are of the time from S on; what comes before is played "
+              "first.")
+@click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
+              help="With --scaling: forecast of the load, as of `scale`.")
 @click.option("--bound", is_flag=True,
               help="Of SCENARIO also what no scheduler can beat, and each row's share of it.")
 @by_option
@@ -165,6 +176,9 @@ def simulate_command(
     fixed: bool,
     policies: tuple[str, ...],
     scheduler_texts: tuple[str, ...],
+    scaling: tuple[str, ...],
+    from_s: float,
+    forecast: Path | None,
     bound: bool,
     by: tuple[str, ...],
     workers: ByType[int],
@@ -199,6 +213,10 @@ def simulate_command(
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
 
+    With --scaling the fleet starts and stops workers as scaling policies and rules say: rows have
+    worker-seconds, those of workers that start and leave included, violations and effective
+    accuracy.
+
     With SCENARIO, a file of the format ramsis.scenario/1, that file says what serves and what is
     asked for, and rows are those of `ramsis cluster`.
 
@@ -209,12 +227,20 @@ def simulate_command(
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day \\
           --duration-s 5 --scheduler model-switching
       $ ramsis simulate --placement placement.json --duration-s 5
+      $ ramsis simulate --scaling scaled --scaling hpa:target=0.7 --trace day --scale 0.3
     """  # noqa: E501 - an example is one line
     if placement is not None:
         simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
                                 seeds=range(seed, seed + seeds), as_json=as_json,
                                 csv_file=csv_file, plot=plot, timeline=timeline)
         return
+    if scaling:
+        simulate_scaling(scaling, workload, from_s=from_s, forecast=forecast, seed=seed,
+                         as_json=as_json, csv_file=csv_file, plot=plot)
+        return
+    for option in given_options(click.get_current_context()):
+        if option.name in ("from_s", "forecast"):
+            raise click.UsageError(f"{option.opts[0]} is for --scaling.")
     if scenario_file is not None:
         _refuse_for_scenario(click.get_current_context())
         simulate_scenario(scenario_file, _of_scenario(policies, scheduler_texts),

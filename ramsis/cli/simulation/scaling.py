@@ -1,0 +1,83 @@
+"""``ramsis simulate --scaling``: scaling policies beside the rules that people run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ramsis.cli.options.command import given_options
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress
+from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
+from ramsis.errors import InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.tables import csv_text
+
+__all__ = ["simulate_scaling"]
+
+_ALLOWED = ("scaling", "from_s", "forecast", "loads", "trace", "trace_format", "unit",
+            "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
+            "plot")
+
+def simulate_scaling(
+    names: Sequence[str], workload: WorkloadOptions, *, from_s: float, forecast: Path | None,
+    seed: int, as_json: bool, csv_file: Path | None, plot: Path | None,
+) -> None:
+    """Play scaling policies and rules, and print and write what was asked for."""
+    from ramsis.scaling.comparison import Comparison, Part
+    from ramsis.scaling.forecast import read_forecast
+    from ramsis.scaling.policy_file import SavedScaling
+    from ramsis.scaling.rules import rule_of
+
+    _refuse_others(click.get_current_context())
+    workload.check()
+    (found, *more) = workload.workloads(None)
+    if more:
+        raise click.UsageError("--load: fleets that scale are played at one load.")
+    duration_s = found.duration_ms / 1000.0
+    if not 0 <= from_s < duration_s:
+        raise InvalidValueError(describe("not a time of the trace", where="--from-s",
+                                         value=from_s, allowed=f"0 to less than {duration_s:g}"))
+    saved = {name: SavedScaling.load(name) for name in names if Path(name).exists()}
+    rules = {name: rule_of(name, error=InvalidValueError) for name in names if name not in saved}
+    if not saved:
+        raise click.UsageError("--scaling: rules play the decision tables of a scaling policy; "
+                               "give its folder, too.")
+    told = None if forecast is None else read_forecast(forecast)
+    arrival_ms = found.arrivals_ms(np.random.default_rng(seed))
+    rows: list[dict[str, Any]] = []
+    with progress("runs", len(names)) as advance:
+        for name in names:
+            one = saved.get(name) or next(iter(saved.values()))
+            before, rest = (
+                Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, told)
+                if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
+            assert rest is not None
+            on = Comparison(one.played, one.target, one.fleet, before, rest, one.known, seed)
+            row = (on.policy_row(one.table) if name in saved
+                   else on.rule_row(*rules[name], tuned=False))
+            rows.append({**row, "scheduler": name})
+            advance()
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows((Column("scheduler", "scheduler"), *SCALED_COLUMNS), with_words(rows))
+    if csv_file is not None:
+        write_atomic(csv_file, csv_text([
+            {key: value for key, value in row.items() if key not in ("over_time", "parameters")}
+            for row in with_words(rows)]))
+    if plot is not None:
+        from ramsis.report.scaling import plot_scaling
+
+        plot_scaling(rows, plot)
+
+
+def _refuse_others(context: click.Context) -> None:
+    for option in given_options(context):
+        if option.name not in _ALLOWED:
+            raise click.UsageError(f"{option.opts[0]} is not for --scaling: the scaling policy "
+                                   "says what serves, and by which policies.")
