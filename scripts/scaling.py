@@ -1,12 +1,13 @@
 """Scaling policies beside the rules that people run: the tables and figure of docs/autoscaling.md.
 
-python scripts/scaling.py --azure CSV --json FILE --figure FILE [--quick]
+python scripts/scaling.py --azure CSV --json FILE --figure FILE --page FILE [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +38,8 @@ _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and
 tuned, and the bound), alone (worker and accuracy scaling together and each alone), forecasts
 (right on the first half and wrong on the second), promises (against runs on loads that follow the
-fitted dynamics). All figures are of the half that was not fitted.
+fitted dynamics). All figures are of the half that was not fitted. Rows of other parts that are in
+the file stay; without parts the figure and the table are made of what is there.
 """
 PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
 DAY = Path(__file__).parent.parent / "profiles" / "traces" / "day.txt"
@@ -45,10 +47,15 @@ TRACES = {"azure-code": 120.0, "phases": 480.0, "day": 500.0}
 """Mean loads in QPS at which about 20 workers meet the target."""
 PHASES = (15, 2, 10, 15, 5, 2)
 STARTUPS_S = (0.0, 10.0, 60.0, 300.0)
-ALONE = (("day", 60.0), ("azure-code", 10.0), ("phases", 103.0))
+ALONE = (("phases", 103.0), ("phases", 10.0), ("azure-code", 0.0), ("day", 60.0))
+FORECASTS = (("day", 60.0), ("azure-code", 10.0), ("phases", 103.0))
 ACCURACIES = (0.79, 0.80, 0.805)
 MOST, INTERVAL_S, SEED = 36, 15.0, 0
 ERRORS = ("right", "30 % low", "30 % high", "2 min late")
+WAYS = ("both", "accuracy scaling", "worker scaling")
+SHOWN_FROM = 0.77
+"""Effective accuracy from which the figure shows points."""
+BEGIN, END = "<!-- alone:begin -->", "<!-- alone:end -->"
 PARTS = ("settings", "alone", "forecasts", "promises")
 
 
@@ -99,8 +106,8 @@ def settings(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
         for startup_s in STARTUPS_S if not quick else STARTUPS_S[1:2]:
             study = studies.of(name)
             comparison = study.comparison(startup_s)
-            ours = comparison.policy_row(study.chosen(startup_s).table)
-            rules = [row for rule in RULES for row in comparison.rule_rows(rule)]
+            ours = _without_series(comparison.policy_row(study.chosen(startup_s).table))
+            rules = [_without_series(row) for rule in RULES for row in comparison.rule_rows(rule)]
             try:
                 bound = study.bound(startup_s).worker_s
             except InfeasibleError:
@@ -116,7 +123,7 @@ def settings(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
 
 def alone(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
     """Cost and effective accuracy of both together, of one model, and of a fixed fleet."""
-    for name, startup_s in ALONE if not quick else ALONE[2:]:
+    for name, startup_s in ALONE if not quick else ALONE[:1]:
         study = studies.of(name)
         for accuracy in ACCURACIES:
             asked = with_tables(study, target=Targets(VIOLATION, None, accuracy))
@@ -142,6 +149,10 @@ def alone(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
             yield _point(name, startup_s, "worker scaling", model.name, row)
 
 
+def _without_series(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "over_time"}
+
+
 def _point(name: str, startup_s: float, way: str, of: Any, row: dict[str, Any]) -> dict[str, Any]:
     return {"trace": name, "startup_s": startup_s, "way": way, "of": of,
             **{key: row[key] for key in ("worker_s", "violation_rate", "effective_accuracy")}}
@@ -149,7 +160,7 @@ def _point(name: str, startup_s: float, way: str, of: Any, row: dict[str, Any]) 
 
 def forecasts(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
     """A forecast that is right on the first half and wrong on the second."""
-    for name, startup_s in ALONE if not quick else ALONE[2:]:
+    for name, startup_s in FORECASTS if not quick else FORECASTS[2:]:
         study = studies.of(name)
         loads = interval_loads(study.arrival_ms, INTERVAL_S, study.duration_s)
         times = INTERVAL_S * np.arange(len(loads))
@@ -166,9 +177,10 @@ def forecasts(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
                                             ahead.later(120.0)), strict=True):
             wrong = replace(comparison, rest=replace(comparison.rest, forecast=forecast))
             yield {"trace": name, "startup_s": startup_s, "forecast": error,
-                   **wrong.policy_row(chosen.table)}
+                   **_without_series(wrong.policy_row(chosen.table))}
         yield {"trace": name, "startup_s": startup_s, "forecast": "none",
-               **study.comparison(startup_s).policy_row(study.chosen(startup_s).table)}
+               **_without_series(study.comparison(startup_s).policy_row(
+                   study.chosen(startup_s).table))}
 
 
 def promises(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
@@ -198,14 +210,39 @@ def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
     panels = []
     for name, startup_s in ALONE:
         own = [one for one in points if one["trace"] == name and one["startup_s"] == startup_s
-               and one["violation_rate"] <= VIOLATION]
+               and one["effective_accuracy"] >= SHOWN_FROM]
         lines = []
-        for way in ("both", "worker scaling", "accuracy scaling"):
-            line = sorted((one["effective_accuracy"], one["worker_s"] / 1000.0)
-                          for one in own if one["way"] == way)
-            lines.append(Line(way, [x for x, _ in line], [y for _, y in line]))
+        for way in WAYS:
+            line = _line(own, way)
+            lines.append(Line(way, [x for x, _ in line], [y / 1000.0 for _, y in line]))
         panels.append(Panel(f"{name}, start-up {startup_s:g} s", lines))
     plot_panels([PanelRow("1000 worker-seconds", panels)], path, "effective accuracy")
+
+
+def _line(points: Sequence[dict[str, Any]], way: str) -> list[tuple[float, float]]:
+    """Effective accuracies and costs of a way, by rising accuracy."""
+    return sorted((one["effective_accuracy"], one["worker_s"]) for one in points
+                  if one["way"] == way)
+
+
+def table(points: Sequence[dict[str, Any]]) -> str:
+    """What each alone costs at the effective accuracies that both reach together."""
+    lines = ["| trace, start-up | effective accuracy | both | accuracy scaling | worker scaling |",
+             "|---|---|---|---|---|"]
+    for name, startup_s in ALONE:
+        own = [one for one in points if one["trace"] == name and one["startup_s"] == startup_s]
+        for accuracy, cost in _line(own, WAYS[0]):
+            cells = []
+            for way in WAYS[1:]:
+                line = _line(own, way)
+                if not line or not line[0][0] <= accuracy <= line[-1][0]:
+                    cells.append("–")
+                    continue
+                other = float(np.interp(accuracy, *np.array(line).T))
+                cells.append(f"{other:,.0f} ({other / cost - 1.0:+.0%})")
+            lines.append(f"| {name}, {startup_s:g} s | {accuracy:.4f} | {cost:,.0f} | "
+                         + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -215,20 +252,29 @@ def main(given: Sequence[str] | None = None) -> int:
                         help="Azure's LLM trace of code: CSV of timestamps")
     parser.add_argument("--json", type=Path, required=True, help="file of the rows")
     parser.add_argument("--figure", type=Path, help="file of the figure of the part alone")
-    parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas")
+    parser.add_argument("--page", type=Path, help="page that gets the table of the part alone")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas; may be ''")
     parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
     chosen = parser.parse_args(given)
     parts = {"settings": settings, "alone": alone, "forecasts": forecasts, "promises": promises}
     try:
-        studies, found = Studies(chosen.azure, chosen.quick), dict[str, list[dict[str, Any]]]()
-        for part in chosen.parts.split(","):
+        studies = Studies(chosen.azure, chosen.quick)
+        found: dict[str, list[dict[str, Any]]] = (
+            json.loads(chosen.json.read_text("utf-8")) if chosen.json.exists() else {})
+        for part in filter(None, chosen.parts.split(",")):
+            found[part] = []
             for row in parts[part](studies, chosen.quick):
-                found.setdefault(part, []).append(row)
+                found[part].append(row)
                 print(part, json.dumps({key: value for key, value in row.items()
                                         if key != "rules"}), flush=True)
                 write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
         if chosen.figure is not None and "alone" in found:
             draw(found["alone"], chosen.figure)
+        if chosen.page is not None and "alone" in found:
+            page = chosen.page.read_text("utf-8")
+            text = f"{BEGIN}\n{table(found['alone'])}{END}"
+            write_atomic(chosen.page, re.sub(f"{BEGIN}.*{END}", lambda _: text, page,
+                                             count=1, flags=re.DOTALL))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
