@@ -22,10 +22,10 @@ def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
     """Write one page about profiles, policies, simulations, sweeps, capacity or placements.
 
     DIR|FILE is a profile file or the name of a shipped set, a policy file, the folder of a policy
-    set or of a sweep, a placement file, or what `simulate`, `capacity`, `frontier` and `cluster`
-    print with --json; a folder with several of these; or the URL of a sweep, of a policy set, or
-    of a file. The page says what was asked, has the tables, figures with the
-    values under the pointer, policies as heat maps by load, and how to make it again.
+    set or of a sweep, a placement file, or what `simulate`, `capacity`, `scale`, `frontier` and
+    `cluster` print with --json; a folder with several of these; or the URL of a sweep, of a policy
+    set, or of a file. The page says what was asked, has the tables, figures with the values under
+    the pointer, policies as heat maps by load, and how to make it again.
 
     \b
     Examples:

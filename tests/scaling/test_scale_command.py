@@ -146,3 +146,21 @@ def test_a_profile_of_one_model_is_scaled(run: Run, tmp_path: Path) -> None:
               "--startup-s", "15", "--max-violation", "0.2", "--json", "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["rows"][0]["meets_target"]
+
+
+def test_the_report_shows_cost_against_violations_with_the_bound(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    page = tmp_path / "page.html"
+    ran = run("report", folder / "results.json", "--out", page)
+    assert ran.code == 0, ran.err
+    text = page.read_text()
+    results = json.loads((folder / "results.json").read_text())
+    assert "Cost against violations" in text
+    assert "bound of any scheduler" in text
+    assert f"no scheduler does with less than {results['bound']['worker_s']:.0f}" in text
+    ours = results["rows"][0]["over_time"]
+    assert json.dumps(ours["workers"], separators=(",", ":")) in text.replace(", ", ",")
+    assert "over_time" not in results["rows"][1] or results["rows"][1]["meets_target"]
+    # Between its edges the plan of the bound pays for what the bound is.
+    assert len(results["bound"]["time_s"]) == len(results["bound"]["workers"])

@@ -39,6 +39,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.sim import RateTrace, Recorded
 
 if TYPE_CHECKING:
+    from ramsis.bounds import WorkerSecondsBound
     from ramsis.scaling.study import Study
 
 __all__ = ["scale_command"]
@@ -183,16 +184,32 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
             advance()
     try:
         bound = study.bound(startup_s)
-        limits: dict[str, float | None] = {
-            "worker_s": bound.worker_s, "peak": bound.peak, "mean": bound.mean}
+        limits: dict[str, Any] = {
+            "worker_s": bound.worker_s, "peak": bound.peak, "mean": bound.mean,
+            **_over_time(bound)}
     except InfeasibleError as error:
         click.echo(f"note: bound on the other half: {error}", err=True)
         limits = {"worker_s": None, "peak": None, "mean": None}
     write_scaling(out, document, tables)
+    shown = {min((row for row in rows if row["tuned"] == tuned and row["meets_target"]),
+                 key=lambda row: row["worker_s"], default=rows[0])["scheduler"]
+             for tuned in (False, True)}
+    for row in rows[1:]:
+        if row["scheduler"] not in shown:
+            del row["over_time"]
     return rows, {
         "created_by": f"ramsis {__version__}", "max_workers": tables.most, **study.known,
         "fitted": {**chosen.delivered._asdict(), "seconds": study.half_s},
         "promise": document["promise"], "bound": limits}
+
+
+def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float]]:
+    """Workers of the bound's plan: their means in parts of the time, at most 300."""
+    paid_s = np.append(0.0, np.cumsum(bound.workers * np.diff(bound.time_s)))
+    edges_s = np.linspace(bound.time_s[0], bound.time_s[-1], min(len(bound.workers), 300) + 1)
+    means = np.diff(np.interp(edges_s, bound.time_s, paid_s)) / np.diff(edges_s)
+    return {name: [float(f"{value:.6g}") for value in values.tolist()]
+            for name, values in (("time_s", edges_s[:-1]), ("workers", means))}
 
 
 def _check(startup_s: float, interval_s: float, factor: float, stretch: float, least: int,

@@ -23,6 +23,7 @@ from ramsis.report.page.policies import policies_section
 from ramsis.report.page.profile import profile_section
 from ramsis.report.page.results import capacity_section, placed_section, simulation_section
 from ramsis.report.page.rows import checked_rows
+from ramsis.report.page.scaling import scaling_section
 from ramsis.report.page.sweep import (
     FAILURES_NAME,
     RECORD_NAME,
@@ -39,8 +40,8 @@ __all__ = ["sections_of"]
 PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis-plan"
 
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
-          "frontier, audit or cluster, the folder of a plan, of a policy set or of a sweep, or a "
-          "folder of these")
+          "scale, frontier, audit or cluster, the folder of a plan, of a policy set or of a "
+          "sweep, or a folder of these")
 _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
     RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
 """Of a sweep, and what shows each."""
@@ -297,12 +298,19 @@ def _frontier(path: Path, document: Mapping[str, Any], name: str) -> Section:
     return frontier_section(document, rows, name)
 
 
+def _scaling(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), numbers=("worker_s", *_RATES), texts=("scheduler",),
+                        optional=("cost",))
+    return scaling_section(document, rows, name)
+
+
 _FORMATS: dict[str, _Reader] = {
     POLICY_FORMAT: _policy, MANIFEST_FORMAT: _manifest, profiles.FORMAT: _profile,
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
 _ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("violations_by_cause", "upper_bound"), _audit),
+    (("scheduler", "worker_s", "meets_target"), _scaling),
     (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
     (("family", "placement_effective_accuracy"), _placed),
     (("family", "router_to_node_p95_ms"), _played), (("label", "violation_rate"), _simulation),

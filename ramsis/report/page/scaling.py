@@ -1,0 +1,85 @@
+"""The section on fleets that scale: `scale`, and `simulate --scaling`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramsis.report.page.parts import Axis, PageTable, Part, Section, Series, curves, violations
+from ramsis.report.page.results import result_section
+from ramsis.report.page.rows import text
+from ramsis.tables import Column, with_values
+
+__all__ = ["scaling_section"]
+
+_COLUMNS = (
+    Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
+    Column("cost", "cost", ".4g"), Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
+_TIME = Axis("time (s)")
+_SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
+
+
+def scaling_section(
+    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], source: str
+) -> Section:
+    """What scaling policies and rules cost and deliver, at once and over time."""
+    rows = [{**row, "name": row["scheduler"] + (", tuned" if row.get("tuned") is True
+                                                and row["scheduler"] != "ramsis" else ""),
+             "meets": "yes" if row.get("meets_target") is True else "no"} for row in rows]
+    given = document.get("bound")
+    bound: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    parts: list[Part] = [PageTable("Schedulers", with_values(_COLUMNS, rows), rows)]
+    points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
+                     look=look) for look, row in enumerate(rows)]
+    least = bound.get("worker_s")
+    if isinstance(least, int | float):
+        points.append(Series("bound of any scheduler", [
+            0.0, max(row["violation_rate"] for row in rows)], [least, least], draw="line",
+            ref=True))
+    parts.append(curves("Cost against violations", violations(),
+                        Axis("worker-seconds", zero=True), points))
+    parts += _over_time(rows, bound)
+    meeting = [row for row in rows if row["meets"] == "yes"]
+    best = min(meeting, key=lambda row: row["worker_s"], default=None)
+    verdict = [] if best is None else [
+        f"{best['name']} meets the target with {best['worker_s']:.0f} worker-seconds"
+        + (f"; no scheduler does with less than {least:.0f}"
+           if isinstance(least, int | float) else "")]
+    return result_section("Scaling", source, document, [("schedulers", text(rows, "name"))], parts,
+                          verdict=verdict, measures={
+                              f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
+                              for row in rows})
+
+
+def _over_time(rows: Sequence[Mapping[str, Any]], bound: Mapping[str, Any]) -> list[Part]:
+    """Load, workers, accuracy and violations of the rows that have series."""
+    own = [(look, row["name"], row["over_time"]) for look, row in enumerate(rows)
+           if _are_series(row.get("over_time"), _SERIES)]
+    if not own:
+        return []
+    first = own[0][2]
+    workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
+                      steps=True) for look, name, series in own]
+    if _are_series(bound, ("workers",)):
+        workers.append(Series("bound of any scheduler", bound["time_s"], bound["workers"],
+                              draw="line", ref=True, steps=True))
+    wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
+              for key in ("wanted", "active")]
+    return [
+        curves("Load over time", _TIME, Axis("queries/s", zero=True), [
+            Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
+        curves("Workers that are paid for", _TIME, Axis("workers", zero=True), workers),
+        curves(f"Workers wanted and active, {own[0][1]}", _TIME, Axis("workers", zero=True),
+               wanted),
+        *(curves(title, _TIME, axis, [
+            Series(name, series["time_s"], series[key], draw="line", look=look)
+            for look, name, series in own]) for title, axis, key in (
+                ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
+                ("Violations over time", violations(), "violation_rate")))]
+
+
+def _are_series(given: object, names: Sequence[str]) -> bool:
+    return isinstance(given, Mapping) and isinstance(given.get("time_s"), list) and all(
+        isinstance(given.get(name), list) and len(given[name]) == len(given["time_s"])
+        for name in names)
