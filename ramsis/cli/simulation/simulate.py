@@ -101,8 +101,8 @@ class _Entry:
 
 
 _MORE = (
-    "--models", "--fixed", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds", "--service",
-    "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
+    "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
+    "--service", "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
     "--monitor-ms", "--told", "--from-s", "--forecast", "--csv", "--timeline", "--request-log",
     "--strict")
 """Options that only --help-all shows."""
