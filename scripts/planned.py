@@ -364,7 +364,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    rows, lines = played(options, ("planned", *(options.scheduler or COMPARED[1:])))
+    schedulers = ("planned", *(options.scheduler or COMPARED[1:]))
+    try:
+        for name in schedulers:  # one that is not there would fail in each scenario
+            scheduler(name)
+    except RamsisError as error:
+        parser.error(str(error))
+    rows, lines = played(options, schedulers)
     print("\n".join(lines))
     if options.json is not None:
         write_atomic(options.json, json.dumps({"rows": rows, "summary": lines}, indent=1) + "\n")

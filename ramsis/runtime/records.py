@@ -6,9 +6,9 @@ what a file may have there, and :meth:`Record.from_fields` reads a JSON object b
 - ``float`` is a finite number, ``Annotated[float, RULE]`` one that satisfies the rule;
 - ``int`` is a whole number, ``Annotated[int, Whole(LOW, HIGH)]`` one in a range;
 - ``str`` is a text, ``Annotated[str, NAMES]`` one of these; ``bool`` is true or false;
-- ``tuple[float, ...]`` and ``tuple[int, ...]`` are lists of numbers, ``tuple[str, ...]`` is a list
-  of distinct names, ``tuple[RECORD, ...]`` a list of objects; each has an entry or more, unless
-  the annotation says :data:`EMPTY`;
+- ``tuple[float, ...]`` is a list of numbers, ``tuple[str, ...]`` one of distinct names,
+  ``tuple[RECORD, ...]`` one of objects; each has an entry or more, unless the annotation says
+  :data:`EMPTY`;
 - ``dict[str, float]`` is an object of numbers, a record's class is an object;
 - ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads.
 
@@ -41,8 +41,6 @@ from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fiel
 
 __all__ = ["EMPTY", "Count", "Fraction", "NonNegative", "Positive", "Reader", "Record", "Whole",
            "WrittenRecord", "names", "optional", "record_of", "stated", "texts"]
-
-R = TypeVar("R")
 
 
 class Whole(NamedTuple):
@@ -96,15 +94,14 @@ class WrittenRecord(Record):
 RecordType = TypeVar("RecordType", bound=Record)
 
 
-def record_of(record: type[R], item: Fields, **known: Any) -> R:
+def record_of(record: type[RecordType], item: Fields, **known: Any) -> RecordType:
     """A record in an object; ``known`` are values of fields that are not read here."""
     readers = _readers(cast(Hashable, record))
     item.only(readers)
     found = {name: read(item, name) for name, (read, needed) in readers.items()
              if name not in known and (needed or name in item)}
     made = record(**found, **known)
-    if isinstance(made, Record):
-        made.check(item)
+    made.check(item)
     return made
 
 
