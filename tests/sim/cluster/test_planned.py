@@ -143,6 +143,20 @@ def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks() -> None:
     assert run.in_time[run.arrival_ms > 3000.0].mean() > 0.98
 
 
+def test_loads_at_the_start_leave_time_for_what_they_were_made_for() -> None:
+    """Ten models are loaded in turn, 420 ms each, where requests can wait for 770 ms."""
+    ample = scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "ample", "duration_s": 10,
+        "worker_types": [{"name": "gpu", "count": 3, "max_models": 10, "loading": "blocking"}],
+        "models": [{"name": "m", "copies": 10, "load_ms": 420, "latency": [
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 12},
+            {"worker_type": "gpu", "batch": 8, "latency_ms": 40}]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 770, "workload": {"load_qps": 300}}]})
+    share = {name: ClusterEngine(ample, 0).serve(scheduler(name)).in_time.mean()
+             for name in ("planned", "clockwork")}
+    assert share["planned"] > share["clockwork"] - 0.01
+
+
 def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
     """A load takes 50 ms, and 20 are allowed."""
     one = scenario(models=2, workers=2, start=[], load_ms=50.0)

@@ -5,10 +5,11 @@ how many copies of each model there should be, and where
 (:mod:`ramsis.sim.schedulers.loading.copies`): by the last ``windows`` windows, the mean for what
 is loaded at all, the busiest one for what is loaded more than once. Nothing that is yet to come is
 known; a model that was loaded at the start counts as half a request. Workers load what they lack,
-the copies of most work first; models that the plan does not want there make room, those of least
-rate per MB first. A further copy whose load would block its worker for longer than requests can
-wait is not loaded while all holders of the model are calm. Or the plan is given, and does not
-change.
+what nobody holds first, then the copies of most work; models that the plan does not want there
+make room, those of least rate per MB first. A load into free memory that blocks its worker waits
+until nothing waits for what the worker holds: else loads in a row make late what the first of them
+was for. A further copy whose load would block its worker for longer than requests can wait is not
+loaded while all holders of the model are calm. Or the plan is given, and does not change.
 
 *Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
 requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
@@ -261,10 +262,16 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     # Loads.
 
     def load_planned(self, worker: int) -> None:
-        """Load the next models of the plan, as far as the worker can."""
+        """Load the next models of the plan, as far as the worker can; first what nobody holds."""
         workers, to_load = self.engine.workers, self.to_load[worker]
         while to_load and workers.may_load(worker):
-            model = to_load.pop()
+            first = [at for at, model in enumerate(to_load)
+                     if not self.holders[model] and not self.coming[model]]
+            model = to_load.pop(first[-1] if first else -1)
+            if (self.places.blocking[worker] and self.length[self.held[worker]].any()
+                    and workers.fits(worker, model)):
+                to_load.append(model)  # until nothing waits for what the worker holds
+                return
             there = model in workers.loaded[worker] or model in workers.loading[worker]
             if not there and self.spare(worker, model):
                 continue
