@@ -51,7 +51,7 @@ def plot_scaling(
                                         for one in series["violation_rate"]]))
     load = Line("load", first["time_s"], first["load_qps"], reference=True)
     plot_panels([PanelRow("load (queries/s)", [Panel("", [load])], 0.6, from_zero=True),
-                 PanelRow("workers paid for", [Panel("", workers)], from_zero=True),
+                 PanelRow("workers paid for", [Panel("", workers)], whole=True, from_zero=True),
                  PanelRow("accuracy in time", [Panel("", accuracy)], 0.7),
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
                           reach=LEAST_BUDGET_PERCENT)],
