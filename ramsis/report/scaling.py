@@ -12,11 +12,8 @@ from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, pl
 __all__ = ["plot_scaling"]
 
 
-def plot_scaling(
-    rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str],
-    bound: Mapping[str, Sequence[float]] | None = None,
-) -> None:
-    """Load, workers wanted and paid for, accuracy and violations over time.
+def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Load, workers that are paid for, accuracy and violations over time.
 
     Parameters
     ----------
@@ -25,9 +22,6 @@ def plot_scaling(
         :meth:`ramsis.scaling.fleet.ScaledRun.over_time`.
     path : path
         Ends in .png, .pdf or .svg.
-    bound : mapping, optional
-        ``time_s`` and ``workers`` of the plan that the bound comes from, one edge more than
-        numbers of workers.
 
     Raises
     ------
@@ -38,9 +32,6 @@ def plot_scaling(
     """
     first = rows[0]["over_time"]
     workers, accuracy, late = [], [], []
-    if bound is not None:
-        workers.append(_steps("bound of any scheduler", bound["time_s"], bound["workers"],
-                              reference=True))
     for row in rows:
         name, series = str(row.get("label", row["scheduler"])), row["over_time"]
         time_s = series["time_s"]
@@ -58,9 +49,7 @@ def plot_scaling(
                 path, "time (s)")
 
 
-def _steps(
-    label: str, edges_s: Sequence[float], values: Sequence[float | None], reference: bool = False
-) -> Line:
+def _steps(label: str, edges_s: Sequence[float], values: Sequence[float | None]) -> Line:
     """Values between edges."""
     return Line(label, [one for pair in pairwise(edges_s) for one in pair],
-                [value for value in values for _ in range(2)], reference=reference)
+                [value for value in values for _ in range(2)])

@@ -23,6 +23,7 @@ _ALLOWED = ("scaling", "from_s", "forecast", "loads", "trace", "trace_format", "
             "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
             "plot")
 
+
 def simulate_scaling(
     names: Sequence[str], workload: WorkloadOptions, *, from_s: float, forecast: Path | None,
     seed: int, as_json: bool, csv_file: Path | None, plot: Path | None,
