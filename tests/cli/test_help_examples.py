@@ -99,6 +99,10 @@ def succeeds(ran: Ran) -> bool:
 def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str) -> None:
     if line.startswith("scenario train"):
         pytest.importorskip("sb3_contrib")
+    if "--scaling scaled" in line:
+        assert run(*shlex.split("scale --profiles image-cpu --slo-ms 350 --trace day --scale 0.03 "
+                                "--stretch 6 --startup-s 10 --min-effective-accuracy 0.7 "
+                                "--max-workers 4 --levels 4 --out scaled")).code == 0
     ran = run(*shlex.split(line))
     assert succeeds(ran), ran
 

@@ -89,7 +89,7 @@ def interrupted_often(
         after_s = rng.uniform(0.0, length_s)
         code, said, stays = interrupted(words, after_s)
         found = [] if code in ALLOWED else [f"exit code {code}: {said}"]
-        lines = [line for line in said.strip().splitlines() if not line.startswith(_EVENT)]
+        lines = [line for line in said.splitlines() if line and not line.startswith(_EVENT)]
         found += [f"it says {said!r}"] if len(lines) > (code == 130) else []
         found += stays
         found += [f"left {one}" for one in content(work) if "/." in f"/{one}"]
