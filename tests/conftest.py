@@ -53,7 +53,8 @@ _MEANS = {
     **{f"needs {tool}": f"install {tool}" for tool in ("bash", "fish", "gcc", "g++", "valgrind")},
     **dict.fromkeys(("stormpy", "ciw", "schemathesis"), "pip install 'ramsis[referee]'"),
     "PIL.Image": "pip install pillow", "yaml": "pip install pyyaml",
-    **dict.fromkeys(("aiohttp", "onnxruntime", "orjson", "prometheus_client", "starlette",
+    "aiohttp": "pip install 'ramsis[test]'",
+    **dict.fromkeys(("httptools", "onnxruntime", "orjson", "prometheus_client", "starlette",
                      "uvicorn"), "pip install 'ramsis[serve]'"),
     _NO_REFERENCE: "they compare with published data that are not ours to ship",
 }

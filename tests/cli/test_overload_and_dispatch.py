@@ -179,8 +179,8 @@ def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
     ("fsspec", ["sweep", "none.toml", "--out", "s3://bucket/out"], "store"),
     ("fsspec", ["capacity", "--profiles", "digits-cpu", "--slo-ms", 25, "--load", 4,
                 "--keep", "s3://bucket/out"], "store"),
-    ("aiohttp", ["load", "http://localhost:1", "--model", "x", "--slo-ms", 25, "--trace",
-                 "day"], "serve"),
+    ("httptools", ["load", "http://localhost:1", "--model", "x", "--slo-ms", 25, "--trace",
+                   "day"], "serve"),
     ("uvicorn", ["serve", "none", "--variants", "none.toml"], "serve"),
     ("torch", ["scenario", "train", "none.json", "--out", "agent.json"], "rl"),
 ])

@@ -27,7 +27,7 @@ from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused
 from tests.cli.test_help_examples import examples
 
-for name in ("aiohttp", "orjson", "starlette", "uvicorn"):
+for name in ("httptools", "orjson", "starlette", "uvicorn"):
     pytest.importorskip(name)
 
 
@@ -327,10 +327,10 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
 def test_without_the_extra_help_works_and_running_says_what_is_missing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "httptools", None)
     assert cli.get_command(None, "load") is not None  # type: ignore[arg-type]
     refused(run("load", "http://127.0.0.1:9", "--model", "x", "--slo-ms", 1, "--load", 1), 2,
-            "aiohttp", "pip install 'ramsis[serve]'")
+            "httptools", "pip install 'ramsis[serve]'")
 
 
 def test_the_examples_of_the_help_page_run(

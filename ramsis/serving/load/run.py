@@ -6,7 +6,7 @@ have waited ("coordinated omission"); counted so, nothing is left out. How late 
 were sent is reported beside.
 
 A thread of its own sleeps until each time and wakes the event loop, as the timers of event loops
-are coarse (a millisecond). The HTTP client is aiohttp, without a limit on connections.
+are coarse (a millisecond). There is no limit on connections.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import numpy as np
+import orjson
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.sampling import check_amount
@@ -29,14 +33,8 @@ from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.serving.event_loop import event_loop
-from ramsis.serving.load.client import (
-    HEAD_LENGTH,
-    Body,
-    RemoteModel,
-    Samples,
-    heard,
-    unpacked,
-)
+from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
+from ramsis.serving.load.connections import Answer, Connections
 from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
@@ -48,6 +46,7 @@ _LEAD_S = 0.2  # from the preparations to the first request
 _BYTES_EACH = 400.0  # of a request that is planned
 _DROPPED = (429, 503)
 _NEVER = 10**9
+_SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,20 +176,15 @@ class _Run:
     async def run(
         self, samples: Callable[[RemoteModel], Samples], rng: np.random.Generator
     ) -> LoadResult:
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=self.settings.timeout_s)
-        connector = aiohttp.TCPConnector(limit=0)
-        # Answers are unpacked when they have come: the client's time for it is not the server's.
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout,
-                                         auto_decompress=False,
-                                         headers={"Accept-Encoding": "identity"}) as session:
-            self.session = session
+        self.server = Connections(self.url, self.settings.timeout_s)
+        try:
             self.model = await self._model()
             self.samples = samples(self.model)
             self.places = _places(len(self.samples), len(self.arrival_s), rng)
-            with _quiet():
+            with _undisturbed():
                 await self._send_all()
+        finally:
+            self.server.close()
         return LoadResult([one for one in self.found if one is not None], self.lag_ms,
                           self.first_failure)
 
@@ -203,31 +197,28 @@ class _Run:
         return RemoteModel.of(self.url, metadata, extensions, self.settings.tensors)
 
     async def _json(self, url: str, *, required: bool = True) -> Any:
-        import aiohttp
-
-        try:
-            async with self.session.get(url) as response:
-                if response.status == 200:
-                    return await response.json(content_type=None)
-                text = (await response.text())[:100]
-        except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
-            raise InputFileError(describe(f"no answer of the server ({error})",
-                                          where=url)) from None
+        answer = await self.server.get(_path(url))
+        failure = answer.failure
+        if answer.status == 200:
+            try:
+                return orjson.loads(answer.body)
+            except orjson.JSONDecodeError as error:
+                failure = str(error)
+        if failure:
+            raise InputFileError(describe(f"no answer of the server ({failure})", where=url))
         if required:
-            raise InputFileError(describe(f"the server answers {response.status}", where=url,
-                                          value=text))
+            raise InputFileError(describe(f"the server answers {answer.status}", where=url,
+                                          value=answer.body[:100].decode(errors="replace")))
         return None
 
     async def _send_all(self) -> None:
         loop = asyncio.get_running_loop()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.sent = asyncio.Event()
+        self.left, self.all_done = len(self.arrival_s), asyncio.Event()
+        self.path = _path(self.model.url)
         self.begun = time.perf_counter() + _LEAD_S
         pace = threading.Thread(target=self._pace, args=(loop,), daemon=True)
         pace.start()
-        await self.sent.wait()
-        while self.tasks:
-            await asyncio.wait(self.tasks)
+        await self.all_done.wait()
 
     def _pace(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wake the event loop at each time."""
@@ -242,59 +233,58 @@ class _Run:
 
     def _send(self, first: int, after: int) -> None:
         for number in range(first, after):
-            task = asyncio.get_running_loop().create_task(self._one(number))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-        if after == len(self.arrival_s):
-            self.sent.set()
+            place, slo_ms = self.places[number], float(self.settings.slo_ms[number])
+            body = self.model.body(self.samples, place,
+                                   slo_ms if self.settings.send_deadline else None)
+            accepted = self.settings.compression
+            headers = {**body.headers,
+                       "Accept-Encoding": "identity" if accepted == "none" else accepted}
+            self.lag_ms[number] = 1000.0 * (time.perf_counter() - self.begun
+                                            - self.arrival_s[number])
+            self.server.send("POST", self.path, partial(self._ended, number), headers, body.data)
 
-    async def _one(self, number: int) -> None:
-        """Send a request, and note what becomes of it."""
-        import aiohttp
-
-        place, slo_ms = self.places[number], float(self.settings.slo_ms[number])
-        body = self.model.body(self.samples, place,
-                               slo_ms if self.settings.send_deadline else None)
-        if self.settings.compression != "none":
-            body = body._replace(headers={**body.headers,
-                                          "Accept-Encoding": self.settings.compression})
-        self.lag_ms[number] = 1000.0 * (time.perf_counter() - self.begun
-                                        - self.arrival_s[number])
-        line = Request(self.arrival_s[number], deadline_ms=slo_ms, outcome="failed")
+    def _ended(self, number: int, answer: Answer) -> None:
+        """Note what became of a request."""
+        line = Request(self.arrival_s[number], deadline_ms=float(self.settings.slo_ms[number]),
+                       finish_s=answer.at_s - self.begun, outcome="failed")
+        self.left -= 1
+        if not self.left:
+            self.all_done.set()
         try:
-            line = await self._answered(body, line, place)
-        except (aiohttp.ClientError, TimeoutError, OSError, InvalidValueError) as error:
-            line = line._replace(finish_s=self._now())
-            self.first_failure = self.first_failure or f"{type(error).__name__}: {error}"
+            line = self._read(answer, line, number)
+        except InvalidValueError as error:
+            self._failed(str(error))
         self.found[number] = line
         self.on_done()
 
-    async def _answered(self, body: Body, line: Request, place: int) -> Request:
-        async with self.session.post(self.model.url, data=body.data,
-                                     headers=body.headers) as response:
-            data = await response.read()
-        now = self._now()
-        if response.status != 200:
-            if response.status not in _DROPPED:
-                self.first_failure = self.first_failure or (
-                    f"{response.status} {data[:200].decode(errors='replace')}")
-            outcome = "dropped" if response.status in _DROPPED else "failed"
-            return line._replace(finish_s=now, outcome=outcome)
-        if encoding := response.headers.get("Content-Encoding"):
+    def _read(self, answer: Answer, line: Request, number: int) -> Request:
+        """What an answer says."""
+        data = answer.body
+        if answer.status != 200:
+            if answer.status in _DROPPED:
+                return line._replace(outcome="dropped")
+            self._failed(answer.failure or
+                         f"{answer.status} {data[:200].decode(errors='replace')}")
+            return line
+        if encoding := answer.headers.get("content-encoding"):
             if encoding != self.settings.compression:
                 raise InvalidValueError(describe("answer is compressed otherwise than was asked",
                                                  value=encoding,
                                                  allowed=self.settings.compression))
             data = unpacked(data, encoding)
-        said = heard(data, self.samples, place, response.headers.get(HEAD_LENGTH))
-        assert line.deadline_ms is not None
-        in_time = now - line.arrival_s <= line.deadline_ms / 1000.0
-        return line._replace(finish_s=now, outcome="served" if in_time else "late",
-                             **said._asdict())
+        said = heard(data, self.samples, self.places[number],
+                     answer.headers.get(HEAD_LENGTH.lower()))
+        took_ms = 1000.0 * (answer.at_s - self.begun - line.arrival_s)
+        in_time = took_ms <= self.settings.slo_ms[number]
+        return line._replace(outcome="served" if in_time else "late", **said._asdict())
 
-    def _now(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.begun
+    def _failed(self, why: str) -> None:
+        self.first_failure = self.first_failure or why
+
+
+def _path(url: str) -> str:
+    """What a request for a URL names, with all but letters, numbers and RFC 3986's signs coded."""
+    return quote(urlsplit(url).path, safe="/%!$&'()*+,;=:@~")
 
 
 def _places(samples: int, requests: int, rng: np.random.Generator) -> list[int]:
@@ -313,12 +303,14 @@ def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No collection of garbage, which would hold requests up."""
+def _undisturbed() -> Iterator[None]:
+    """No collection of garbage, and no thread that keeps another waiting: either holds up."""
     gc.collect()
-    usual = gc.get_threshold()
-    gc.set_threshold(_NEVER // 1000, *usual[1:])
+    collects, switches_s = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(_NEVER // 1000, *collects[1:])
+    sys.setswitchinterval(_SWITCHES_S)
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
+        sys.setswitchinterval(switches_s)
+        gc.set_threshold(*collects)

@@ -91,7 +91,7 @@ def model_url(url: str, model: str | None) -> str:
 
 def libraries() -> None:
     """Refuse to go on without what the extra installs."""
-    for name in ("aiohttp", "orjson"):
+    for name in ("httptools", "orjson"):
         try:
             importlib.import_module(name)
         except ImportError:

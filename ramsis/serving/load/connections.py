@@ -1,0 +1,250 @@
+"""Connections of a load generator: HTTP/1.1, kept open, each with one request at a time.
+
+A client of general use spends longer on a request than many a server does, on the same processor
+where it shares one, and its own time counts as the server's. This one hands bytes to the socket
+and those that come to httptools; there is no task, no cookie, no redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httptools
+
+__all__ = ["Answer", "Connections", "Told"]
+
+_LOOKS_S = 0.1
+"""How often is looked for requests that have waited too long."""
+
+
+class Answer(NamedTuple):
+    """An answer, or why there is none.
+
+    Attributes
+    ----------
+    status
+        0 where there is none.
+    headers
+        By their names in lower case.
+    body
+    failure
+        Why there is no answer; empty if there is.
+    at_s
+        When its last byte had come, on the clock of :func:`time.perf_counter`.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    failure: str
+    at_s: float
+
+
+Told = Callable[[Answer], object]
+"""Is told what became of a request, once."""
+
+
+class Connections:
+    """All connections to a server; as many as there are requests without an answer.
+
+    Parameters
+    ----------
+    url
+        Of anything on the server, ``http`` or ``https``.
+    timeout_s
+        After which a request without an answer has failed.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        self.authority = parts.netloc.rpartition("@")[2]
+        self.address = (parts.hostname or "", parts.port or (
+            443 if parts.scheme == "https" else 80))  # resolved once there is a connection
+        self.secure: dict[str, Any] = {} if parts.scheme == "http" else {
+            "ssl": ssl.create_default_context(), "server_hostname": self.address[0]}
+        self.timeout_s = timeout_s
+        self.idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
+        self._asked: dict[_Request, None] = {}  # the longest first
+        self._opening: set[asyncio.Task[None]] = set()
+        self._looking = False
+
+    def send(
+        self, method: str, path: str, told: Told, headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Send a request now, or as soon as a connection is there."""
+        lines = [f"{method} {path} HTTP/1.1\r\nHost: {self.authority}\r\n"]
+        if body:
+            lines.append(f"Content-Length: {len(body)}\r\n")
+        lines += [f"{name}: {value}\r\n" for name, value in (headers or {}).items()]
+        request = _Request(f"{''.join(lines)}\r\n".encode() + body, told, self)
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(_LOOKS_S, self._look)
+        self._asked[request] = None
+        if self.idle:  # the last one used: those that a burst left are closed by the server
+            self.idle.pop().begin(request)
+        else:
+            task = asyncio.get_running_loop().create_task(self._begin(request))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def get(self, path: str) -> Answer:
+        """Ask for something, and wait for the answer."""
+        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.send("GET", path, found.set_result)
+        return await found
+
+    def close(self) -> None:
+        """Close all connections; requests without an answer have failed."""
+        for task in self._opening:
+            task.cancel()
+        for connection in self._open:
+            connection.transport.abort()
+        for request in list(self._asked):
+            request.end(_failed("the run was ended"))
+
+    def ended(self, request: _Request) -> None:
+        """A request has its answer."""
+        del self._asked[request]
+
+    def opened(self, connection: _Connection) -> None:
+        """A connection has begun."""
+        self._open.add(connection)
+        self.address = connection.transport.get_extra_info("peername")[:2]
+
+    def closed(self, connection: _Connection) -> None:
+        """A connection has ended."""
+        self._open.discard(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
+
+    async def _begin(self, request: _Request) -> None:
+        """Open a connection for a request."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self), *self.address, **self.secure)
+        except OSError as error:
+            request.end(_failed(f"{type(error).__name__}: {error}"))
+            return
+        if request.over:  # it has waited too long for this
+            self.idle.append(connection)
+        else:
+            connection.begin(request)
+
+    def _look(self) -> None:
+        """Give up what has waited too long; look again while any waits."""
+        too_old_s = time.perf_counter() - self.timeout_s
+        for request in list(self._asked):
+            if request.sent_s > too_old_s:
+                break
+            connection = request.connection
+            request.end(_failed(f"TimeoutError: no answer within {self.timeout_s:g} s"))
+            if connection is not None:
+                connection.transport.abort()
+        self._looking = bool(self._asked)
+        if self._looking:
+            asyncio.get_running_loop().call_later(_LOOKS_S, self._look)
+
+
+class _Request:
+    """A request under way."""
+
+    __slots__ = ("connection", "content", "group", "over", "sent_s", "told")
+
+    def __init__(self, content: bytes, told: Told, group: Connections) -> None:
+        self.content, self.told, self.group = content, told, group
+        self.sent_s, self.over = time.perf_counter(), False
+        self.connection: _Connection | None = None
+
+    def end(self, answer: Answer) -> None:
+        """Tell what became of it, once."""
+        if not self.over:
+            self.over = True
+            self.group.ended(self)
+            self.told(answer)
+
+
+class _Connection(asyncio.Protocol):
+    """A connection; it is also what httptools calls."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, group: Connections) -> None:
+        self.group, self.headed = group, False
+        self.request: _Request | None = None
+        self.parser = httptools.HttpResponseParser(self)
+
+    def begin(self, request: _Request) -> None:
+        """Send a request; there is no other."""
+        self.request = request
+        request.connection = self
+        self.transport.write(request.content)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        self.group.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._end(_failed(f"not HTTP ({error})"))
+            self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.group.closed(self)
+        if self.request is None:
+            return
+        # An answer without a length ends with its connection.
+        if error is None and self.headed and "content-length" not in self.headers:
+            self.on_message_complete()
+        else:
+            self._end(_failed(f"{type(error).__name__}: {error}" if error else
+                              "the server closed the connection before its answer was whole"))
+
+    def on_message_begin(self) -> None:
+        """httptools: an answer begins."""
+        self.headers: dict[str, str] = {}
+        self.parts: list[bytes] = []
+        self.headed = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: a header has come."""
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """httptools: the body begins."""
+        self.headed = True
+
+    def on_body(self, data: bytes) -> None:
+        """httptools: a part of the body has come."""
+        self.parts.append(data)
+
+    def on_message_complete(self) -> None:
+        """httptools: the answer is whole."""
+        status = self.parser.get_status_code()
+        if status < 200:  # more is to come
+            return
+        if self.parser.should_keep_alive():
+            if self.request is not None:
+                self.group.idle.append(self)
+        else:
+            self.transport.close()
+        self._end(Answer(status, self.headers, b"".join(self.parts), "", time.perf_counter()))
+
+    def _end(self, answer: Answer) -> None:
+        request, self.request = self.request, None
+        if request is not None:
+            request.end(answer)
+
+
+def _failed(why: str) -> Answer:
+    return Answer(0, {}, b"", why, time.perf_counter())
