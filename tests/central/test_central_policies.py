@@ -134,6 +134,19 @@ def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
     assert (started[:, :, 1:] <= policy.slack_ms[1:]).all()
 
 
+@pytest.mark.parametrize("load_qps", [20.0, 120.0, 400.0])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_idle_worker_never_waits_with_a_head_that_nothing_answers_in_time(
+    load_qps: float, workers: int
+) -> None:
+    made = generate_policy(samples.drawn_profile(), load_qps, samples.settings(
+        workers=workers, service="distribution"))
+    fastest_ms = min(model.service_ms[0][0] for model in made.models)
+    hopeless = made.slack_ms < fastest_ms
+    assert hopeless.sum() > 1
+    assert (made.codes[:, :, hopeless] != WAIT).all()
+
+
 def test_overload_sheds_early_so_that_batches_stay_large() -> None:
     policy = samples.policy(12_000.0)
     assert policy.expectations.batch_size.mean > 7

@@ -471,7 +471,9 @@ def settle_level(
                 drop = max(drop, q - price * (queue[n] - queue[d]))
             if drop > best + _ROUNDING:
                 best, answer[n, j] = drop, -2
-            if j > 0:
+            # To wait with a head that nothing can answer in time only makes the others older. The
+            # model sees no loss in it, as it draws ages anew, and states like these are rare there.
+            if j > 0 and model.earned[1, :, j].max() > _ROUNDING - price:
                 rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
                 then = best - price if n + 1 == lengths else here[n + 1, j]
                 total = rate + ends
