@@ -472,7 +472,7 @@ def settle_level(
             if drop > best + _ROUNDING:
                 best, answer[n, j] = drop, -2
             # To wait with a head that nothing can answer in time only makes the others older. The
-            # model sees no loss in it, as it draws ages anew, and states like these are rare there.
+            # model sees no loss in it, as it draws ages anew, and states like these are rare.
             if j > 0 and model.earned[1, :, j].max() > _ROUNDING - price:
                 rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
                 then = best - price if n + 1 == lengths else here[n + 1, j]

@@ -40,19 +40,6 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("placement_gap", "placement gap", ".2%", wide=True),
 )
-_GROUPS = (
-    Column("scheduler", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
-    Column("in_time", "in time", ".4f"),
-    Column("late", "late", "d", wide=True), Column("dropped", "dropped", "d", wide=True),
-    Column("never_answered", "never answered", "d", wide=True),
-    Column("waiting_mean_ms", "waiting (ms)", ".2f"),
-    Column("loading_mean_ms", "loading (ms)", ".2f"),
-    Column("service_mean_ms", "service (ms)", ".2f"),
-    Column("machine_mean_ms", "machine (ms)", ".2f", wide=True),
-    Column("response_mean_ms", "mean response (ms)", ".2f", wide=True),
-    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
-    Column("response_p99_ms", "p99 response (ms)", ".1f"),
-)
 _GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 
 _PLAYED = (
@@ -183,10 +170,12 @@ def simulate_scenario(
 
 def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """A row for each group, and how fair each scheduler is."""
+    from ramsis.report.page.clusters import GROUPS
+
     groups = [{"scheduler": row["scheduler"], **group}
               for row in rows for group in row["by"][by]["groups"]]
     click.echo()
-    print_rows([replace(one, title=one.title.format(by=by)) for one in _GROUPS
+    print_rows([replace(one, title=one.title.format(by=by)) for one in GROUPS
                 if one.key != "scheduler" or len(rows) > 1], groups)
     click.echo()
     for row in rows:

@@ -22,7 +22,7 @@ from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import span, text
 from ramsis.tables import Column, with_values
 
-__all__ = ["cluster_section", "frontier_section", "played_section", "sharing_section"]
+__all__ = ["GROUPS", "cluster_section", "frontier_section", "played_section", "sharing_section"]
 
 Rows = Sequence[Mapping[str, Any]]
 _FLOOR = 1e-5
@@ -39,15 +39,19 @@ _SCHEDULERS = (
     Column("utilisation", "busy", ".1%"))
 
 
-_GROUPS = (
-    Column("row", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
-    Column("in_time", "in time", ".4f"), Column("late", "late", "d"),
-    Column("dropped", "dropped", "d"), Column("never_answered", "never answered", "d"),
+GROUPS = (
+    Column("scheduler", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
+    Column("in_time", "in time", ".4f"), Column("late", "late", "d", wide=True),
+    Column("dropped", "dropped", "d", wide=True),
+    Column("never_answered", "never answered", "d", wide=True),
     Column("waiting_mean_ms", "waiting (ms)", ".2f"),
     Column("loading_mean_ms", "loading (ms)", ".2f"),
     Column("service_mean_ms", "service (ms)", ".2f"),
-    Column("machine_mean_ms", "machine (ms)", ".2f"),
-    Column("response_p50_ms", "p50 (ms)", ".1f"), Column("response_p99_ms", "p99 (ms)", ".1f"))
+    Column("machine_mean_ms", "machine (ms)", ".2f", wide=True),
+    Column("response_mean_ms", "mean response (ms)", ".2f", wide=True),
+    Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"))
+"""What became of the requests of a stream, tenant, family, model or copy, which is ``by``."""
 _FAIRNESS = (
     Column("row", "scheduler"), Column("by", "over each"), Column("fairness", "fairness", ".4f"),
     Column("worst", "worst"), Column("worst_in_time", "in time of the worst", ".4f"))
@@ -100,13 +104,13 @@ def _groups(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
     parts: list[Part] = [] if not fair else [
         PageTable("Fairness: Jain's index of the shares in time", _FAIRNESS, fair)]
     for by in dict.fromkeys(one["by"] for one in fair):
-        groups = [{"row": one["row"], **group} for one in fair if one["by"] == by
+        groups = [{"scheduler": one["row"], **group} for one in fair if one["by"] == by
                   for group in one["groups"]]
         parts.append(PageTable(
             f"By {by}: counts are sums over the seeds, times are means over the answers",
-            [replace(one, title=one.title.format(by=by)) for one in with_values(_GROUPS, groups)],
+            [replace(one, title=one.title.format(by=by)) for one in with_values(GROUPS, groups)],
             groups))
-        bars: list[tuple[str, list[Entry]]] = [(f"{group['row']}, {group['name']}", [
+        bars: list[tuple[str, list[Entry]]] = [(f"{group['scheduler']}, {group['name']}", [
             (stage, group[f"{stage}_mean_ms"], None) for stage in _STAGES])
             for group in groups if group["waiting_mean_ms"] is not None]
         if bars:
