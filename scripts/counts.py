@@ -9,8 +9,8 @@ how many lines say why rather than what.
 
 from __future__ import annotations
 
+import argparse
 import ast
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -20,7 +20,11 @@ _LONG = 20  # lines of a body that owes a comment
 
 
 def main() -> None:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path, nargs="?", default=Path(__file__).parents[1])
+    root = parser.parse_args().root
+    if not (root / _PARTS[0]).is_dir():
+        parser.error(f"no checkout: {root}")
     for part in _PARTS:
         lines = sum(len(_text(path).splitlines()) for path in (root / part).rglob("*.py"))
         print(f"{lines:7,} lines in {part}/")
