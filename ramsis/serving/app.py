@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from ramsis import __version__
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.serving.calls import FailedError, OverloadedError
-from ramsis.serving.connections import Headers, Reply
+from ramsis.serving.connections import Reply
 from ramsis.serving.protocol import (
     Answer,
     InferRequest,
@@ -147,7 +147,7 @@ class _Infer:
 
     Attributes
     ----------
-    paths, largest
+    paths, largest, headers
         As of :class:`~ramsis.serving.connections.AtOnce`.
     """
 
@@ -158,7 +158,7 @@ class _Infer:
         self._server, self._body_timeout_s, self._limits = server, body_timeout_s, limits
         self._max_body_bytes, self._max_waiting_bytes = max_body_bytes, max_waiting_bytes
         self.largest = min(_LARGE, max_body_bytes, limits.json_bytes)
-        self.paths = frozenset[bytes]()
+        self.paths, self.headers = frozenset[bytes](), _READ
         self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,14 +184,14 @@ class _Infer:
             self._server.overhead.answered(self._server.front.now_ms() - finish_ms)
 
     def begin(
-        self, headers: Headers, body: bytes, whole_s: float, reply: Reply
+        self, headers: Mapping[bytes, str], body: bytes, whole_s: float, reply: Reply
     ) -> Callable[[], object]:
         """Begin to answer a small request; see :class:`~ramsis.serving.connections.AtOnce`."""
         server = self._server
         try:
             if not server.ready:
                 raise OverloadedError(_NOT_READY)
-            request = self._parsed(_headers(headers), body)
+            request = self._parsed(headers, body)
             call = server.submit(request, 1000.0 * whole_s,
                                  lambda result: self._tell(request, result, reply))
         except _REFUSALS as error:
@@ -244,7 +244,7 @@ class _Infer:
         return (*answer_body(server.name, request, answer, server.pool.outputs),
                 answer.finish_ms)
 
-    def _parsed(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
+    def _parsed(self, headers: Mapping[bytes, str], body: bytes) -> InferRequest:
         pool = self._server.pool
         return parse_request(body, headers.get(_JSON_LENGTH),
                              headers.get(b"x-deadline-ms"), pool.inputs, pool.outputs,

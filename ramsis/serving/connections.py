@@ -18,10 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -35,6 +34,12 @@ Reply = Callable[[int, Headers, bytes], None]
 """Takes the status, the headers and the body of an answer."""
 
 _EACH_S = 0.25
+_IDLE_S = 75.0
+"""After which a connection without requests is closed; longer than clients keep theirs, or one
+could send a request just as the server closes it, and get no answer."""
+_KNOWN_HEADS, _LARGEST_KNOWN = 256, 1 << 11
+"""So many heads of requests, of up to so many bytes, are kept once they are read."""
+_END = b"\r\n\r\n"
 _LINGER_S = 2.0
 _DISCARDED = 1 << 20
 """So many bytes, or so long, a connection is read that was refused: it would not see why, else."""
@@ -93,20 +98,23 @@ class AtOnce(Protocol):
         Of the POST requests that it answers, as they come.
     largest
         Body that it takes, in bytes.
+    headers
+        Names of those that it reads, in lower case.
     """
 
     paths: Collection[bytes]
     largest: int
+    headers: Collection[bytes]
 
     def begin(
-        self, headers: Headers, body: bytes, whole_s: float, reply: Reply
+        self, headers: Mapping[bytes, str], body: bytes, whole_s: float, reply: Reply
     ) -> Callable[[], object]:
         """Begin to answer a request; what is returned ends that, where its client has left.
 
         Parameters
         ----------
         headers
-            Their names in lower case.
+            Those that it reads.
         body
             Not compressed.
         whole_s
@@ -115,6 +123,13 @@ class AtOnce(Protocol):
             To be called once, perhaps at once.
         """
         ...
+
+
+class _Head(NamedTuple):
+    """A head of a request for an answer at once, as it was read."""
+
+    headers: Mapping[bytes, str]
+    length: int
 
 
 class Connections:
@@ -131,8 +146,10 @@ class Connections:
         self.limits, self.at_once = limits, at_once
         self._open, self._pending_bytes = 0, 0
         self._owing: dict[Connection, float] = {}  # since when, the longest first
-        self._idle: dict[Connection, None] = {}  # the longest first
+        self._idle: dict[Connection, float] = {}  # since when, the longest first
         self._unread: dict[Connection, float] = {}  # since when an answer is not taken
+        self._heads: dict[bytes, _Head] = {}
+        self._stated: tuple[Headers, bytes] = [], b""
 
     def protocol(self) -> type[asyncio.Protocol]:
         """What uvicorn makes for each connection."""
@@ -153,14 +170,10 @@ class Connections:
 
     def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
         """What a connection does now, which is not what it did."""
-        if owes:
-            self._owing[connection] = connection.loop.time()
-        else:
-            self._owing.pop(connection, None)
-        if idle:
-            self._idle[connection] = None
-        else:
-            self._idle.pop(connection, None)
+        for those, holds in ((self._owing, owes), (self._idle, idle)):
+            those.pop(connection, None)
+            if holds:
+                those[connection] = connection.loop.time()
 
     def received(self, count: int) -> None:
         """So many more bytes of requests that are not whole are held, or fewer."""
@@ -175,6 +188,26 @@ class Connections:
         else:
             self._unread.pop(connection, None)
 
+    def known_head(self, data: bytes) -> tuple[_Head, bytes] | None:
+        """The head and the body of these bytes, if they are one whole request of a known head."""
+        end = data.find(_END) + len(_END)
+        head = self._heads.get(data[:end])
+        return (head, data[end:]) if head is not None and len(data) == end + head.length else None
+
+    def know_head(self, data: bytes, headers: Mapping[bytes, str], length: int) -> None:
+        """Read no more a head that many requests have: the bytes of one, with a body so long."""
+        end = len(data) - length
+        if data.find(_END) + len(_END) == end <= _LARGEST_KNOWN:
+            if len(self._heads) >= _KNOWN_HEADS:
+                self._heads.clear()
+            self._heads[data[:end]] = _Head(headers, length)
+
+    def stated(self, headers: Headers) -> bytes:
+        """Headers that all answers have, which change once a second, as they are sent."""
+        if self._stated[0] is not headers:
+            self._stated = headers, b"".join(b"%s: %s\r\n" % one for one in headers)
+        return self._stated[1]
+
     async def watch(self) -> None:
         """Close those that take too long, until cancelled."""
         limits, loop = self.limits, asyncio.get_running_loop()
@@ -188,6 +221,10 @@ class Connections:
                     connection.refuse(b"408 Request Timeout", b"the headers took too long")
                 elif owes_s > limits.request_s + _LINGER_S:  # the application has said so
                     connection.abort()
+            for connection, since_s in list(self._idle.items()):
+                if loop.time() - since_s < _IDLE_S:
+                    break
+                connection.timeout_keep_alive_handler()
             for connection, since_s in list(self._unread.items()):
                 if loop.time() - since_s > limits.request_s:
                     connection.abort()
@@ -205,14 +242,35 @@ class Connections:
 class _Exchange:
     """A request that is answered at once, as uvicorn's own cycles look to its protocol."""
 
-    __slots__ = ("body", "disconnected", "keep_alive", "leave", "response_complete")
+    __slots__ = ("body", "connection", "disconnected", "keep_alive", "leave",
+                 "response_complete")
     more_body = False
     message_event = asyncio.Event()  # nobody waits for it
 
-    def __init__(self, keep_alive: bool) -> None:
-        self.keep_alive, self.disconnected, self.response_complete = keep_alive, False, False
-        self.body = b""
+    def __init__(self, connection: Connection, keep_alive: bool) -> None:
+        self.connection, self.keep_alive = connection, keep_alive
+        self.disconnected = self.response_complete = False
         self.leave: Callable[[], object] = int  # does nothing
+
+    def reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the answer."""
+        if self.disconnected:
+            return
+        connection = self.connection
+        parts = [STATUS_LINE[status],
+                 connection.group.stated(connection.server_state.default_headers)]
+        for name, value in headers:
+            parts += name, b": ", value, b"\r\n"
+        parts += (b"" if self.keep_alive else b"connection: close\r\n",
+                  b"content-length: %d\r\n\r\n" % len(body), body)
+        connection.transport.write(b"".join(parts))
+        self.response_complete = True
+        if not self.keep_alive:
+            connection.transport.close()
+        if connection.pipeline:
+            connection.on_response_complete()
+        else:
+            connection.answered()
 
 
 class Connection(HttpToolsProtocol):
@@ -233,6 +291,7 @@ class Connection(HttpToolsProtocol):
     _refused = False
     _owes, _idles = True, False  # as the group knows
     _held: list[bytes] | None = None  # the body of a request that may be answered at once
+    _chunk = b""  # that are read now, where a request begins with them
     _seen = _body = _beside = _pending = _discarded = 0  # bytes
 
     def connection_made(self, transport: Any) -> None:
@@ -260,11 +319,19 @@ class Connection(HttpToolsProtocol):
             if self._discarded > _DISCARDED:
                 self.abort()
             return
+        if self._idles and not self.flow.write_paused:
+            known = self.group.known_head(data)
+            if known is not None:
+                self._begin(known[0].headers, known[1], keep_alive=True)
+                self._settle()
+                return
+            self._chunk = data
         body = self._body
         self._beside = self._seen = self._beside + len(data)
         HttpToolsProtocol.data_received(self, data)
         if self._held is not None and not self._refused and not self.transport.is_closing():
             self._to_application()  # the rest is not here
+        self._chunk = b""
         if self._whole:
             if self._pending:
                 self._hold(-self._pending)
@@ -278,8 +345,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        HttpToolsProtocol.on_message_begin(self)
-        self._unset_keepalive_if_required()  # the request before may be answered by now
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self._whole = False
 
     def on_headers_complete(self) -> None:
@@ -315,8 +381,13 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """An answer is given; if its request is not whole, the rest of it is not awaited long."""
+        """The application has given an answer."""
         HttpToolsProtocol.on_response_complete(self)
+        self._unset_keepalive_if_required()  # the group watches who is idle
+        self.answered()
+
+    def answered(self) -> None:
+        """An answer is given; if its request is not whole, the rest of it is not awaited long."""
         # The connection of a refused request lingers, so what has come of the body is let go now.
         self._cycles.popleft().body = bytearray()
         if self.transport.is_closing():
@@ -374,6 +445,10 @@ class Connection(HttpToolsProtocol):
     def _to_application(self) -> None:
         """Have the application answer a request, of whose body a part may be here."""
         held, self._held = self._held or (), None
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        HttpToolsProtocol.on_message_begin(self)  # makes the scope
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
         self.scope["state"]["connection"] = self
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = []
@@ -384,30 +459,24 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_body(self, body)
 
     def _answer_at_once(self, body: bytes) -> None:
-        headers, self.headers, self._held = self.headers, [], None
-        exchange: Any = _Exchange(self.parser.get_http_version() != "1.0"
-                                  and self.parser.should_keep_alive())
+        at_once = self.group.at_once
+        assert at_once is not None
+        headers = {name: value.decode("latin-1") for name, value in self.headers
+                   if name in at_once.headers}
+        self.headers, self._held = [], None
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        if keep_alive and self._chunk:
+            self.group.know_head(self._chunk, headers, len(body))
+        self._begin(headers, body, keep_alive=keep_alive)
+
+    def _begin(self, headers: Mapping[bytes, str], body: bytes, *, keep_alive: bool) -> None:
+        """Answer a request at once."""
+        exchange: Any = _Exchange(self, keep_alive)
         self.cycle = exchange
         self._cycles.append(exchange)
         at_once = self.group.at_once
         assert at_once is not None
-        exchange.leave = at_once.begin(headers, body, time.monotonic(),
-                                       partial(self._reply, exchange))
-
-    def _reply(self, exchange: _Exchange, status: int, headers: Headers, body: bytes) -> None:
-        """Send the answer to a request that is answered at once."""
-        if exchange.disconnected:
-            return
-        parts = [STATUS_LINE[status]]
-        for name, value in (*self.server_state.default_headers, *headers):
-            parts += name, b": ", value, b"\r\n"
-        parts += (b"" if exchange.keep_alive else b"connection: close\r\n",
-                  b"content-length: %d\r\n\r\n" % len(body), body)
-        self.transport.write(b"".join(parts))
-        exchange.response_complete = True
-        if not exchange.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
+        exchange.leave = at_once.begin(headers, body, time.monotonic(), exchange.reply)
 
     def _refuse_head(self) -> None:
         self.refuse(b"431 Request Header Fields Too Large",
@@ -431,7 +500,7 @@ class Connection(HttpToolsProtocol):
         if not answered and not cycle.more_body:
             self._say(owes=False, idle=False)
         else:  # bytes between requests end the time to be idle, and count as a request's first
-            idle = self._whole and self.timeout_keep_alive_task is not None
+            idle = self._whole and not self._beside
             self._say(owes=not idle, idle=idle)
 
     def _say(self, *, owes: bool, idle: bool) -> None:

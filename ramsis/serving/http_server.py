@@ -23,9 +23,6 @@ __all__ = ["HttpSettings", "bound_socket", "serve"]
 _BACKLOG = 2048
 _LAST_ANSWERS_S = 0.1
 _FILES, _FILES_OF_A_WORKER = 64, 8
-_IDLE_S = 75
-"""After which a connection without requests is closed; longer than clients keep theirs, or one
-could send a request just as the server closes it, and get no answer."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,7 @@ async def serve(
                                   app.state.at_once)
         http = _Uvicorn(uvicorn.Config(
             app, http=connections.protocol(), ws="none", log_config=None, log_level="error",
-            access_log=False, proxy_headers=False, lifespan="off", backlog=_BACKLOG,
-            timeout_keep_alive=_IDLE_S))
+            access_log=False, proxy_headers=False, lifespan="off", backlog=_BACKLOG))
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(connections.watch())]
 

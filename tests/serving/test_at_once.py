@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -144,3 +145,55 @@ def test_what_waits_for_a_client_that_left_is_given_up(server: Running) -> None:
         assert time.monotonic() < until
         time.sleep(0.02)
     assert server.metric("ramsis_queued") == 0
+
+
+@pytest.mark.parametrize("sent", [
+    request(queries(1)), request(*with_bytes(True)), request(b"{"),
+    request(queries(1), "Content-Encoding: gzip\r\n"),
+    request(queries(1, parameters={"deadline_ms": 1e-6})),
+])
+def test_a_head_that_has_come_before_is_answered_alike(server: Running, sent: bytes) -> None:
+    head, body = sent.split(b"\r\n\r\n", 1)
+    with connected(server) as connection:
+        found = []
+        for _ in range(4):
+            connection.sendall(sent)
+            found.append(plain(answers(connection, 1)[0]))
+        connection.sendall(sent + sent)
+        found += map(plain, answers(connection, 2))
+        connection.sendall(sent[:-1])  # the same head, but not all of its body
+        time.sleep(0.05)
+        connection.sendall(sent[-1:])
+        found.append(plain(answers(connection, 1)[0]))
+        assert found == found[:1] * 7
+        connection.sendall(head + b"\r\nX-Deadline-Ms: soon\r\n\r\n" + body)
+        assert answers(connection, 1)[0][0] in (400, 415, 503)
+        connection.sendall(head.replace(b"POST", b"GET") + b"\r\n\r\n" + body)
+        assert answers(connection, 1)[0][0] == 405
+
+
+def test_connections_without_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ramsis.serving import connections
+
+    class Idle:
+        closed = False
+
+        def timeout_keep_alive_handler(self) -> None:
+            self.closed = True
+
+    async def watched() -> list[bool]:
+        group = connections.Connections(connections.ConnectionLimits())
+        idle, busy, back = (Idle() for _ in range(3))
+        for one in (idle, busy, back):
+            one.loop = asyncio.get_running_loop()  # type: ignore[attr-defined]
+            group.settle(one, owes=False, idle=True)  # type: ignore[arg-type]
+        group.settle(busy, owes=False, idle=False)  # type: ignore[arg-type]
+        watch = asyncio.create_task(group.watch())
+        await asyncio.sleep(0.9)
+        group.settle(back, owes=False, idle=True)  # type: ignore[arg-type]
+        await asyncio.sleep(0.5)
+        watch.cancel()
+        return [one.closed for one in (idle, busy, back)]
+
+    monkeypatch.setattr(connections, "_IDLE_S", 1.0)
+    assert asyncio.run(watched()) == [True, False, False]
