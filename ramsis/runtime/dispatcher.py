@@ -123,7 +123,7 @@ class Dispatcher(Generic[R]):
         self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
     ) -> None:
         self.settings = settings or DispatchSettings()
-        self.policies = policies
+        self.policies, self._classes = policies, sorted(policies.slo_classes)
         self.monitor = LoadMonitor(self.settings.window_ms)
         self.level = self._level_at(0.0)
         self._worker_types = dict(policies.worker_types)
@@ -157,12 +157,12 @@ class Dispatcher(Generic[R]):
     @property
     def queued(self) -> int:
         """Requests that wait, late ones included."""
-        return sum(len(queue.waiting) + len(queue.late) for queue in self._queues())
+        return sum(len(queue.waiting) + len(queue.late) for queue in self._queues)
 
     @property
     def wake_ms(self) -> float:
         """When to call :meth:`timer`, infinite if never; it changes with every call."""
-        return min(queue.wake_ms for queue in self._queues())
+        return min([queue.wake_ms for queue in self._queues])
 
     def load_qps(self, now_ms: float) -> float:
         """The load in queries per second, as known or as anticipated."""
@@ -171,8 +171,7 @@ class Dispatcher(Generic[R]):
 
     def slo_class(self, slo_ms: float) -> float:
         """The longest SLO of a class that does not pass a request's own; else the shortest."""
-        classes = sorted(self.policies.slo_classes)
-        return classes[max(bisect_right(classes, slo_ms) - 1, 0)]
+        return self._classes[max(bisect_right(self._classes, slo_ms) - 1, 0)]
 
     def arrive(
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
@@ -320,7 +319,7 @@ class Dispatcher(Generic[R]):
         policies.loads(self.settings.process)
         for level in policies.levels:
             self._division(level)
-        self.policies = policies
+        self.policies, self._classes = policies, sorted(policies.slo_classes)
         orders: Orders[R] = Orders([], [])
         if not self._divided_anew(now_ms, orders):
             for station in self._stations:
@@ -364,9 +363,9 @@ class Dispatcher(Generic[R]):
         deadline_ms
             When the newcomers are due.
         """
-        late = [entry[2] for queue in self._queues() for entry in queue.late]
+        late = [entry[2] for queue in self._queues for entry in queue.late]
         if self._due_last_ms > deadline_ms:  # else nothing that waits is due later
-            waiting = [entry[2] for queue in self._queues() for entry in queue.waiting]
+            waiting = [entry[2] for queue in self._queues for entry in queue.waiting]
             waiting.sort(key=attrgetter("deadline_ms"))
             self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
             late += [one for one in reversed(waiting) if one.deadline_ms > deadline_ms]
@@ -375,7 +374,7 @@ class Dispatcher(Generic[R]):
     def abandon(self) -> list[Ticket[R]]:
         """Empty the queues, and return what waited in them."""
         found = self._waiting()
-        for queue in self._queues():
+        for queue in self._queues:
             queue.waiting.clear()
             queue.late.clear()
             queue.wake_ms = inf
@@ -389,12 +388,9 @@ class Dispatcher(Generic[R]):
         self._now_ms = max(now_ms, self._now_ms)
         return self._now_ms
 
-    def _queues(self) -> list[QueueState[Ticket[R]]]:
-        return [queue for station in self._stations for queue in station.queues]
-
     def _waiting(self) -> list[Ticket[R]]:
         """All that wait, in the order in which they came."""
-        found = [entry[2] for queue in self._queues() for heap in (queue.waiting, queue.late)
+        found = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
                  for entry in heap]
         return sorted(found, key=attrgetter("number"))
 
@@ -417,7 +413,8 @@ class Dispatcher(Generic[R]):
         self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = ()
     ) -> bool:
         """Take the level of the load; whether it divides the workers otherwise than the last."""
-        level = self._level_at(self.load_qps(now_ms))
+        known = self.settings.load_qps
+        level = self._level_at(self.monitor.load_qps(now_ms) if known is None else known)
         if level is self.level:
             return False
         before, self.level = self.level, level
@@ -436,6 +433,7 @@ class Dispatcher(Generic[R]):
             StationQueues(dispatch, workers, idle, self._serving, self._up,
                           self.overhead_ms, attrgetter("late_until_ms"))
             for dispatch, workers, _ in self._division(self.level)]
+        self._queues = [queue for station in self._stations for queue in station.queues]
         for ticket in tickets:
             _joined(self._station_of(ticket), ticket)
         if orders is not None:
@@ -452,8 +450,10 @@ class Dispatcher(Generic[R]):
 
     def _join(self, now_ms: float, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
         """Route requests to queues, and then ask about each queue that some have joined."""
-        joined = dict.fromkeys((station, _joined(station, ticket)) for ticket in tickets
-                               for station in (self._station_of(ticket),))
+        joined: dict[tuple[StationQueues[Ticket[R]], QueueState[Ticket[R]]], None] = {}
+        for ticket in tickets:
+            station = self._station_of(ticket)
+            joined[station, _joined(station, ticket)] = None
         for station, queue in joined:
             self._act(station, queue, now_ms, orders)
 

@@ -67,38 +67,39 @@ class Front(Generic[R]):
         arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
         deadline_ms = arrival_ms + slo_ms
         late_until_ms = deadline_ms + late_ms if late_ms > 0 else -inf
-        self._event(lambda now_ms: self.dispatcher.arrive(
-            now_ms, requests, deadline_ms, self.dispatcher.slo_class(slo_ms), late_until_ms))
+        self._event(self.dispatcher.arrive, requests, deadline_ms,
+                    self.dispatcher.slo_class(slo_ms), late_until_ms)
 
     def leave(self, requests: Sequence[R]) -> None:
         """Nobody wants the answers to these any more; those that wait are given up."""
-        self._event(lambda now_ms: self.dispatcher.leave(now_ms, requests))
+        self._event(self.dispatcher.leave, requests)
 
     def make_room(self, count: int, deadline_ms: float) -> None:
         """Give up so many for others that are due earlier; see :meth:`Dispatcher.make_room`."""
-        self._event(lambda now_ms: self.dispatcher.make_room(now_ms, count, deadline_ms))
+        self._event(self.dispatcher.make_room, count, deadline_ms)
 
     def finished(self, worker: int) -> None:
         """A worker has finished its batch and is idle."""
-        self._event(lambda now_ms: self.dispatcher.finished(now_ms, worker))
+        self._event(self.dispatcher.finished, worker)
 
     def down(self, worker: int, again: Start[R] | None = None) -> None:
         """A worker has failed; see :meth:`Dispatcher.down`."""
-        self._event(lambda now_ms: self.dispatcher.down(now_ms, worker, again))
+        self._event(self.dispatcher.down, worker, again)
 
     def up(self, worker: int) -> None:
         """A worker that was down serves again."""
-        self._event(lambda now_ms: self.dispatcher.up(now_ms, worker))
+        self._event(self.dispatcher.up, worker)
 
     def swap(self, policies: PolicySet[Selector]) -> None:
         """Serve by another set from now on; errors as of :meth:`Dispatcher.swap`."""
-        self._event(lambda now_ms: self.dispatcher.swap(now_ms, policies))
+        self._event(self.dispatcher.swap, policies)
 
     def take_overhead(self, overhead_ms: float) -> None:
         """Take another overhead from every slack; see :meth:`Dispatcher.take_overhead`."""
-        self._event(lambda now_ms: self.dispatcher.take_overhead(now_ms, overhead_ms))
+        self._event(self.dispatcher.take_overhead, overhead_ms)
 
-    def _event(self, event: Callable[[float], Orders[R]]) -> None:
+    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
+        """Pass an event to the dispatcher, with the time first, and obey."""
         raise NotImplementedError
 
     def _obey(self, orders: Orders[R]) -> None:
@@ -118,15 +119,12 @@ class AsyncFront(Front[R]):
     _handle: asyncio.TimerHandle | None = None
     _rings_ms = inf
 
-    def _event(self, event: Callable[[float], Orders[R]]) -> None:
-        self._obey(event(self.now_ms()))
+    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
+        self._obey(event(self.now_ms(), *told))
         wake_ms = self.dispatcher.wake_ms
-        if wake_ms == self._rings_ms:
-            return
-        if self._handle is not None:
-            self._handle.cancel()
-        self._handle, self._rings_ms = None, wake_ms
-        if wake_ms < inf:
+        if wake_ms < self._rings_ms:  # one that rings too early does no harm
+            self.close()
+            self._rings_ms = wake_ms
             whole_ms = max(int(wake_ms - self.now_ms()), 0)
             self._handle = asyncio.get_running_loop().call_later(whole_ms / 1000.0, self._ring)
 
@@ -176,9 +174,9 @@ class ThreadFront(Front[R]):
             self._changed.notify_all()
         self._thread.join()
 
-    def _event(self, event: Callable[[float], Orders[R]]) -> None:
+    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
         with self._changed:
-            self._obey(event(self.now_ms()))
+            self._obey(event(self.now_ms(), *told))
             self._changed.notify_all()
 
     def _ring(self) -> None:
