@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -265,7 +266,8 @@ class _Worker:
         self._channel: socket.socket | None = None
         self._outputs: Block | None = None
         self._arrays: dict[str, NDArray[Any]] = {}
-        self._limit: asyncio.TimerHandle | None = None
+        self._ends_s = math.inf  # when the batch that runs has to have ended
+        self._looks: asyncio.TimerHandle | None = None
         self._pause_s = _PAUSE_S
         self._said = ""
         self._messages = Unframed()
@@ -310,14 +312,17 @@ class _Worker:
     def run(self, batch: RunBatch) -> None:
         """Send it a batch."""
         assert self._channel is not None
-        self._limit = self._loop.call_later(self.pool.settings.timeout_s, self._hangs)
-        # when it is gone, reading says so
-        with contextlib.suppress(OSError):
+        self._ends_s = self._loop.time() + self.pool.settings.timeout_s
+        if self._looks is None:
+            self._look_at(self._ends_s)
+        try:
             self._channel.send(framed(batch.packed()))
+        except OSError:
+            return  # it is gone, as reading will say
 
     def hear(self) -> None:
         """Hear the end of a batch if it runs one."""
-        if self._limit is not None:
+        if self._ends_s < math.inf:
             self._read()
 
     def stop(self) -> None:
@@ -329,7 +334,16 @@ class _Worker:
         if self.process is not None:
             self.process.kill()
 
-    def _hangs(self) -> None:
+    def _look_at(self, time_s: float) -> None:
+        self._looks = self._loop.call_at(time_s, self._look)
+
+    def _look(self) -> None:
+        """End the process if its batch takes too long; one timer serves many batches."""
+        self._looks = None
+        if self._loop.time() < self._ends_s:
+            if self._ends_s < math.inf:
+                self._look_at(self._ends_s)
+            return
         self._said = f"a batch took longer than {self.pool.settings.timeout_s:g} s"
         assert self.process is not None
         self.process.kill()
@@ -362,9 +376,7 @@ class _Worker:
             self.pool.loaded(self, document)
 
     def _ended(self, ended: Ended) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+        self._ends_s = math.inf
         self.pool.heard_s = time.monotonic()
         self.pool.events.ended(self.number, ended, self._arrays)
 
@@ -377,9 +389,10 @@ class _Worker:
         self.pool.lost(self, self._said or f"the worker process ended ({how})")
 
     def _close(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+        self._ends_s = math.inf
+        if self._looks is not None:
+            self._looks.cancel()
+            self._looks = None
         if self._channel is not None:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
