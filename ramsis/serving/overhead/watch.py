@@ -26,6 +26,8 @@ __all__ = ["QUANTILE", "OverheadParts", "OverheadWatch"]
 QUANTILE = 0.95
 """Of the sum of the parts, and of the policies' service times, from which *batch* counts."""
 _BATCHES, _ANSWERS, _DRAWN = 512, 2048, 4096
+_DRAWS = np.random.default_rng(0).random((3, _DRAWN))
+"""Places in each part, as shares of it; drawn once, since estimates hold the event loop up."""
 
 
 class OverheadParts(NamedTuple):
@@ -81,16 +83,19 @@ class OverheadWatch:
 
     def estimate(self) -> OverheadParts:
         """The overhead now; what is known of batches is held against the policies of now."""
+        stated_ms = {which: self._stated_ms(*which)
+                     for which in {(one.variant, one.run_as) for one in self._batches}}
         arrival_ms, batch_ms = [], []
-        for one in self._batches:
-            stated_ms = self._stated_ms(one.variant, one.run_as)
-            if stated_ms is not None:
-                arrival_ms.append(max(one.service_ms - one.model_ms, 0.0))
-                batch_ms.append(one.service_ms - stated_ms)
-        parts = [np.asarray(found) if found else np.zeros(1)
-                 for found in (arrival_ms, batch_ms, self._answers)]
-        rng = np.random.default_rng(0)
-        total_ms: FloatArray = sum((rng.choice(part, _DRAWN) for part in parts), np.zeros(_DRAWN))
+        for variant, run_as, service_ms, model_ms in self._batches:
+            known_ms = stated_ms[variant, run_as]
+            if known_ms is not None:
+                arrival_ms.append(max(service_ms - model_ms, 0.0))
+                batch_ms.append(service_ms - known_ms)
+        parts = [np.asarray(found or [0.0])
+                 for found in (arrival_ms, batch_ms, list(self._answers))]
+        total_ms: FloatArray = sum((part[(drawn * len(part)).astype(int)]
+                                    for part, drawn in zip(parts, _DRAWS, strict=True)),
+                                   np.zeros(_DRAWN))
         overhead_ms = min(max(float(np.quantile(total_ms, QUANTILE)), 0.0), self._most_ms())
         self.last = OverheadParts(overhead_ms, *(float(np.quantile(part, QUANTILE))
                                                  for part in parts))
