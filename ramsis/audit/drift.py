@@ -167,6 +167,7 @@ class ServiceDrift:
     _learned: dict[tuple[str, int], _Learned] = field(default_factory=dict)
     _sides: tuple[Cusum, Cusum] | None = None
     _spread: _Learned = field(default_factory=_Learned)
+    _deviation: float = math.nan  # of what was learned, once it is
     _lately: float = 1.0
 
     def add(self, variant: str, run_as: int, service_ms: float) -> DriftAlarm | None:
@@ -184,12 +185,12 @@ class ServiceDrift:
         if self._spread.count < _LEARNED:
             self._spread.add(min(x, 2.0 * self.ratio))
             return None
-        deviation = max(self._spread.deviation, (self.ratio - 1.0) / _LARGEST_SHIFT)
         if self._sides is None:
-            shift = (self.ratio - 1.0) / deviation
+            self._deviation = max(self._spread.deviation, (self.ratio - 1.0) / _LARGEST_SHIFT)
+            shift = (self.ratio - 1.0) / self._deviation
             self._sides = Cusum(shift, 2.0 * self.every), Cusum(shift, 2.0 * self.every)
         self._lately += 0.05 * (x - self._lately)
-        z = (x - 1.0) / deviation
+        z = (x - 1.0) / self._deviation
         for side, value in zip(self._sides, (z, -z), strict=True):
             if side.add(value):
                 alarm = DriftAlarm(SERVICE, self._lately, side.count)

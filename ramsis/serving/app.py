@@ -159,7 +159,6 @@ class _Infer:
         self._max_body_bytes, self._max_waiting_bytes = max_body_bytes, max_waiting_bytes
         self.largest = min(_LARGE, max_body_bytes, limits.json_bytes)
         self.paths, self.headers = frozenset[bytes](), _READ
-        self._counted: dict[int, Any] = {}
         self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -219,10 +218,7 @@ class _Infer:
             status = error.status
         else:
             status = 400 if isinstance(error, InvalidValueError) else 500
-        counted = self._counted.get(status)
-        if counted is None:
-            counted = self._counted[status] = self._server.metrics.refused.labels(str(status))
-        counted.inc()
+        self._server.metrics.refused.of[str(status),] += 1
         return status, headers, orjson.dumps({"error": str(error)})
 
     async def _answered(

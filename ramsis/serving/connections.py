@@ -170,10 +170,14 @@ class Connections:
 
     def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
         """What a connection does now, which is not what it did."""
-        for those, holds in ((self._owing, owes), (self._idle, idle)):
-            those.pop(connection, None)
-            if holds:
-                those[connection] = connection.loop.time()
+        if owes:
+            self._owing[connection] = connection.loop.time()
+        else:
+            self._owing.pop(connection, None)
+        if idle:
+            self._idle[connection] = connection.loop.time()
+        else:
+            self._idle.pop(connection, None)
 
     def received(self, count: int) -> None:
         """So many more bytes of requests that are not whole are held, or fewer."""
@@ -322,8 +326,8 @@ class Connection(HttpToolsProtocol):
         if self._idles and not self.flow.write_paused:
             known = self.group.known_head(data)
             if known is not None:
+                self._say(owes=False, idle=False)
                 self._begin(known[0].headers, known[1], keep_alive=True)
-                self._settle()
                 return
             self._chunk = data
         body = self._body

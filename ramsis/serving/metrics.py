@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter as Counted
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -32,6 +34,24 @@ class _Observed:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+
+class Counts(Collector):
+    """A counter by labels, for a single thread; see :class:`Histograms`."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        self._made = partial(CounterMetricFamily, name, text, labels=labels)
+        self.of: Counted[tuple[str, ...]] = Counted()
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """As the library has it."""
+        found = self._made()
+        for values, count in self.of.items():
+            found.add_metric(values, count)
+        yield found
 
 
 class Histograms(Collector):
@@ -76,10 +96,10 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.queries = Counter("ramsis_queries", "Queries by outcome and variant",
-                               ["outcome", "variant"], registry=registry)
-        self.refused = Counter("ramsis_refused", "Requests that were not accepted, by status",
-                               ["status"], registry=registry)
+        self.queries = Counts("ramsis_queries", "Queries by outcome and variant",
+                              ["outcome", "variant"], registry)
+        self.refused = Counts("ramsis_refused", "Requests that were not accepted, by status",
+                              ["status"], registry)
         self.batch = Histograms("ramsis_batch_size", "Queries in a batch", _BATCHES, registry,
                                 ["variant"])
         self.service = Histograms("ramsis_service_ms", "Time from the start of a batch to its end",

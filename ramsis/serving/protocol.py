@@ -410,5 +410,6 @@ def answer_body(
     document: dict[str, Any] = {"model_name": name, "model_version": "1"}
     if request.id:
         document["id"] = request.id
-    head = orjson.dumps({**document, "parameters": dict(answer.parameters), "outputs": outputs})
-    return b"".join((head, *data)), len(head) if data else None
+    document["parameters"], document["outputs"] = answer.parameters, outputs
+    head = orjson.dumps(document)
+    return (b"".join((head, *data)), len(head)) if data else (head, None)

@@ -43,7 +43,6 @@ class RequestRecorder:
     ) -> None:
         self.metrics, self.begun_ms, self._log = metrics, 0.0, log
         self._failing = False
-        self._counted: dict[tuple[str, str], Any] = {}
         self._observed: dict[str, list[Any]] = {}
         self._writer = RequestLogWriter(request_log) if request_log else None
 
@@ -52,11 +51,7 @@ class RequestRecorder:
     ) -> None:
         """A query has ended; ``served`` says how, if it ran."""
         variant = served.variant if served else ""
-        counted = self._counted.get((outcome, variant))
-        if counted is None:
-            counted = self.metrics.queries.labels(outcome, variant)
-            self._counted[outcome, variant] = counted
-        counted.inc()
+        self.metrics.queries.of[outcome, variant] += 1
         if self._writer is None:
             return
         call, zero = ticket.request.call, self.begun_ms
