@@ -217,6 +217,8 @@ class PolicySet(Generic[P]):
         self._by_process: dict[str, _Levels[P]] = {
             key: _Levels(list(group.values())) for key, group in groups.items()
         }
+        only = list(self._by_process.values())
+        self._only = only[0] if len(only) == 1 else None
         self._on_above_highest = on_above_highest
 
     def map(
@@ -284,8 +286,8 @@ class PolicySet(Generic[P]):
         return choice
 
     def _group(self, process: str | None) -> _Levels[P]:
-        if process is None and len(self._by_process) == 1:
-            return next(iter(self._by_process.values()))
+        if process is None and self._only is not None:
+            return self._only
         if process in self._by_process:
             return self._by_process[process]
         what = "no policy for this process" if process else "the set has several processes"

@@ -120,7 +120,8 @@ class Selector:
         self._uniform = drawn_from(uniform)
         by_level, self._longer = compiled(table)
         self._level = [-1, *_repeated(range(len(table.queued) - 1), table.queued)]
-        self._rows: list[list[Any]] = [[], *_repeated(by_level, table.idle)]
+        self._rows: list[list[Any]] = [[_NEVER] * len(self._level),
+                                       *_repeated(by_level, table.idle)]
 
     def __call__(self, queued: int, slack_ms: float, idle: int | None = None) -> Answer:
         """What to do with ``queued`` requests, the earliest deadline ``slack_ms`` away.
@@ -160,6 +161,8 @@ class Selector:
                     if type(found) is Either:
                         found = found.drawn(self._uniform)
                     return found  # type: ignore[no-any-return]
+                elif idle == 0:  # a central queue asks at each arrival
+                    return self._rows[idle][queued]  # type: ignore[no-any-return]
         except TypeError:
             pass
         return self._unusual(queued, slack_ms, idle)
