@@ -5,6 +5,7 @@ Whatever happens, each request has an answer, and the server goes on.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -191,3 +192,41 @@ def test_requests_of_any_form_are_read_or_refused() -> None:
         assert [array.shape for array in found.inputs] == [(found.queries, 3), (found.queries,)]
         assert found.deadline_ms is None or found.deadline_ms > 0
     assert read > 20
+
+
+def test_a_front_end_that_stood_still_answers_all_that_came_meanwhile_and_later(
+    tmp_path: Path,
+) -> None:
+    """Its process is stopped for 0.2 s; requests may take longer than that."""
+    rows = bytes(12)  # three zeros
+    asked = json.dumps({
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
+                    "parameters": {"binary_data_size": len(rows)}}],
+        "parameters": {"deadline_ms": 5000.0}}).encode()
+    sent = (f"POST /v2/models/sums/infer HTTP/1.1\r\nInference-Header-Content-Length: "
+            f"{len(asked)}\r\nContent-Length: {len(asked + rows)}\r\n\r\n").encode() + asked + rows
+    statuses, took_s = Counter[bytes](), dict[int, float]()
+
+    async def ask(number: int, server: Running) -> None:
+        await asyncio.sleep(0.01 * number)
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        begun_s = time.monotonic()
+        writer.write(sent)
+        statuses[(await reader.readline()).split()[1]] += 1
+        took_s[number] = time.monotonic() - begun_s
+        writer.close()
+
+    async def stall(server: Running) -> None:
+        await asyncio.sleep(0.5)
+        server.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.2)
+        server.process.send_signal(signal.SIGCONT)
+
+    async def load(server: Running) -> None:
+        await asyncio.gather(stall(server), *(ask(number, server) for number in range(200)))
+
+    with running(make(tmp_path)) as server:
+        asyncio.run(load(server))
+        assert statuses == {b"200": 200}
+        assert max(took_s[number] for number in range(45, 60)) > 0.1  # it did stand still
+        assert server.metric("ramsis_queued") == 0
