@@ -123,7 +123,7 @@ class Dispatcher(Generic[R]):
         self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
     ) -> None:
         self.settings = settings or DispatchSettings()
-        self.policies, self._classes = policies, sorted(policies.slo_classes)
+        self._serve_by(policies)
         self.monitor = LoadMonitor(self.settings.window_ms)
         self.level = self._level_at(0.0)
         self._worker_types = dict(policies.worker_types)
@@ -204,12 +204,12 @@ class Dispatcher(Generic[R]):
             slo_ms = self.slo_class(deadline_ms - now_ms)
         if self.settings.load_qps is None:
             self.monitor.record(now_ms, len(requests))
-        self._due_last_ms = max(self._due_last_ms, deadline_ms)
+        if deadline_ms > self._due_last_ms:
+            self._due_last_ms = deadline_ms
         tickets = []
-        several = len(self.policies.worker_types) * len(self.policies.slo_classes) > 1
         for request in requests:
             tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms, slo_ms,
-                                  late_until_ms, self._uniform() if several else 0.0))
+                                  late_until_ms, self._uniform() if self._routed else 0.0))
             self._arrived += 1
         orders: Orders[R] = Orders([], [])
         if not self._divided_anew(now_ms, orders, tickets):
@@ -319,7 +319,7 @@ class Dispatcher(Generic[R]):
         policies.loads(self.settings.process)
         for level in policies.levels:
             self._division(level)
-        self.policies, self._classes = policies, sorted(policies.slo_classes)
+        self._serve_by(policies)
         orders: Orders[R] = Orders([], [])
         if not self._divided_anew(now_ms, orders):
             for station in self._stations:
@@ -402,6 +402,10 @@ class Dispatcher(Generic[R]):
                 orders.drops.extend(gone)
                 self._act(station, queue, now_ms, orders)
         return orders
+
+    def _serve_by(self, policies: PolicySet[Selector]) -> None:
+        self.policies, self._classes = policies, sorted(policies.slo_classes)
+        self._routed = len(policies.worker_types) * len(self._classes) > 1
 
     def _level_at(self, load_qps: float) -> Level[Selector]:
         return self.policies.at(load_qps, self.settings.process).level

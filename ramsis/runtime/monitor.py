@@ -88,6 +88,8 @@ class LoadMonitor:
 
     def _advance(self, now_ms: float) -> float:
         """Forget what has left the window; the time of the first call."""
+        if now_ms == self._latest_ms and self._start_ms is not None:
+            return self._start_ms  # an arrival is noted, and then the load is asked for
         if not (now_ms >= self._latest_ms and math.isfinite(now_ms)):
             raise InvalidValueError(
                 describe("time goes back or is not finite", where="now_ms", value=now_ms,
