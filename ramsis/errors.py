@@ -23,6 +23,7 @@ __all__ = [
     "check_number_of",
     "check_positive",
     "describe",
+    "install",
 ]
 
 _ABSENT = object()
@@ -56,6 +57,15 @@ def printable(text: str) -> str:
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode()
                    for one in text)
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of this package.
+
+    >>> install("plot")
+    "pip install 'ramsis[plot]'"
+    """
+    return f"pip install 'ramsis[{extra}]'"
 
 
 class _Shown(reprlib.Repr):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, describe, install
 
 __all__ = ["ABSENT", "Remote", "file_system", "is_url", "why"]
 
@@ -46,7 +46,7 @@ def file_system(url: str, where: str) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise InvalidValueError(describe("URLs need fsspec", where=where, value=url,
-                                         allowed="pip install 'ramsis[store]'")) from error
+                                         allowed=install("store"))) from error
     try:
         system, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:

@@ -138,6 +138,12 @@ def test_no_folder_has_more_than_twenty_modules() -> None:
             if count > MOST_MODULES} == {}
 
 
+def test_one_place_says_how_to_install_an_extra() -> None:
+    saying = [str(path.relative_to(ROOT)) for path in SOURCES
+              if "pip install 'ramsis[" in path.read_text()]
+    assert saying == ["ramsis/errors.py"]
+
+
 def test_a_noun_is_defined_once() -> None:
     homes = Counter(node.name for path in SOURCES
                     for node in tree(path).body

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, describe, install
 from ramsis.files import written_whole
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check_figure(path: str | os.PathLike[str]) -> None:
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise InvalidValueError(describe("figures need matplotlib", where="plot",
-                                         allowed="pip install 'ramsis[plot]'"))
+                                         allowed=install("plot")))
 
 
 _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.errors import InvalidValueError, RamsisError, describe, install
 from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
@@ -62,7 +62,7 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
         import ray
     except ImportError as error:
         raise InvalidValueError(describe("Ray is not installed", where="engine", value="ray",
-                                         allowed="pip install 'ramsis[ray]'")) from error
+                                         allowed=install("ray"))) from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         _start(ray, {"num_cpus": workers, "include_dashboard": False, **quiet})

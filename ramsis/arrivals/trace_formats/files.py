@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe, install
 
 __all__ = ["MAX_LINES", "blocks", "first_line", "open_bytes"]
 
@@ -52,7 +52,7 @@ def _zstandard(path: Path) -> IO[bytes]:
     except ImportError as error:
         raise InvalidValueError(
             describe("reading .zst needs the extra 'zstd'", where=str(path),
-                     allowed="pip install 'ramsis[zstd]', or the file as .gz or text")
+                     allowed=f"{install('zstd')}, or the file as .gz or text")
         ) from error
     reader: IO[bytes] = package.ZstdDecompressor().stream_reader(
         path.open("rb"), read_across_frames=True, closefd=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, describe, install
 
 __all__ = ["require"]
 
@@ -32,7 +32,7 @@ def require(libraries: str, extra: str, what: str, where: str) -> None:
         if not _installed(name):
             raise InvalidValueError(describe(
                 f"{what} needs {name}, which is not installed", where=where,
-                allowed=f"pip install 'ramsis[{extra}]'"))
+                allowed=install(extra)))
 
 
 def _installed(name: str) -> bool:

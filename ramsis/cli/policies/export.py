@@ -12,7 +12,7 @@ from ramsis import profiles
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE, OUT_FOLDER
 from ramsis.cli.output.rows import progress
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, describe, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
 from ramsis.serving.export.codegen.c import c_header
@@ -141,7 +141,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float) 
     click.echo(f"{out}: tritonserver --model-repository={out}")
     click.echo(f"  POST /v2/models/{models.name}/infer, or gRPC; the deadline is the parameter "
                "deadline_ms")
-    click.echo("  Triton's Python needs ramsis: pip install 'ramsis[serve]' there, or PYTHONPATH")
+    click.echo(f"  Triton's Python needs ramsis: {install('serve')} there, or PYTHONPATH")
     click.echo(f"  other policies: write them to {policies}, and load the model once more")
 
 

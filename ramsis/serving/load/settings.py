@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive, describe, install
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ def libraries() -> None:
         except ImportError:
             raise InvalidValueError(describe(
                 f"generating load needs {name}, which is not installed", where="load",
-                allowed="pip install 'ramsis[serve]'")) from None
+                allowed=install("serve"))) from None
 
 
 check_arguments(globals(), __all__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, describe, install
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward, reward_named
 
 __all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
@@ -28,4 +28,4 @@ def needing_extra(module: str) -> Any:
         reason = " ".join(str(error).split())[:120]
         raise InvalidValueError(describe(
             f"training needs gymnasium, sb3-contrib and torch ({reason})", where="rl",
-            allowed="pip install 'ramsis[rl]'")) from error
+            allowed=install("rl"))) from error

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, describe, install
 
 __all__ = ["MIG", "Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
 
@@ -148,7 +148,7 @@ def library(name: str, extra: str) -> Any:
         reason = " ".join(str(error).split())[:120]
         raise InvalidValueError(
             describe(f"this back end needs {name}, which cannot be imported ({reason})",
-                     where="backend", allowed=f"pip install 'ramsis[{extra}]'")
+                     where="backend", allowed=install(extra))
         ) from error
 
 
