@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import placement_milp
+from ramsis import profiles
 from ramsis.report.page import write_report
+from ramsis.report.page.beside import side_by_side
+from ramsis.report.page.parts import PageTable, Section
 from tests.cli.command import Run
 from tests.placement.samples import problem
 
@@ -62,6 +65,7 @@ def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(
     assert "ramsis capacity --load 731" in text
     assert "Policies: " in text  # the set that the verdict names
     assert "min accuracy" in text
+    assert "<dt>load</dt><dd>731 queries/s</dd>" in text
 
 
 def test_a_set_and_a_placement_say_which_commands_made_them(tmp_path: Path, run: Run) -> None:
@@ -142,6 +146,14 @@ def test_two_runs_stand_side_by_side(tmp_path: Path, run: Run) -> None:
         assert f">{value}<" in table
 
 
+def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
+    runs = [Section("Simulation", name, (), (), (), (), measures={"accuracy": (value, ".4f")})
+            for name, value in (("a", 0.80001), ("b", 0.8))]
+    (table,) = side_by_side(runs)
+    assert isinstance(table, PageTable)
+    assert table.rows[0]["more"] == "+0.0000"
+
+
 def test_a_simulated_trace_is_shown_over_time(tmp_path: Path, run: Run) -> None:
     trace = tmp_path / "arrivals.csv"
     times = [i / 317 for i in range(951)] + [3 + i / 901 for i in range(3604)]
@@ -162,6 +174,17 @@ def test_points_of_the_front_are_named(tmp_path: Path) -> None:
     front, _ = chart["frames"][0]["series"]
     assert front["named"]
     assert "svm-poly-400" in front["text"]
+
+
+def test_latencies_are_drawn_at_all_sizes_that_were_measured(tmp_path: Path) -> None:
+    model = profiles.load("digits-cpu").models[4]
+    chart = charts(page_of("digits-cpu", out=tmp_path / "page.html"))[
+        "Latency of a batch, models on the front"]
+    drawn = {one["name"]: one["x"] for one in chart["frames"][0]["series"]}
+    # Its smaller batches are run as larger ones, which are faster.
+    measured = [one.batch for one in model.batches]
+    assert drawn[model.name] == measured
+    assert measured[0] == 1
 
 
 def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:

@@ -53,5 +53,5 @@ def _row(name: str, own: Sequence[Section]) -> dict[str, str]:
         row[str(i)] = "–" if value is None else format(value, form)
         known += [] if value is None else [value]
     if len(own) == 2:
-        row["more"] = format(known[1] - known[0], "+" + form) if len(known) == 2 else "–"
+        row["more"] = format(known[1] - known[0], "+z" + form) if len(known) == 2 else "–"
     return row

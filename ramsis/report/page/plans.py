@@ -57,11 +57,17 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         measures=measures)
 
 
+_UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
+          "--duration-s": ("simulated for", " s")}
+
+
 def _pairs(options: Sequence[Any]) -> list[tuple[str, str]]:
-    """Options and their values, as a command takes them."""
-    words = [str(word) for word in options]
-    return [(words[i].removeprefix("--").replace("-", " "), words[i + 1])
-            for i in range(0, len(words) - 1, 2)]
+    """Options and their values, as a command takes them, with units."""
+    found = []
+    for name, value in zip(options[::2], options[1::2], strict=False):
+        title, unit = _UNITS.get(name, (str(name).strip("-").replace("-", " "), ""))
+        found.append((title, f"{value}{unit}"))
+    return found
 
 
 _AUDITED = (

@@ -74,8 +74,7 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     bound = high.get("upper_bound")
     loads = f"{low['load_qps']:g} to {high['load_qps']:g}" if len(rows) > 1 else (
         f"{low['load_qps']:g}")
-    values = f"{min(effective):.4f} to {max(effective):.4f}" if len(rows) > 1 else (
-        f"{effective[0]:.4f}")
+    values = " to ".join(dict.fromkeys(f"{one:.4f}" for one in (min(effective), max(effective))))
     beyond = "" if bound is None else (
         f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
     found = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values} "

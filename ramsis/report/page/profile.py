@@ -8,7 +8,6 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import (
     STATISTICS,
     LatencyTable,
-    Origin,
     ProfileSet,
     Statistic,
     pareto_front,
@@ -119,12 +118,11 @@ def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Seri
 
 
 def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figure:
-    """Latency of the models on the front, where they were measured."""
-    longest = {model.name: model.batches[-1].batch for model in profile.models}
+    """Latency of the models on the front, at the sizes that were measured."""
+    sizes = {model.name: [one.batch for one in model.batches] for model in profile.models}
     series = []
-    for name, row, origin in zip(table.models, table.latency_ms, table.origin, strict=True):
-        known = [b for b in range(1, longest[name] + 1)
-                 if origin[b - 1] in (Origin.MEASURED, Origin.SMOOTHED)]
+    for name, row in zip(table.models, table.latency_ms, strict=True):
+        known = [b for b in sizes[name] if b <= table.max_batch]
         series.append(Series(name, known, [float(row[b - 1]) for b in known]))
     return curves("Latency of a batch, models on the front", Axis("batch size", log=True,
                   whole=True), Axis(f"{statistic} latency (ms)", log=True), series, models=True)
