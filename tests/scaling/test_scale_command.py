@@ -10,6 +10,7 @@ import pytest
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.cli.main import _run
 from ramsis.cli.output.results import check_results
+from ramsis.report.page import write_report
 from tests.cli.command import Run, refused
 
 _SMALL = ["--profiles", "image-cpu", "--slo-ms", "350", "--trace", "day", "--scale", "0.03",
@@ -38,6 +39,19 @@ def test_no_row_that_meets_the_target_is_below_the_bound(folder: Path) -> None:
         assert row["effective_accuracy"] >= 0.79 - 1e-9
     for row in rows:
         assert row["cost"] == pytest.approx(0.002 * row["worker_s"])
+    for tuned in (True, False):  # over time: the cheapest rule, besides ours
+        rules = [row for row in rows[1:] if row["tuned"] == tuned]
+        (drawn,) = [row for row in rules if "over_time" in row]
+        assert drawn["worker_s"] == min(row["worker_s"] for row in rules if row["meets_target"])
+
+
+def test_the_page_of_a_comparison_says_what_was_asked(folder: Path, tmp_path: Path) -> None:
+    write_report([folder / "results.json"], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    for words in ("<dt>SLO</dt><dd>350 ms</dd>", "<dt>start-up</dt><dd>10 s</dd>",
+                  "<dt>min effective accuracy</dt><dd>0.79</dd>", "hpa (tuned)"):
+        assert words in text
+    assert "<dt>out</dt>" not in text
 
 
 def test_the_folder_is_valid_and_its_tables_are_policy_sets(run: Run, folder: Path) -> None:

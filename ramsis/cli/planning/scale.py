@@ -191,11 +191,11 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
         click.echo(f"note: bound on the other half: {error}", err=True)
         limits = {"worker_s": None, "peak": None, "mean": None}
     write_scaling(out, document, tables)
-    shown = {min((row for row in rows if row["tuned"] == tuned and row["meets_target"]),
-                 key=lambda row: row["worker_s"], default=rows[0])["scheduler"]
-             for tuned in (False, True)}
-    for row in rows[1:]:
-        if row["scheduler"] not in shown:
+    rules = rows[1:]
+    shown = [min((row for row in rules if row["tuned"] == tuned and row["meets_target"]),
+                 key=lambda row: row["worker_s"], default=None) for tuned in (False, True)]
+    for row in rules:
+        if not any(row is one for one in shown):
             del row["over_time"]
     return rows, {
         "created_by": f"ramsis {__version__}", "max_workers": tables.most, **study.known,

@@ -17,7 +17,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.results import result_section
-from ramsis.report.page.rows import span
+from ramsis.report.page.rows import given, given_in
 from ramsis.tables import Column, with_values
 
 __all__ = ["audit_section", "plan_section"]
@@ -49,25 +49,12 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         for row in rows], dots=True)
     return Section(
         PLAN, path.resolve().parent.name or name,
-        _pairs(options if isinstance(options, list) else ()),
+        given(options if isinstance(options, list) else ()),
         [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
         tuple(str(one) for one in commands) if isinstance(commands, list) else (),
         (("file", name),),
         verdict=[str(line) for line in words] if isinstance(words, list) else [],
         measures=measures)
-
-
-_UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
-          "--duration-s": ("simulated for", " s")}
-
-
-def _pairs(options: Sequence[Any]) -> list[tuple[str, str]]:
-    """Options and their values, as a command takes them, with units."""
-    found = []
-    for name, value in zip(options[::2], options[1::2], strict=False):
-        title, unit = _UNITS.get(name, (str(name).strip("-").replace("-", " "), ""))
-        found.append((title, f"{value}{unit}"))
-    return found
 
 
 _AUDITED = (
@@ -109,7 +96,7 @@ def audit_section(
             rows_figure("Violations by cause", violations("share of the requests"), [
                 ("violations", [(str(cause), number / count, None)
                                 for cause, number in causes.items()])])]
-    asked = [("requests", f"{count:,.0f}"), ("workers", span(rows, "workers", ""))]
+    asked = [("requests", f"{count:,.0f}"), *given_in(document)]
     return result_section("Audit", source, document, asked, parts, verdict=_judged(row, best),
                           measures={
                               "effective accuracy": (row["effective_accuracy"], ".4f"),

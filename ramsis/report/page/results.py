@@ -26,7 +26,7 @@ Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
 _LATE = violations()
-_TIME = Axis("time (s)")
+_TIME = Axis("time (s)", zero=True)
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),

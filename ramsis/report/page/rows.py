@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["checked_rows", "number", "present_names", "span", "text"]
+__all__ = ["checked_rows", "given", "given_in", "number", "present_names", "span", "text"]
 
 _MOST_NAMES = 12
+_UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
+          "--duration-s": ("simulated for", " s"), "--startup-s": ("start-up", " s")}
+_WRITTEN = ("--out", "--plot", "--csv")
 
 
 def checked_rows(
@@ -74,6 +79,24 @@ def present_names(row: Any) -> Any:
         return row
     return {**{key: value for key, value in row.items() if key != "scheme"},
             "scheduler": row["scheme"] or row.get("scheduler")}
+
+
+def given(words: Sequence[Any]) -> list[tuple[str, str]]:
+    """The options of a command that have a value, each with its unit."""
+    found = []
+    for name, value in pairwise(map(str, words)):
+        if name.startswith("--") and not value.startswith("--") and name not in _WRITTEN:
+            title, unit = _UNITS.get(name, (name[2:].replace("-", " "), ""))
+            found.append((title, f"{value}{unit}"))
+    return found
+
+
+def given_in(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The options of the command that a document states, if it states one."""
+    try:
+        return given(shlex.split(str(document.get("command", ""))))
+    except ValueError:  # quotes that do not end: not one of ours
+        return []
 
 
 def _is_number(value: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ramsis.report.page.parts import Axis, PageTable, Part, Section, Series, curves, violations
 from ramsis.report.page.results import result_section
-from ramsis.report.page.rows import text
+from ramsis.report.page.rows import given_in
 from ramsis.tables import Column, with_values
 
 __all__ = ["scaling_section"]
@@ -16,7 +16,7 @@ _COLUMNS = (
     Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
     Column("cost", "cost", ".4g"), Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
-_TIME = Axis("time (s)")
+_TIME = Axis("time (s)", zero=True)
 _SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
 
 
@@ -24,7 +24,7 @@ def scaling_section(
     document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], source: str
 ) -> Section:
     """What scaling policies and rules cost and deliver, at once and over time."""
-    rows = [{**row, "name": row["scheduler"] + (", tuned" if row.get("tuned") is True
+    rows = [{**row, "name": row["scheduler"] + (" (tuned)" if row.get("tuned") is True
                                                 and row["scheduler"] != "ramsis" else ""),
              "meets": "yes" if row.get("meets_target") is True else "no"} for row in rows]
     given = document.get("bound")
@@ -40,13 +40,13 @@ def scaling_section(
     parts.append(curves("Cost against violations", violations(),
                         Axis("worker-seconds", zero=True), points))
     parts += _over_time(rows, bound)
-    meeting = [row for row in rows if row["meets"] == "yes"]
-    best = min(meeting, key=lambda row: row["worker_s"], default=None)
-    verdict = [] if best is None else [
-        f"{best['name']} meets the target with {best['worker_s']:.0f} worker-seconds"
-        + (f"; no scheduler does with less than {least:.0f}"
-           if isinstance(least, int | float) else "")]
-    return result_section("Scaling", source, document, [("schedulers", text(rows, "name"))], parts,
+    meeting = sorted((row for row in rows if row["meets"] == "yes"),
+                     key=lambda row: row["worker_s"])
+    verdict = [f"{row['name']} meets the target with {row['worker_s']:.0f} worker-seconds"
+               for row in meeting[:2]]
+    if verdict and isinstance(least, int | float):
+        verdict[0] += f"; no scheduler does with less than {least:.0f}"
+    return result_section("Scaling", source, document, given_in(document), parts,
                           verdict=verdict, measures={
                               f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
                               for row in rows})
