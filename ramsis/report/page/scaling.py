@@ -31,12 +31,12 @@ def scaling_section(
     bound: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     parts: list[Part] = [PageTable("Schedulers", with_values(_COLUMNS, rows), rows)]
     points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
-                     look=look) for look, row in enumerate(rows)]
+                     look=look, named=True, text=[row["name"]]) for look, row in enumerate(rows)]
     least = bound.get("worker_s")
     if isinstance(least, int | float):
-        points.append(Series("bound of any scheduler", [
-            0.0, max(row["violation_rate"] for row in rows)], [least, least], draw="line",
-            ref=True))
+        widest = max(0.001, *(row["violation_rate"] for row in rows))
+        points.append(Series("bound of any scheduler", [0.0, widest], [least, least],
+                             draw="line", ref=True))
     parts.append(curves("Cost against violations", violations(),
                         Axis("worker-seconds", zero=True), points))
     parts += _over_time(rows, bound)
