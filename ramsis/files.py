@@ -22,8 +22,8 @@ from typing import IO, Any
 from ramsis.errors import InputFileError, OutputError, RamsisError, describe
 
 __all__ = ["MAX_FILE_BYTES", "canonical_json", "check_within", "fingerprint", "folder_lock",
-           "keys_once", "make_folder", "read_bytes", "read_document", "read_json", "read_text",
-           "read_toml", "remove", "write_atomic", "written_whole"]
+           "keys_once", "make_folder", "not_utf8", "read_bytes", "read_document", "read_json",
+           "read_text", "read_toml", "remove", "write_atomic", "written_whole"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -119,7 +119,14 @@ def read_text(
     try:
         return read_bytes(path, limit=limit).decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+        raise not_utf8(path) from error
+
+
+def not_utf8(path: str | os.PathLike[str]) -> InputFileError:
+    """The error for a file of another encoding, with what makes it UTF-8."""
+    return InputFileError(describe(
+        "file is not UTF-8 text", where=str(path),
+        allowed="text in UTF-8; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it"))
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

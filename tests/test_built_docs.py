@@ -30,6 +30,9 @@ WORDS = {
     "which dispatch": ("questions", "one place that sees all requests"),
     "what a bound says": ("howto/bound", "It is a proof, not an estimate"),
     "how to measure a profile": ("questions", "ramsis profile measure"),
+    "autoscaling": ("autoscaling", "how many workers a load needs when"),
+    "how much does headroom cost": ("howto/headroom", "the most effective accuracy that may be"),
+    "central queue or round robin": ("questions", "one place that sees all requests"),
     "what to do when a promise fails live": ("questions", "which cause do the violations have"),
 }
 """Queries, the page that is to come first, and what it has to say."""

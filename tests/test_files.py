@@ -103,7 +103,7 @@ def test_numbers_that_json_does_not_have_are_not_written(value: float, place: An
         (b'{"a":' * 100_000, "cut off or damaged"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b'{"a": "\\uDBFF."}', "surrogates not allowed"),
-        (b"\xff\xfe{}", "not UTF-8"),
+        (b"\xff\xfe{}", "not UTF-8 text; allowed: text in UTF-8"),
         (b"[1]", "top level is not an object: got 'list'; allowed: a JSON object"),
         (b"3", "got 'int'"),
         (b"null", "got 'NoneType'"),

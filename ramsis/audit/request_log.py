@@ -54,7 +54,7 @@ from ramsis.audit.access_log import (
 from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import LONGEST_SLO_MS
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
-from ramsis.files import read_bytes, written_whole
+from ramsis.files import not_utf8, read_bytes, written_whole
 from ramsis.tables import cell, text_of
 
 if TYPE_CHECKING:
@@ -368,9 +368,7 @@ class _Table:
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise InputFileError(describe(
-                "file is not UTF-8 text", where=where,
-                allowed="CSV, JSON lines, or an access log, as text")) from error
+            raise not_utf8(path) from error
         frame = access_frame(text, where)
         if frame is None:
             frame = json_frame(text, where)

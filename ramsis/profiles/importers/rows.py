@@ -66,7 +66,7 @@ def read_text(path: Path) -> str:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+        raise files.not_utf8(path) from error
     if not text.strip():
         raise InputFileError(describe("file is empty", where=str(path)))
     return text
@@ -218,7 +218,7 @@ def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
         raise InputFileError(
             describe(f"cannot read file ({error.strerror})", where=str(path))) from error
     except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+        raise files.not_utf8(path) from error
 
 
 def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
