@@ -25,6 +25,7 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 __all__ = ["UNITS", "read_timestamps"]
 
 _TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "t", "ts"}
+_COUNT_NAMES = {"count", "counts", "requests", "qps", "rps", "rate", "load"}
 
 
 def read_timestamps(
@@ -138,6 +139,12 @@ def _time_column(
                                       allowed=", ".join(clean)))
     if len(clean) == 1:
         return 0
+    counts = next((name for name in clean if _stem(name) in _COUNT_NAMES), None)
+    if counts is not None:
+        raise InputFileError(describe(
+            "a table of counts, not a line for each request", where=where, value=counts,
+            allowed="lines of seconds and QPS without a header, or --time-column where each line "
+                    "is one request"))
     likely = [i for i, name in enumerate(clean) if _stem(name) in _TIME_NAMES]
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
     for found in (likely, dated):

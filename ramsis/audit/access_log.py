@@ -1,9 +1,10 @@
 """Access logs of web servers and JSON lines as tables of requests, and what their columns are.
 
 Known are nginx and Apache in the combined format with the time taken behind it, Envoy in its
-default format and in Istio's, and JSON lines under the names that these and others use. nginx
-writes a line when an answer is there, so that a request came its duration before; Envoy writes
-when it came. Inference is asked for by POST: where a log has such requests, others are left out.
+default format and in Istio's, HAProxy's log of HTTP, and JSON lines under the names that these,
+Caddy, Traefik and others use. nginx and Caddy write a line when an answer is there, so that a
+request came its duration before; the others write when it came. Inference is asked for by POST:
+where a log has such requests, others are left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ _ENVOY = re.compile(
     r'\[(?P<start_time>\d{4}-\d\d-\d\dT[\d:.]+Z)\] "(?P<request>[^"]*)" (?P<status>\d+) \S+ '
     r'(?:\S+ \S+ "[^"]*" )?\d+ \d+ (?P<duration_ms>\d+|-) \S+ '
     r'"[^"]*" "[^"]*" "[^"]*" "[^"]*" "(?P<worker>[^"]*)".*')
+_HAPROXY = re.compile(
+    r'.*haproxy\[\d+\]: \S+ \[(?P<start_time>\d\d/\w{3}/\d{4}:[\d:.]+)\] \S+ '
+    r'[^/\s]+/(?P<worker>\S+) (?:-?\d+/){4}\+?(?P<duration_ms>\d+) (?P<status>-?\d+) '
+    r'.*"(?P<request>[^"]*)"')
 _TOOK = re.compile(r'(?:^|[\s"=])(\d+\.\d{3})(?=[\s",]|$)')
 _MODEL = re.compile(r"/models/([^/:?\s]+)")
 _MONTHS = {name: f"{i:02}" for i, name in enumerate(
@@ -39,7 +44,7 @@ _MONTHS = {name: f"{i:02}" for i, name in enumerate(
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "arrival": ("arrival", "arrived", "arrival_time", "arrived_at", "received", "received_at",
-                "start_time", "request_start", "enqueued_at", "request_received"),
+                "start_time", "startutc", "request_start", "enqueued_at", "request_received"),
     "finish": ("finish", "finished", "finished_at", "finish_time", "end", "end_time", "ended_at",
                "completed", "completed_at", "done", "done_at"),
     "duration": ("duration", "request_time", "latency", "took", "elapsed", "response_time",
@@ -48,12 +53,12 @@ _NAMES: dict[str, tuple[str, ...]] = {
              "datetime", "date"),
     "model": ("model", "model_name"),
     "worker": ("worker", "worker_id", "worker_name", "instance", "replica", "upstream_host",
-               "upstream_addr", "pod", "gpu"),
+               "upstream_addr", "pod", "gpu", "serviceurl"),
     "batch": ("batch", "batch_size"),
-    "status": ("status", "status_code", "response_code", "code"),
+    "status": ("status", "status_code", "response_code", "code", "downstreamstatus"),
     "deadline": ("deadline", "slo", "slo_ms"),
-    "request": ("request", "path", "uri", "request_uri"),
-    "method": ("method", "request_method"),
+    "request": ("request", "path", "uri", "request_uri", "requestpath"),
+    "method": ("method", "request_method", "requestmethod"),
 }
 _OF_NAMES = {"request_time": "s", "upstream_response_time": "s", "msec": "s"}
 """Units of nginx's variables."""
@@ -73,7 +78,7 @@ def access_frame(text: str, where: str) -> pd.DataFrame | None:
     import pandas as pd
 
     first = next((line for line in text.splitlines() if line.strip()), "")
-    form = next((one for one in (_ENVOY, _NGINX) if one.fullmatch(first)), None)
+    form = next((one for one in (_ENVOY, _NGINX, _HAPROXY) if one.fullmatch(first)), None)
     if form is None:
         return None
     rows: list[dict[str, str]] = []
@@ -95,6 +100,8 @@ def access_frame(text: str, where: str) -> pd.DataFrame | None:
                     allowed="nginx's log_format combined with $request_time behind it"))
             row["request_time"] = took[1]
             row["time_local"] = _iso(row["time_local"])
+        elif form is _HAPROXY:
+            row["start_time"] = _iso(row["start_time"])
         rows.append(row)
         numbers.append(number)
     return pd.DataFrame(rows, index=np.array(numbers), dtype=str)
@@ -104,8 +111,7 @@ def _iso(stamp: str) -> str:
     """``24/Nov/2026:16:44:27 +0000`` as ISO 8601."""
     day, month, rest = stamp.split("/", 2)
     year, _, clock = rest.partition(":")
-    time, zone = clock.split(" ")
-    return f"{year}-{_MONTHS.get(month, '00')}-{day}T{time}{zone}"
+    return f"{year}-{_MONTHS.get(month, '00')}-{day}T{clock.replace(' ', '')}"
 
 
 def json_frame(text: str, where: str) -> pd.DataFrame | None:
@@ -185,7 +191,9 @@ def unit_of(column: str, columns: list[str]) -> str | None:
     """The unit of a column of times that a server is known to use; None: not known."""
     if column in _OF_NAMES:
         return _OF_NAMES[column]
-    return "ms" if column == "duration" and "response_code" in columns else None
+    beside = {"response_code": "ms", "logger": "s", "StartUTC": "ns"}  # Envoy, Caddy, Traefik
+    return next((unit for name, unit in beside.items()
+                 if column.lower() == "duration" and name in columns), None)
 
 
 def outcome_of_status(status: Any) -> NDArray[np.object_]:

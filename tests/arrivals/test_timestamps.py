@@ -78,6 +78,14 @@ def test_numbers_without_a_unit_are_not_guessed(tmp_path: Path) -> None:
         read_timestamps(trace(tmp_path, "1\n2\n"), unit="days")
 
 
+def test_a_table_of_counts_is_not_taken_for_requests(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("time_s,requests\n0,93\n10,87\n")
+    with pytest.raises(InputFileError, match=r"line 1: a table of counts.*got 'requests'"):
+        read_timestamps(path)
+    assert read_timestamps(path, time_column="time_s").tolist() == [0.0, 10_000.0]
+
+
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"no such column: got 'c'; allowed: a, b"):
         read_timestamps(trace(tmp_path, "a,b\n1,2\n"), time_column="c", unit="s")

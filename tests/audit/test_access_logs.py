@@ -47,13 +47,41 @@ def json_lines() -> str:
         zip(ARRIVAL_S, TOOK_S, STATUS, strict=True)))
 
 
+def haproxy() -> str:
+    return "".join(
+        f"Mar  1 12:00:00 lb haproxy[14389]: 10.0.1.2:33317 "
+        f"[{BEGIN + timedelta(seconds=float(at)):%d/%b/%Y:%H:%M:%S}.{int(1000 * (at % 1)):03d}] "
+        f"http-in models/gpu-{'ab'[i % 2]} 0/1/2/{round(1000 * took) - 3}/{round(1000 * took)} "
+        f'{status} 512 - - ---- 1/1/1/1/0 0/0 "POST /predict HTTP/1.1"\n'
+        for i, (at, took, status) in enumerate(zip(ARRIVAL_S, TOOK_S, STATUS, strict=True)))
+
+
+def caddy() -> str:
+    return "".join(json.dumps({
+        "level": "info", "ts": BEGIN.timestamp() + at + took, "logger": "http.log.access",
+        "msg": "handled request", "duration": took, "size": 512, "status": int(status),
+        "request": {"remote_ip": "10.1.2.3", "method": "POST", "uri": "/predict"},
+    }) + "\n" for at, took, status in zip(ARRIVAL_S, TOOK_S, STATUS, strict=True))
+
+
+def traefik() -> str:
+    return "".join(json.dumps({
+        "Duration": round(1e9 * took), "DownstreamStatus": int(status), "RequestMethod": "POST",
+        "RequestPath": "/predict", "ServiceURL": WORKERS[i % 2],
+        "StartUTC": (BEGIN + timedelta(seconds=float(at))).isoformat(),
+        "time": (BEGIN + timedelta(seconds=float(at + took))).isoformat(),
+    }) + "\n" for i, (at, took, status) in enumerate(
+        zip(ARRIVAL_S, TOOK_S, STATUS, strict=True)))
+
+
 def log_of(path: Path, text: str) -> RequestLog:
     path.write_text(text)
     return read_request_log(path, LogFormat({}, None, 100.0))
 
 
 @pytest.mark.parametrize(("written", "error_s"), [(nginx, 1.0), (envoy, 0.002),
-                                                  (json_lines, 1e-6)])
+                                                  (json_lines, 1e-6), (haproxy, 0.002),
+                                                  (caddy, 1e-5), (traefik, 1e-5)])
 def test_arrivals_times_and_outcomes_are_those_of_the_requests(
     tmp_path: Path, written: Callable[[], str], error_s: float
 ) -> None:
@@ -65,7 +93,7 @@ def test_arrivals_times_and_outcomes_are_those_of_the_requests(
     assert log.in_time.sum() == in_time.sum()
     assert (log.outcome == "late").sum() == ((STATUS == 200) & (TOOK_S > 0.1)).sum()
     assert (log.outcome == "dropped").sum() == (STATUS == 503).sum()
-    if written is not nginx:
+    if written not in (nginx, caddy):
         assert set(log.worker[log.answered].tolist()) == {0, 1}
 
 
