@@ -153,7 +153,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         found: dict[str, Any] = _within_floats(tomllib.loads(text))
         return found
     except (ValueError, RecursionError) as error:
-        raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from error
+        raise InputFileError(describe(f"not valid TOML ({error})", where=str(path),
+                                      allowed="lines of key = value")) from error
     except IndexError as error:  # what the parser makes of an escape that is cut off
         raise InputFileError(describe("not valid TOML (cut off)", where=str(path))) from error
 
@@ -186,7 +187,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
             json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
     except (ValueError, RecursionError) as error:
         raise InputFileError(
-            describe(f"not valid JSON, cut off or damaged ({error})", where=where)
+            describe(f"not valid JSON, cut off or damaged ({error})", where=where,
+                     allowed="a whole JSON document")
         ) from error
     if not isinstance(document, dict):
         raise InputFileError(

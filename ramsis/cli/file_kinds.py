@@ -32,6 +32,17 @@ def _kind(what: str, step: str, *taken_by: str) -> _Kind:
 _DOCUMENTS = ("validate", "report", "verify")
 _POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --policy {0} takes it",
                   "analyze", "policy", "serve", "export", "--policy", *_DOCUMENTS)
+_FOLDERS = {  # by a file that is in them
+    "manifest.json": _POLICIES,
+    "plan.json": _kind("the folder of a plan", "`ramsis report {0} --out PAGE.html` shows it; its "
+                       "policies are in a folder there", "report"),
+    "scaling.json": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
+                          "export", "report", "--scaling", "--advise", "validate"),
+    "results.csv": _kind("the folder of a sweep", "`ramsis report {0} --out PAGE.html` shows it",
+                         "report", "sweep"),
+}
+_RESULTS = _kind("what a command printed", "`ramsis report {0} --out PAGE.html` shows it",
+                 "report", "validate")
 _FORMATS = {
     "ramsis.profile": _kind("a profile file", "--profiles {0} takes it", "--profiles", "profile",
                             *_DOCUMENTS),
@@ -52,7 +63,7 @@ _FORMATS = {
                           *_DOCUMENTS),
 }
 _TABLE = _kind("a table of latencies", "`ramsis profile import {0} --out PROFILE.json` makes a "
-               "profile file of it", "profile", "--accuracy")
+               "profile file of it", "profile import", "--accuracy")
 _LOG = _kind("a request log", "`ramsis audit {0}` takes it", "audit", "profile")
 _ACCESS = _kind("an access log", "`ramsis audit {0}` takes it", "audit")
 _TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` takes it",
@@ -88,7 +99,8 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
     arguments : sequence of str
         Of the command line.
     """
-    command = next((word for word in arguments if not word.startswith("-")), "")
+    words = [word for word in arguments if not word.startswith("-")]
+    commands = {words[0], " ".join(words[:2])} if words else set()
     before = ""
     for word in arguments:
         option, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
@@ -98,8 +110,8 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
         if asked.startswith("--out"):
             path = ""
         kind = _kind_of(path) if path and path in message else None
-        if kind is not None and not {asked if asked.startswith("--") else command,
-                                     asked or command} & kind.taken_by:
+        own = {asked} if asked.startswith("--") else commands | {asked}
+        if kind is not None and not own & kind.taken_by:
             return f"; this is {kind.what}: {kind.step.format(path)}"
         before = word if word.startswith("--") and "=" not in word else ""
     return ""
@@ -109,7 +121,8 @@ def _kind_of(path: str) -> _Kind | None:
     """What a file or folder is by its beginning; None where that is not clear."""
     try:
         if os.path.isdir(path):
-            return _POLICIES if Path(path, "manifest.json").is_file() else None
+            return next((kind for name, kind in _FOLDERS.items()
+                         if Path(path, name).is_file()), None)
         if not os.path.isfile(path):
             return None
         with open(path, "rb") as file:
@@ -123,6 +136,8 @@ def _kind_of(path: str) -> _Kind | None:
     found = re.search(r'(?:^|\n)?\s*"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
     if found:
         return _FORMATS.get(found[1])
+    if re.match(r'\{\s*"created_by":\s*"ramsis ', text):
+        return _RESULTS
     if text.startswith("{"):
         return _of_names(_keys(text.partition("\n")[0]))
     return _of_lines([line for line in text.splitlines()

@@ -43,6 +43,9 @@ FILES: dict[str, str | bytes] = {
     "nodeadline.csv": "arrival_s,finish_s,model\n1,1.5,svm-poly-6400\n",
     "nounit-log.csv": "received,done,model\n1,2,a\n",
     "noarrival.csv": "who,what\n1,2\n",
+    "printed.json": '{\n "created_by": "ramsis 0.1.0",\n "command": "ramsis audit log.csv"}\n',
+    "broken.toml": "a b\n", "planned/plan.json": "{}", "swept/results.csv": "a\n",
+    "counts.csv": "time_s,requests\n0,93\n10,87\n",
     "broken.jsonl": '{"timestamp": "2026-01-01T00:00:00Z", "latency_ms": 5}\n{"timestamp"\n',
 }
 SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheduler", "greedy"]
@@ -60,6 +63,14 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*PROFILED, "scenario.toml"], 3, "`ramsis cluster scenario.toml`"),
     ([*PROFILED, "sheet.xlsx"], 3, "save its table as CSV"),
     ([*PROFILED, "table.parquet"], 3, "to_csv"),
+    ([*PROFILED, "printed.json"], 3, "`ramsis report printed.json --out PAGE.html`"),
+    ([*PROFILED, "cut.json"], 3, "allowed: a whole JSON document"),
+    ([*TRACED, "planned"], 3, "`ramsis report planned --out PAGE.html`"),
+    ([*TRACED, "swept"], 3, "`ramsis report swept --out PAGE.html`"),
+    ([*TRACED, "counts.csv"], 3, "lines of seconds and QPS"),
+    (["policy", "show", "printed.json"], 3, "`ramsis report printed.json --out PAGE.html`"),
+    (["profile", "show", "table.csv"], 3, "`ramsis profile import table.csv"),
+    (["sweep", "broken.toml", "--out", "out"], 3, "allowed: lines of key = value"),
     ([*PROFILED, "table.csv.packed"], 3, "gunzip"),
     ([*PROFILED, "paper.pdf"], 3, "as CSV or JSON"),
     ([*PROFILED, "page.html"], 3, "as CSV or JSON"),
@@ -103,7 +114,7 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*IMPORT, "rows.csv"], 3, "allowed: one row for each"),
     ([*IMPORT, "pct.csv"], 3, "[0, 100]"),
     ([*IMPORT, "list.json"], 3, "allowed: objects such as"),
-    ([*IMPORT, "empty.txt"], 3, "file is empty"),
+    ([*IMPORT, "empty.txt"], 3, "allowed: a header and a row"),
     ([*IMPORT, "missing.csv"], 3, "no such file"),
     ([*IMPORT, "table.csv", "--unit", "s"], 2, "or no --unit"),
     ([*IMPORT, "table.csv", "--column", "btach=batch_size"], 2, "allowed: model, batch"),
@@ -138,6 +149,7 @@ CASES: list[tuple[list[str], int, str]] = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     save(load("digits-cpu"), tmp_path / "profile.json")
     (tmp_path / "policies").mkdir()

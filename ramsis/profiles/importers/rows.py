@@ -68,7 +68,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise files.not_utf8(path) from error
     if not text.strip():
-        raise InputFileError(describe("file is empty", where=str(path)))
+        raise InputFileError(describe("file is empty", where=str(path),
+                                      allowed="a header and a row for each measurement"))
     return text
 
 
