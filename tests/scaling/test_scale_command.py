@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.arrivals.rate_file import read_rates
 from ramsis.cli.main import _run
 from ramsis.cli.output.results import check_results
 from ramsis.report.page import write_report
@@ -103,17 +102,13 @@ def test_most_workers_that_are_too_few_are_told_the_best(run: Run, tmp_path: Pat
 def test_simulate_plays_the_policy_and_the_rules_as_scale_does(
     run: Run, tmp_path: Path, folder: Path
 ) -> None:
-    trace = tmp_path / "trace.txt"  # day, stretched as above
-    read = read_rates(Path(__file__).parents[2] / "profiles" / "traces" / "day.txt", unit="s")
-    trace.write_text("".join(f"{6 * start / 1000} {rate}\n" for start, rate in zip(
-        read.start_ms, read.rate_qps, strict=True)))
     known = json.loads((folder / "results.json").read_text())["rows"]
     rules = {row["scheduler"] + ":" + ",".join(
         f"{name}={value}" for name, value in row["parameters"].items()): row
         for row in known[1:] if row["tuned"] or row["scheduler"] == "hpa"}
     ran = run("simulate", "--scaling", folder / "scaling.json",
               *[word for rule in rules for word in ("--scaling", rule.strip(":"))],
-              "--trace", trace, "--scale", "0.03", "--from-s", "900", "--json",
+              "--trace", "day", "--scale", "0.03", "--stretch", "6", "--from-s", "900", "--json",
               "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "figure.svg")
     assert ran.code == 0, ran.err
     check_results(json.loads(ran.out), "stdout")
@@ -144,7 +139,9 @@ def test_simulate_begins_with_what_the_mean_load_needs(run: Run, folder: Path) -
     (["--scaling", "FOLDER", "--workers", "3"], ("--workers", "--scaling")),
     (["--scaling", "FOLDER", "--from-s", "60"], ("--from-s", "less than 60")),
     (["--scaling", "FOLDER", "--scaling", "hpa:targ=2"], ("targ=2", "target")),
+    (["--scaling", "FOLDER", "--stretch", "2"], ("--stretch", "--trace")),
     (["--from-s", "5"], ("--from-s", "--scaling")),
+    (["--stretch", "5"], ("--stretch", "--scaling")),
 ])
 def test_simulate_refuses_what_does_not_fit_scaling(
     run: Run, folder: Path, options: list[str], words: tuple[str, ...]

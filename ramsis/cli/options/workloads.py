@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import click
+import numpy as np
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.rate_file import is_rate_trace, read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.cli.options.param_types import TraceName
 from ramsis.cli.options.traces import named_trace
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
 __all__ = ["WorkloadOptions"]
@@ -73,6 +75,39 @@ class WorkloadOptions:
         except InvalidValueError as error:
             raise InputFileError(f"{self.trace.name}: {error} with --unit") from None
         return [workload]
+
+    def for_scaling(self, stretch: float) -> Workload:
+        """The only workload, as fleets that scale are fitted on it and play it.
+
+        ``stretch`` multiplies the times of loads. Of recorded timestamps ``scale`` multiplies the
+        load of each second, so that it changes no times.
+        """
+        check_positive(scale=self.scale, stretch=stretch)
+        if self.trace is None:
+            if stretch != 1.0:
+                raise click.UsageError("--stretch is for --trace.")
+            (found, *more) = self.workloads(None)
+            if more:
+                raise click.UsageError("--load: fleets that scale are played at one load.")
+            return found
+        traced = self._traced(self.trace)
+        if isinstance(traced, RateTrace):
+            traced = RateTrace(traced.start_ms * stretch, traced.rate_qps * self.scale,
+                               traced.end_ms * stretch, traced.arrivals)
+        elif not traced.times_ms[-1] > 0:
+            raise InputFileError(describe(
+                "all requests come at one instant", where=self.trace.name,
+                allowed="a trace that takes time"))
+        elif stretch != 1.0:
+            raise InvalidValueError(describe("recorded requests are not stretched",
+                                             where="--stretch", value=stretch, allowed="1"))
+        elif self.scale != 1.0:
+            seconds = math.ceil(traced.duration_ms / 1000.0)
+            edges = 1000.0 * np.arange(seconds + 1)
+            counts = np.histogram(traced.times_ms, bins=edges)[0]
+            traced = RateTrace(edges[:-1], counts * self.scale,
+                               max(traced.duration_ms, edges[-2] + 1.0))
+        return traced if self.duration_s is None else traced.until(1000.0 * self.duration_s)
 
     def _traced(self, trace: TraceName) -> RateTrace | Recorded:
         """Rates become arrivals by the process; timestamps are the arrivals."""

@@ -29,14 +29,12 @@ from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.cluster import SloClass
 from ramsis.errors import (
     InfeasibleError,
-    InputFileError,
     InvalidValueError,
     check_positive,
     describe,
 )
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
-from ramsis.sim import RateTrace, Recorded
 
 if TYPE_CHECKING:
     from ramsis.bounds import WorkerSecondsBound
@@ -126,11 +124,12 @@ def scale_command(
       $ ramsis scale --profiles text-cpu --slo-ms 95 --trace day --scale 0.3 --startup-s 10 \\
           --max-workers 12 --compare --out compared --json
     """
-    _check(startup_s, interval_s, factor, stretch, min_workers, max_workers, cost_per_worker_s)
+    _check(startup_s, interval_s, min_workers, max_workers, cost_per_worker_s)
     if len(slo_ms) > 1:
         raise click.UsageError("--slo-ms: fleets that scale have one SLO.")
     target = Targets(max_violation, None, min_effective_accuracy)
-    workload = _workload(trace, trace_format, unit, time_column, factor, stretch, seed)
+    workload = WorkloadOptions(None, trace, unit, time_column, trace_format, factor,
+                               Arrivals.parse("poisson"), None).for_scaling(stretch)
     duration_s = workload.duration_ms / 1000.0
     if startup_s >= duration_s:
         raise InvalidValueError(describe("longer than the trace", where="--startup-s",
@@ -212,11 +211,10 @@ def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float]]:
             for name, values in (("time_s", edges_s[:-1]), ("workers", means))}
 
 
-def _check(startup_s: float, interval_s: float, factor: float, stretch: float, least: int,
-           most: int | None, cost: float | None) -> None:
+def _check(startup_s: float, interval_s: float, least: int, most: int | None, cost: float | None
+           ) -> None:
     """Refuse numbers out of range."""
-    check_positive(interval_s=interval_s, scale=factor, stretch=stretch,
-                   cost_per_worker_s=1.0 if cost is None else cost)
+    check_positive(interval_s=interval_s, cost_per_worker_s=1.0 if cost is None else cost)
     if not (math.isfinite(startup_s) and startup_s >= 0):
         raise InvalidValueError(describe("not a time", where="--startup-s", value=startup_s,
                                          allowed="a finite number >= 0"))
@@ -231,32 +229,6 @@ def _profile(names: ByType[str], models: list[str] | None) -> ProfileSet:
     if names.typed:
         raise click.UsageError("--profiles: fleets that scale have one worker type.")
     return profiles_of(names, models)[names.one]
-
-
-def _workload(
-    trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
-    factor: float, stretch: float, seed: int,
-) -> RateTrace | Recorded:
-    """The trace, stretched and scaled."""
-    options = WorkloadOptions(None, trace, unit, time_column, trace_format, 1.0,
-                              Arrivals.parse("poisson"), None)
-    (found,) = options.workloads(None)
-    assert isinstance(found, RateTrace | Recorded)
-    if isinstance(found, RateTrace):
-        return RateTrace(found.start_ms * stretch, found.rate_qps * factor,
-                         found.end_ms * stretch)
-    if not found.times_ms[-1] > 0:
-        raise InputFileError(describe("all requests come at one instant", where=trace.name,
-                                      allowed="a trace that takes time"))
-    if stretch != 1.0:
-        raise InvalidValueError(describe("recorded requests are not stretched",
-                                         where="--stretch", value=stretch, allowed="1"))
-    if factor == 1.0:
-        return found
-    seconds = math.ceil(found.duration_ms / 1000.0)
-    counts = np.histogram(found.times_ms, bins=1000.0 * np.arange(seconds + 1))[0]
-    return RateTrace(1000.0 * np.arange(seconds), counts * factor,
-                     max(found.duration_ms, 1000.0 * (seconds - 1) + 1.0))
 
 
 def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -19,14 +19,14 @@ from ramsis.tables import csv_text
 
 __all__ = ["simulate_scaling"]
 
-_ALLOWED = ("scaling", "from_s", "forecast", "loads", "trace", "trace_format", "unit",
+_ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace_format", "unit",
             "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
             "plot")
 
 
 def simulate_scaling(
-    names: Sequence[str], workload: WorkloadOptions, *, from_s: float, forecast: Path | None,
-    seed: int, as_json: bool, csv_file: Path | None, plot: Path | None,
+    names: Sequence[str], workload: WorkloadOptions, *, from_s: float, stretch: float,
+    forecast: Path | None, seed: int, as_json: bool, csv_file: Path | None, plot: Path | None,
 ) -> None:
     """Play scaling policies and rules, and print and write what was asked for."""
     from ramsis.scaling.comparison import Comparison, Part
@@ -36,9 +36,7 @@ def simulate_scaling(
 
     _refuse_others(click.get_current_context())
     workload.check()
-    (found, *more) = workload.workloads(None)
-    if more:
-        raise click.UsageError("--load: fleets that scale are played at one load.")
+    found = workload.for_scaling(stretch)
     duration_s = found.duration_ms / 1000.0
     if not 0 <= from_s < duration_s:
         raise InvalidValueError(describe("not a time of the trace", where="--from-s",

@@ -103,8 +103,8 @@ class _Entry:
 _MORE = (
     "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
-    "--monitor-ms", "--told", "--from-s", "--forecast", "--csv", "--timeline", "--request-log",
-    "--strict")
+    "--monitor-ms", "--told", "--from-s", "--stretch", "--forecast", "--csv", "--timeline",
+    "--request-log", "--strict")
 """Options that only --help-all shows."""
 
 
@@ -132,6 +132,8 @@ _MORE = (
 @click.option("--from-s", type=float, default=0.0, show_default=True, metavar="S",
               help="With --scaling: rows are of the time from S on; what comes before is played "
               "first.")
+@click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
+              help="With --scaling: multiplies the times of a trace of loads, not its loads.")
 @click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
               help="With --scaling: forecast of the load, as of `scale`.")
 @click.option("--bound", is_flag=True,
@@ -178,6 +180,7 @@ def simulate_command(
     scheduler_texts: tuple[str, ...],
     scaling: tuple[str, ...],
     from_s: float,
+    stretch: float,
     forecast: Path | None,
     bound: bool,
     by: tuple[str, ...],
@@ -235,11 +238,11 @@ def simulate_command(
                                 csv_file=csv_file, plot=plot, timeline=timeline)
         return
     if scaling:
-        simulate_scaling(scaling, workload, from_s=from_s, forecast=forecast, seed=seed,
-                         as_json=as_json, csv_file=csv_file, plot=plot)
+        simulate_scaling(scaling, workload, from_s=from_s, stretch=stretch, forecast=forecast,
+                         seed=seed, as_json=as_json, csv_file=csv_file, plot=plot)
         return
     for option in given_options(click.get_current_context()):
-        if option.name in ("from_s", "forecast"):
+        if option.name in ("from_s", "stretch", "forecast"):
             raise click.UsageError(f"{option.opts[0]} is for --scaling.")
     if scenario_file is not None:
         _refuse_for_scenario(click.get_current_context())
