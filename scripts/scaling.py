@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,21 +26,27 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.scaling.decision import concave_gains, stages_of
+from ramsis.scaling.fleet import ScaledRun
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import ScaledFleet
+from ramsis.scaling.policy import ScaledFleet, choose_policy
 from ramsis.scaling.promise import promise
+from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.study import Study
+from ramsis.scaling.tuning import meets
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and
-tuned, and the bound), alone (worker and accuracy scaling together and each alone), forecasts
-(right on the first half and wrong on the second), promises (against runs on loads that follow the
-fitted dynamics). All figures are of the half that was not fitted. Rows of other parts that are in
-the file stay; without parts the figure and the table are made of what is there.
+tuned, a fleet that knows the loads, and the bound), alone (worker and accuracy scaling together
+and each alone), forecasts (right on the first half and wrong on the second), promises (against
+runs on loads that follow the fitted dynamics). All figures are of the half that was not fitted.
+Rows of other parts that are in the file stay; without parts the figure and the tables are made of
+what is there.
 """
 PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
 DAY = Path(__file__).parent.parent / "profiles" / "traces" / "day.txt"
@@ -55,7 +62,8 @@ ERRORS = ("right", "30 % low", "30 % high", "2 min late")
 WAYS = ("both", "accuracy scaling", "worker scaling")
 SHOWN_FROM = 0.77
 """Effective accuracy from which the figure shows points."""
-BEGIN, END = "<!-- alone:begin -->", "<!-- alone:end -->"
+VIOLATION_PRICES = (0.0, 1.0, 10.0)
+"""Prices of a violation, per unit of accuracy, that plans are made with."""
 PARTS = ("settings", "alone", "forecasts", "promises")
 
 
@@ -108,17 +116,153 @@ def settings(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
             comparison = study.comparison(startup_s)
             ours = _without_series(comparison.policy_row(study.chosen(startup_s).table))
             rules = [_without_series(row) for rule in RULES for row in comparison.rule_rows(rule)]
-            try:
-                bound = study.bound(startup_s).worker_s
-            except InfeasibleError:
-                bound = None
             usual, tuned = (min((row for row in rules if row["tuned"] == known
                                  and row["meets_target"]), key=lambda row: row["worker_s"],
                                 default=None) for known in (False, True))
-            way = (None if bound is None or tuned is None else
-                   (tuned["worker_s"] - ours["worker_s"]) / max(tuned["worker_s"] - bound, 1e-9))
             yield {"trace": name, "startup_s": startup_s, "ramsis": ours, "default": usual,
-                   "tuned": tuned, "bound_worker_s": bound, "way": way, "rules": rules}
+                   "tuned": tuned, **limits(study, startup_s), "rules": rules}
+
+
+def limits(study: Study, startup_s: float) -> dict[str, float | None]:
+    """Worker-seconds of the bound, of a fleet that knows the loads, and of hindsight.
+
+    In hindsight our policy is chosen on the half that it is then played on.
+    """
+    fleet, rest = study.fleet(startup_s), study.comparison(startup_s).rest
+    found: dict[str, float | None] = {}
+    for name, costs in (
+        ("bound", lambda: study.bound(startup_s)),
+        ("clairvoyant", lambda: clairvoyant(study, startup_s)),
+        ("hindsight", lambda: choose_policy(
+            rest.arrival_ms, study.tables, study.target, fleet, duration_s=study.half_s,
+            seed=SEED).delivered),
+    ):
+        try:
+            one = costs()
+        except InfeasibleError:
+            one = None
+        found[f"{name}_worker_s"] = None if one is None else one.worker_s
+    return found
+
+
+class Planned:
+    """Plays numbers of workers that were planned for each interval."""
+
+    def __init__(self, workers: IntArray, interval_s: float) -> None:
+        self.workers, self.interval_s = workers, interval_s
+
+    def wanted(self, seen: Observation) -> int:
+        """The number for the interval that begins."""
+        return int(self.workers[min(round(seen.time_s / self.interval_s), len(self.workers) - 1)])
+
+
+def plan(gains: FloatArray, cost: float, startup: tuple[int, float]) -> IntArray:
+    """Workers wanted in each interval, where it is known what each worker will add.
+
+    As in :mod:`ramsis.scaling.decision`, worker by worker, over a finite time. Workers are active
+    at the beginning wherever that is worth while, and have not been paid for before.
+
+    Parameters
+    ----------
+    gains : ndarray, shape (T, N)
+        What the k-th worker adds in an interval, not rising in k.
+    cost : float
+        Of a worker for an interval.
+    startup : tuple of int and float
+        Intervals until a worker is active, and the share of the last of them in which it serves.
+    """
+    stages, partial = startup
+    share = np.zeros(stages + 1)
+    share[-1] = 1.0
+    if stages:
+        share[-2] = partial
+    older = np.minimum(np.arange(1, stages + 2), stages)
+    intervals, workers = gains.shape
+    value, off = np.zeros((stages + 1, workers)), np.zeros(workers)
+    kept = np.zeros((intervals, stages + 1, workers), bool)
+    for t in reversed(range(intervals)):
+        stay = share[:, None] * gains[t] - cost + value[older]
+        kept[t] = stay > off
+        value = np.maximum(stay, off)
+        off = value[0]
+    age = np.where(value[-1] > 0.0, stages, -1)  # -1: off
+    wanted = np.zeros(intervals, np.int64)
+    for t in range(intervals):
+        on = kept[t, np.maximum(age, 0), np.arange(workers)]
+        wanted[t] = on.sum()
+        age = np.where(on, older[np.maximum(age, 0)], -1)
+    return wanted
+
+
+def clairvoyant(study: Study, startup_s: float) -> ScaledRun | None:
+    """The cheapest fleet that was found to meet the target with loads known beforehand.
+
+    Plans are made by the promises of the decision tables, at prices of accuracy that are halved
+    between what meets the target when it is played and what does not. Of the last two plans one
+    is played up to a time, and then the other.
+    """
+    rest, fleet, tables = study.comparison(startup_s).rest, study.fleet(startup_s), study.tables
+    loads = interval_loads(rest.arrival_ms, INTERVAL_S, study.half_s)
+    accuracy, late = (np.stack(column, axis=1) for column in zip(
+        *(tables.delivered(loads, workers) for workers in range(fleet.most + 1)), strict=True))
+    found: list[ScaledRun] = []
+
+    def met(workers: IntArray) -> bool:
+        run = rest.played(Planned(workers, INTERVAL_S), study.played, fleet, SEED,
+                          int(workers[0]))
+        if meets(run, study.target):
+            found.append(run)
+            return True
+        return False
+
+    for violation_price in VIOLATION_PRICES:
+        def planned(price: float, worth: FloatArray = accuracy - violation_price * late
+                    ) -> IntArray:
+            gains = concave_gains(price * INTERVAL_S * loads[:, None] * worth)
+            return np.clip(plan(gains, INTERVAL_S, stages_of(startup_s, INTERVAL_S)),
+                           fleet.least, fleet.most)
+
+        low, high = 1e-3, 1e3
+        while high > 1.01 * low:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if met(planned(middle)) else (middle, high)
+        fewer, more = planned(low), planned(high)
+        first, last = 0, len(loads)
+        while last > first + 1:
+            middle_at = (first + last) // 2
+            first, last = ((middle_at, last) if met(np.where(
+                np.arange(len(loads)) < middle_at, fewer, more)) else (first, middle_at))
+    return min(found, key=lambda run: run.worker_s, default=None)
+
+
+def reach(points: Sequence[dict[str, Any]]) -> str:
+    """What each setting costs, and which aims are below what others could do."""
+    lines = ["| trace, start-up | ours | best default | best tuned | hindsight | loads known "
+             "| bound | 15 % below default | half-way to the bound |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    for row in points:
+        ours, usual, tuned = (row[name] and row[name]["worker_s"]
+                              for name in ("ramsis", "default", "tuned"))
+        below = {"the bound": row["bound_worker_s"], "loads known": row["clairvoyant_worker_s"],
+                 "hindsight": row["hindsight_worker_s"]}
+        bound = below["the bound"]
+        aims = (usual and 0.85 * usual, tuned and bound and (tuned + bound) / 2.0)
+        missed = "" if row["ramsis"]["meets_target"] else " (target missed)"
+        lines.append(" | ".join([
+            f"| {row['trace']}, {row['startup_s']:g} s", f"{ours:,.0f}{missed}",
+            *("–" if one is None else f"{one:,.0f}"
+              for one in (usual, tuned, *reversed(below.values()))),
+            *("–" if aim is None else f"{aim:,.0f}, {_verdict(aim, ours, below)}"
+              for aim in aims)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(aim: float, ours: float, below: dict[str, float | None]) -> str:
+    """Whether an aim is met, and else the strongest reason why it may be out of reach."""
+    if ours <= aim:
+        return "met"
+    return next((f"below {name}" for name, cost in below.items()
+                 if cost is not None and aim < cost), "missed")
 
 
 def alone(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
@@ -252,7 +396,8 @@ def main(given: Sequence[str] | None = None) -> int:
                         help="Azure's LLM trace of code: CSV of timestamps")
     parser.add_argument("--json", type=Path, required=True, help="file of the rows")
     parser.add_argument("--figure", type=Path, help="file of the figure of the part alone")
-    parser.add_argument("--page", type=Path, help="page that gets the table of the part alone")
+    parser.add_argument("--page", type=Path,
+                        help="page that gets the tables of the parts settings and alone")
     parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas; may be ''")
     parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
     chosen = parser.parse_args(given)
@@ -270,11 +415,14 @@ def main(given: Sequence[str] | None = None) -> int:
                 write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
         if chosen.figure is not None and "alone" in found:
             draw(found["alone"], chosen.figure)
-        if chosen.page is not None and "alone" in found:
-            page = chosen.page.read_text("utf-8")
-            text = f"{BEGIN}\n{table(found['alone'])}{END}"
-            write_atomic(chosen.page, re.sub(f"{BEGIN}.*{END}", lambda _: text, page,
-                                             count=1, flags=re.DOTALL))
+        for part, rows_of in (("alone", table), ("settings", reach)):
+            if chosen.page is not None and part in found:
+                page = chosen.page.read_text("utf-8")
+                begin, end = (f"<!-- {part}:{side} -->" for side in ("begin", "end"))
+                text = f"{begin}\n{rows_of(found[part])}{end}"
+                write_atomic(chosen.page, re.sub(
+                    f"{begin}.*{end}", text.replace("\\", r"\\"), page, count=1,
+                    flags=re.DOTALL))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
