@@ -26,12 +26,13 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.scaling.comparison import Part
 from ramsis.scaling.decision import concave_gains, stages_of
 from ramsis.scaling.fleet import ScaledRun
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import ScaledFleet, choose_policy
-from ramsis.scaling.promise import promise
+from ramsis.scaling.policy import Candidate, ScaledFleet, ScalingPolicy, choose_policy
+from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.study import Study
@@ -58,6 +59,8 @@ ALONE = (("phases", 103.0), ("phases", 10.0), ("azure-code", 0.0), ("day", 60.0)
 FORECASTS = (("day", 60.0), ("azure-code", 10.0), ("phases", 103.0))
 ACCURACIES = (0.79, 0.80, 0.805)
 MOST, INTERVAL_S, SEED = 36, 15.0, 0
+PAIRS = 12
+"""Runs, each with one on the mirror image of its load, that a promise is compared with."""
 ERRORS = ("right", "30 % low", "30 % high", "2 min late")
 WAYS = ("both", "accuracy scaling", "worker scaling")
 SHOWN_FROM = 0.77
@@ -338,15 +341,29 @@ def promises(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
                **kept(study, chosen, study.fleet(startup_s))}
 
 
-def kept(study: Study, chosen: Any, fleet: ScaledFleet) -> dict[str, Any]:
-    """What is promised, and what as many other runs deliver."""
+def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
+    """What is promised, and what other runs deliver, each with the mirror image of its load."""
     intervals = int(study.half_s / INTERVAL_S)
-    one, other = (promise(chosen.table, chosen.dynamics, study.played, fleet, intervals=intervals,
-                          seed=seed) for seed in (SEED + 1, SEED + 1001))
-    return {"promised": one.workers.mean, "delivered": other.workers.mean,
-            "off": other.workers.mean / one.workers.mean - 1.0,
-            "violations": [one.violation_rate.low, one.violation_rate.high],
-            "violation_rate": other.violation_rate.mean}
+    promised = promise(chosen.table, chosen.dynamics, study.tables, study.played, fleet,
+                       intervals=intervals, seed=SEED + 1)
+    runs = []
+    for one in np.random.SeedSequence(SEED + 1001).spawn(PAIRS):
+        for mirrored in (False, True):
+            rng = np.random.default_rng(one)
+            arrivals, first_qps = drawn_arrivals(chosen.dynamics, intervals, rng,
+                                                 mirrored=mirrored)
+            start = chosen.table.wanted(first_qps, 0, 0)
+            part = Part(arrivals, study.half_s, start)
+            runs.append(part.played(ScalingPolicy(chosen.table), study.played, fleet,
+                                    SEED, start))
+    workers = np.array([run.worker_s for run in runs]) / study.half_s
+    delivered = float(workers.mean())
+    return {"promised": promised.workers.mean, "delivered": delivered,
+            "delivered_error": float(
+                workers.reshape(-1, 2).mean(axis=1).std(ddof=1) / PAIRS ** 0.5),
+            "off": delivered / promised.workers.mean - 1.0,
+            "violations": [promised.violation_rate.low, promised.violation_rate.high],
+            "violation_rate": float(np.mean([run.violation_rate for run in runs]))}
 
 
 def draw(points: Sequence[dict[str, Any]], path: Path) -> None:

@@ -113,12 +113,17 @@ class LoadDynamics:
         level = _nearest(np.log(self.levels_qps), math.log(max(load_qps, self.levels_qps[0])))
         return level * len(self.trends) + _nearest(self.trends, trend)
 
-    def sample(self, intervals: int, rng: np.random.Generator) -> FloatArray:
-        """Loads of successive intervals, from the mean load on, shape (intervals,)."""
+    def sample(self, intervals: int, rng: np.random.Generator, *, mirrored: bool = False
+               ) -> FloatArray:
+        """Loads of successive intervals, from the mean load on, shape (intervals,).
+
+        Mirrored ones have high errors where those of the same generator have low ones.
+        """
         low, high = np.log(self.levels_qps[[0, -1]])
         x, b = self.mean_log_qps, 0.0
         loads = np.empty(intervals)
-        for at, chance in enumerate(rng.random(intervals)):
+        chances = rng.random(intervals)
+        for at, chance in enumerate(1.0 - chances if mirrored else chances):
             below = np.cumsum(self._likely(np.array([x]))[0])
             error = self.errors[min(int(np.searchsorted(below, chance)), len(below) - 1)]
             following = min(max(float(self._mean(x, b)) + error, low), high)

@@ -1,7 +1,14 @@
-"""What a scaling policy promises: runs on loads drawn from the fitted dynamics.
+"""What a scaling policy promises where the load follows the fitted dynamics.
+
+Half an hour of such a load may be high or low, so a mean over a few runs says little. Many loads
+are therefore drawn, each with its mirror image (antithetic variates), and what they cost and
+deliver is worked out by the promises of the decision tables
+(:func:`ramsis.scaling.policy.expected_run`), which takes no simulation. On a few other loads the
+policy is played as well; by how much the played figures differ from the expected ones is added.
+This is a control variate: the difference varies far less than the figure itself.
 
 None of these runs had a part in choosing the policy. Runs of the same length differ, more than
-their mean is uncertain; both are stated at a confidence, by Student's t.
+their mean is uncertain; both are stated at a confidence.
 """
 
 from __future__ import annotations
@@ -13,17 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.trace import RateTrace
-from ramsis.runtime.scaling_table import ScalingTable
+from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, play
-from ramsis.scaling.levels import LoadDynamics
-from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
+from ramsis.scaling.levels import LoadDynamics, interval_loads
+from ramsis.scaling.policy import Delivered, ScaledFleet, ScalingPolicy, expected_run
+from ramsis.scaling.synthesis import FleetTables
 
 __all__ = ["CONFIDENCE", "Estimate", "Promise", "drawn_arrivals", "promise"]
 
 FloatArray = NDArray[np.float64]
 
 CONFIDENCE = 0.99
-_RUNS = 12
+_RUNS = 24
+_EXPECTED_PAIRS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +54,34 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, values: FloatArray) -> Estimate:
-        """By Student's t; figures are not negative."""
-        from scipy.stats import t
+    def of(cls, expected: FloatArray, off: FloatArray) -> Estimate:
+        """Of figures that are expected on many loads, and what played ones differ by on a few.
 
-        mean, spread, n = float(values.mean()), float(values.std(ddof=1)), len(values)
-        factor = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * spread
-        reach = factor * (1 + 1 / n) ** 0.5
-        return cls(mean, factor / n ** 0.5, max(mean - reach, 0.0), mean + reach)
+        Figures are not negative. The mean's interval is by Welch's t. Another run differs from
+        the mean as one of the expected figures and one of the differences do together: by their
+        quantiles, and by Student's t, whichever is wider.
+
+        Parameters
+        ----------
+        expected : ndarray, shape (P, 2)
+            Of loads and their mirror images.
+        off : ndarray, shape (n,)
+        """
+        from scipy.stats import norm, t
+
+        sure, few = 0.5 + CONFIDENCE / 2, len(off) - 1
+        mean = max(float(expected.mean() + off.mean()), 0.0)
+        pairs = expected.mean(axis=1)
+        parts = np.array([pairs.var(ddof=1) / len(pairs), off.var(ddof=1) / len(off)])
+        error = float(parts.sum())
+        freedom = error ** 2 / float((parts ** 2 / [len(pairs) - 1, few]).sum()) if error else few
+        # Few differences are known, so they count as if they were further from their mean.
+        wider = float(t.ppf(sure, few) / norm.ppf(sure)) * (1 + 1 / len(off)) ** 0.5
+        apart = expected.ravel()[:, None] + off.mean() + wider * (off - off.mean())
+        low, high = np.quantile(apart, [1.0 - sure, sure])
+        reach = float(t.ppf(sure, few)) * (expected.var() + off.var(ddof=1) + error) ** 0.5
+        return cls(mean, float(t.ppf(sure, freedom)) * error ** 0.5,
+                   max(min(float(low), mean - reach), 0.0), max(float(high), mean + reach))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +94,7 @@ class Promise:
         Mean number of workers that are paid for: worker-seconds per second.
     violation_rate, effective_accuracy : Estimate
     runs : int
+        That were played.
     run_s : float
         Length of each run.
     """
@@ -77,48 +107,89 @@ class Promise:
 
 
 def drawn_arrivals(
-    dynamics: LoadDynamics, intervals: int, rng: np.random.Generator
+    dynamics: LoadDynamics, intervals: int, rng: np.random.Generator, *, mirrored: bool = False
 ) -> tuple[FloatArray, float]:
     """Poisson arrivals of a load that follows the dynamics, in ms, and its first load in QPS."""
-    loads = dynamics.sample(intervals, rng)
+    loads = dynamics.sample(intervals, rng, mirrored=mirrored)
     step_ms = 1000.0 * dynamics.interval_s
     trace = RateTrace(step_ms * np.arange(intervals), loads, step_ms * intervals)
     return trace.arrivals_ms(rng), float(loads[0])
 
 
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Runs of a scaling table on drawn loads."""
+
+    table: ScalingTable
+    dynamics: LoadDynamics
+    tables: FleetTables
+    fleet: ScaledFleet
+    intervals: int
+
+    @property
+    def run_s(self) -> float:
+        return self.intervals * self.fleet.interval_s
+
+    def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, float, float]:
+        """By the promises of the decision tables, on other loads."""
+        loads = self.dynamics.sample(self.intervals, rng, mirrored=mirrored)
+        seconds = self.dynamics.interval_s
+        return self._expected(rng.poisson(loads * seconds) / seconds, float(loads[0]))
+
+    def _expected(self, loads: FloatArray, first_qps: float) -> tuple[float, float, float]:
+        return self._figures(expected_run(
+            loads, ScalingControl(self.table), self.tables, self.fleet, self._start(first_qps)))
+
+    def off(self, played: DecisionTables, rng: np.random.Generator) -> FloatArray:
+        """By how much a played run differs from what is expected on the same load."""
+        arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
+        fleet = self.fleet
+        run = play(arrivals, played, ScalingPolicy(self.table), slo_ms=fleet.slo_ms,
+                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
+                   most=fleet.most, start=self._start(first_qps), duration_s=self.run_s,
+                   seed=int(rng.integers(2**31)))
+        met = Delivered(run.worker_s, run.violation_rate, run.effective_accuracy)
+        loads = interval_loads(arrivals, fleet.interval_s, self.run_s)
+        return np.subtract(self._figures(met), self._expected(loads, first_qps))
+
+    def _start(self, first_qps: float) -> int:
+        return self.table.wanted(first_qps, 0, 0)
+
+    def _figures(self, run: Delivered) -> tuple[float, float, float]:
+        return run.worker_s / self.run_s, run.violation_rate, run.effective_accuracy
+
+
 def promise(
-    table: ScalingTable, dynamics: LoadDynamics, played: DecisionTables, fleet: ScaledFleet, *,
-    intervals: int, seed: int,
-    on_play: Callable[[], object] | None = None, runs: int = _RUNS,
+    table: ScalingTable, dynamics: LoadDynamics, tables: FleetTables, played: DecisionTables,
+    fleet: ScaledFleet, *, intervals: int, seed: int,
+    on_play: Callable[[], object] | None = None,
 ) -> Promise:
-    """Play a scaling table on loads drawn from dynamics.
+    """What a scaling table costs and delivers on loads drawn from dynamics.
 
     Parameters
     ----------
     table : ScalingTable
     dynamics : LoadDynamics
+    tables : FleetTables
     played : DecisionTables
+        Those of ``tables``.
     fleet : ScaledFleet
     intervals : int
         Length of a run.
     seed : int
         Another one than that of the runs by which the table was chosen.
     on_play : callable, optional
-        Called after each run.
-    runs : int
-        >= 2.
+        Called after each run that is played.
     """
-    figures = []
-    for rng in np.random.default_rng(seed).spawn(runs):
-        arrivals, first_qps = drawn_arrivals(dynamics, intervals, rng)
-        run = play(arrivals, played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
-                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=table.wanted(first_qps, 0, 0),
-                   duration_s=intervals * fleet.interval_s, seed=int(rng.integers(2**31)))
-        figures.append((run.worker_s / (intervals * fleet.interval_s), run.violation_rate,
-                        run.effective_accuracy))
+    runs = _Runs(table, dynamics, tables, fleet, intervals)
+    first, second = np.random.SeedSequence(seed).spawn(2)
+    expected = np.array([[runs.expected(np.random.default_rng(one), mirrored)
+                          for mirrored in (False, True)] for one in first.spawn(_EXPECTED_PAIRS)])
+    off = []
+    for rng in np.random.default_rng(second).spawn(_RUNS):
+        off.append(runs.off(played, rng))
         if on_play is not None:
             on_play()
-    workers, violation, accuracy = (Estimate.of(np.array(column))
-                                    for column in zip(*figures, strict=True))
-    return Promise(workers, violation, accuracy, runs, intervals * fleet.interval_s)
+    workers, violation, accuracy = (Estimate.of(one, other) for one, other in zip(
+        np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
+    return Promise(workers, violation, accuracy, _RUNS, runs.run_s)

@@ -126,9 +126,9 @@ class Study:
     def promised(self, chosen: Candidate, startup_s: float,
                  on_play: Callable[[], object] | None = None) -> Promise:
         """What the policy promises where the load goes on as on the first half."""
-        return promise(chosen.table, chosen.dynamics, self.played, self.fleet(startup_s),
-                       intervals=int(self.half_s / self.interval_s), seed=self.seed + 1,
-                       on_play=on_play)
+        return promise(chosen.table, chosen.dynamics, self.tables, self.played,
+                       self.fleet(startup_s), intervals=int(self.half_s / self.interval_s),
+                       seed=self.seed + 1, on_play=on_play)
 
     def bound(self, startup_s: float) -> WorkerSecondsBound:
         """The worker-seconds without which no scheduler meets the target on the second half.

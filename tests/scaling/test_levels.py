@@ -64,6 +64,16 @@ def test_drawn_loads_spread_as_the_fitted_ones():
     assert np.diff(np.log(drawn)).std() == pytest.approx(np.diff(np.log(loads)).std(), rel=0.2)
 
 
+def test_mirrored_loads_spread_alike_and_are_low_where_the_others_are_high():
+    loads = _walk(400, 0.5, seed=8)
+    known = fit_loads(_arrivals(loads), duration_s=400 * _INTERVAL_S, interval_s=_INTERVAL_S)
+    one, other = (np.log([known.sample(60, np.random.default_rng(seed), mirrored=mirrored).mean()
+                          for seed in range(200)]) for mirrored in (False, True))
+    assert one.mean() == pytest.approx(other.mean(), abs=0.05)
+    assert one.std() == pytest.approx(other.std(), rel=0.3)
+    assert np.corrcoef(one, other)[0, 1] < -0.7
+
+
 def test_a_trace_of_few_intervals_is_refused():
     with pytest.raises(InvalidValueError, match="too short"):
         fit_loads([1.0, 2.0], duration_s=30.0, interval_s=_INTERVAL_S)
