@@ -33,6 +33,8 @@ class Places(NamedTuple):
         Time of a load.
     blocking : ndarray of bool, shape (W,)
         Whether a load blocks batches.
+    lanes : ndarray, shape (W,)
+        Batches that run at a time.
     """
 
     held: BoolArray
@@ -40,6 +42,7 @@ class Places(NamedTuple):
     memory_mb: FloatArray
     load_ms: FloatArray
     blocking: BoolArray
+    lanes: FloatArray
 
 
 class Room(NamedTuple):
@@ -103,6 +106,17 @@ def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
+    """Work of a copy, in workers, that its other holders have no time for."""
+    each = demand.rate[e] * demand.cost_ms[e] / demand.copies[e]
+    spare = 0.0
+    for v in range(places.held.shape[0]):
+        if v != w and places.held[v, e]:
+            spare += max(_WITHOUT - demand.busy[v], 0.0) * places.lanes[v]
+    return float(max(each - spare, 0.0))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_load(
     now_ms: float, cold: IntArray, in_time: FloatArray, room: Room, places: Places,
     demand: AskedFor, gone: BoolArray,
@@ -123,7 +137,7 @@ def best_load(
         Gets what makes room.
     """
     able, at_work, free_mb, free_places = room
-    held, runs, memory_mb, load_ms, blocking = places
+    held, runs, memory_mb, load_ms, blocking, _ = places
     rate, slack_ms, cost_ms, copies, length, _, busy, taken = demand
     workers, models = held.shape
     best, model, worker = 0.0, -1, -1
@@ -156,9 +170,7 @@ def best_load(
                     if not held[w, e] or at_work[w, e] or length[e] > 0:
                         continue
                     if copies[e] > 1:
-                        others = rate[e] * cost_ms[e] / (copies[e] - 1)
-                        lost[e] = max(others - _WITHOUT, 0.0) * away_ms / cost_ms[e]
-                        lost[e] = min(lost[e], rate[e] * away_ms)
+                        lost[e] = _unrelieved(w, e, places, demand) * away_ms / cost_ms[e]
                     else:
                         again_ms = load_ms[w, e]
                         lost[e] = rate[e] * max(
@@ -194,13 +206,14 @@ def best_load(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def unserved(
-    held: BoolArray, demand: AskedFor, lanes: FloatArray, left_ms: FloatArray, missed: FloatArray
+    places: Places, demand: AskedFor, left_ms: FloatArray, missed: FloatArray
 ) -> None:
     """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
 
     A holder works off all that waits for what it holds at the same speed; ``left_ms`` (M,) is the
     time until the last request has to start, and minus infinity where none waits.
     """
+    held, lanes = places.held, places.lanes
     _, _, cost_ms, copies, length, _, _, _ = demand
     workers, models = held.shape
     for w in range(workers):

@@ -118,7 +118,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.target: BoolArray = self.now_held()
         self.places = Places(
             self.now_held(), self.cluster.runs, self.cluster.memory_mb,
-            engine.arrays.load_ms[workers.type], np.array(workers.blocking))
+            engine.arrays.load_ms[workers.type], np.array(workers.blocking),
+            np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
                              self.due_ms, self.busy, self.taken)
         self.fixed = False
@@ -127,8 +128,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.plan_ms = _FIRST * window_ms
         self.at_start = np.zeros(models)  # requests
         self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
-        self.lanes = np.array(workers.lanes, dtype=float)
-        self.mean_lanes = float(self.lanes.mean())
+        self.mean_lanes = float(self.places.lanes.mean())
         self.blocks = any(workers.blocking)
         self.soonest_ms = np.full(models, inf)  # until a batch of one has run after a load
         for kind in set(workers.type):
@@ -208,7 +208,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             return
         each = self.rate * self.looked_cost_ms / np.maximum(self.copies, 1)
         self.looked_cost_ms = None
-        self.busy[:] = [float(each[models].sum()) for models in self.held] / self.lanes
+        self.busy[:] = [float(each[models].sum()) for models in self.held] / self.places.lanes
         self.taken[:] = self.busy + self.loading_ms / self.window_ms
 
     def plan_soon(self) -> None:
@@ -306,7 +306,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             if self.holders[model]:
                 left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
         missed = np.zeros(len(self.length))
-        unserved(self.places.held, self.demand, self.lanes, left_ms, missed)
+        unserved(self.places, self.demand, left_ms, missed)
         missed[[model for model in self.queued if self.coming[model]]] = 0.0
         while able:
             models = np.flatnonzero(missed >= 1.0)
