@@ -386,9 +386,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.coming[model] -= 1
         self.cold.pop(model, None)
         self.note_held(worker, model)
+        self.load_planned(worker)
         if self.cold:
             self.load_cold()
-        self.load_planned(worker)
 
     def room(self, worker: int, model: int, of_plan: bool = False) -> bool:
         """Make room for a model; whether that could be done, nothing is unloaded if not.
