@@ -109,8 +109,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.window_begin_ms = 0.0
         self.recent: deque[FloatArray] = deque(maxlen=int(windows))
         self.rate = np.zeros(models)  # per ms
-        self.batch_ms = _shortest(engine)
-        self.batch_each_ms = self.batch_ms / np.arange(1, self.batch_ms.shape[1] + 1)
+        self.batch_ms, self.batch_each_ms = _batches(engine)
         self.cost_ms = self.batch_ms[:, 0].copy()
         self.busy = np.zeros(count)  # share of each worker's time, by the rates
         self.taken = np.zeros(count)  # that, and the share of loads that block
@@ -433,12 +432,15 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.held_changed(worker, model)
 
 
-def _shortest(engine: ClusterEngine) -> FloatArray:
-    """What a batch takes at the shortest, by model and size, (M, B)."""
-    by_type = [engine.times.rows[kind] for kind in set(engine.workers.type)]
-    most = max(len(row) for rows in by_type for row in rows)
-    padded = [[[*row, *[inf] * (most - len(row))] for row in rows] for rows in by_type]
-    return np.asarray(np.min(padded, axis=0))
+def _batches(engine: ClusterEngine) -> tuple[FloatArray, FloatArray]:
+    """What a batch takes at the shortest, and a request in it on the mean worker, (M, B)."""
+    rows = [engine.times.rows[kind] for kind in engine.workers.type]
+    most = max(len(row) for one in rows for row in one)
+    took_ms = np.array([[[*row, *[inf] * (most - len(row))] for row in one] for one in rows])
+    size, able = np.arange(1, most + 1), np.isfinite(took_ms).sum(axis=0)
+    per_ms = (size / took_ms).sum(axis=0)
+    each_ms = np.divide(able, per_ms, out=np.full(able.shape, inf), where=per_ms > 0.0)
+    return took_ms.min(axis=0), each_ms
 
 
 def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:
