@@ -283,9 +283,11 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             return False
         held = self.held[worker]
         load_ms = self.places.load_ms[worker, model]
-        self.set_shares()
-        return bool((self.slack_ms[held] < load_ms).any()) and all(
-            self.busy[other] < _CALM for other in self.holders[model])
+        if not (self.slack_ms[held] < load_ms).any():
+            return False
+        each = self.rate * self.least_each() / np.maximum(self.copies, 1)
+        return all(each[self.held[other]].sum() < _CALM * self.places.lanes[other]
+                   for other in self.holders[model])
 
     def load_cold(self) -> None:
         """Load models that no worker holds, as long as that gains more requests than it costs."""
