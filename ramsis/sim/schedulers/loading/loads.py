@@ -5,19 +5,22 @@ how many copies of each model there should be, and where
 (:mod:`ramsis.sim.schedulers.loading.copies`): by the last ``windows`` windows, the mean for what
 is loaded at all, the busiest one for what is loaded more than once. Nothing that is yet to come is
 known; a model that was loaded at the start counts as half a request. Workers load what they lack,
-what nobody holds first, then the copies of most work; models that the plan does not want there
-make room, those of least rate per MB first. A load into free memory that blocks its worker waits
-until nothing waits for what the worker holds: else loads in a row make late what the first of them
-was for. A further copy whose load would block its worker for longer than requests can wait is not
-loaded while all holders of the model are calm. Or the plan is given, and does not change.
+what nobody holds first, also what the plan wants elsewhere if there is room for it beside the
+further copy, then the copies of most work; models that the plan does not want there make room,
+those of least rate per MB first. A load into free memory that blocks its worker waits until
+nothing waits for what the worker holds: else loads in a row make late what the first of them was
+for. A further copy whose load would block its worker for longer than requests can wait is not
+loaded while all holders of the model are calm: in the largest batches that two of fit into what a
+request may take, they would have time left. Or the plan is given, and does not change.
 
 *Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
 requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
 those that wait and can be in time after the load, and those that come meanwhile. It costs what
-comes for the models that make room until they could be back, as far as it cannot wait that long;
-where loads block, also what a worker that is busy would answer in the time of both loads. Of all
-such loads, the one that gains most per ms is made. What waits is never made to go. So models take
-turns where requests have time to wait, and stay where they have not.
+comes for the models that make room until they could be back, as far as it cannot wait that long,
+or what their other holders have no time for; where loads block, also what a worker that is busy
+would answer in the time of both loads. Of all such loads, the one that gains most per ms is made.
+What waits is never made to go. So models take turns where requests have time to wait, and stay
+where they have not. When a load has ended, what the plan wants of the worker comes first.
 
 *Overloaded models.* A model whose holders do not get to all that waits is loaded onto one more
 worker by the same rule: it gains what they do not get to.
@@ -57,7 +60,7 @@ BoolArray = NDArray[np.bool_]
 
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
-_CALM = 0.85  # share of a worker's time up to which its models need no further copy
+_CALM = 0.95  # share of a worker's time up to which its models need no further copy
 _FIRST = 0.25  # of a window, until the first plan
 
 
@@ -266,6 +269,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         while to_load and workers.may_load(worker):
             first = [at for at, model in enumerate(to_load)
                      if not self.holders[model] and not self.coming[model]]
+            if not first and (cold := self.cold_beside(worker, to_load[-1])) >= 0:
+                to_load.append(cold)
             model = to_load.pop(first[-1] if first else -1)
             if (self.places.blocking[worker] and self.length[self.held[worker]].any()
                     and workers.fits(worker, model)):
@@ -276,6 +281,16 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 continue
             if not there and self.room(worker, model, of_plan=True):
                 self.load(worker, model)
+
+    def cold_beside(self, worker: int, further: int) -> int:
+        """Of what none holds, what is asked for most and has room beside a further copy, or -1."""
+        workers, memory_mb = self.engine.workers, self.cluster.memory_mb
+        if self.fixed or workers.places(worker) < 2:
+            return -1
+        room_mb = workers.free_mb[worker] - memory_mb[further]
+        return max((model for model in self.cold if not self.coming[model]
+                    and self.cluster.runs[worker, model] and memory_mb[model] <= room_mb),
+                   key=self.rate.__getitem__, default=-1)
 
     def spare(self, worker: int, model: int) -> bool:
         """Whether a further copy would make requests late while it blocks, for no overload."""
