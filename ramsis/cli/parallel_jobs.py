@@ -58,7 +58,7 @@ def _capacity_row(
 
 
 def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) -> Question:
-    """The fewest workers of a type by the bound on a scenario's requests in time."""
+    """What a scenario needs by the bound on its requests in time."""
     return Question(
         partial(_scenario_bound, scenario.scenario, grow, terms),
         {"asked": "capacity of a scenario, bound", "grow": grow, **scenario.document,
@@ -66,13 +66,13 @@ def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) ->
 
 
 def _scenario_bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str, Any]:
-    return {"workers": fewest_by_scenario_bound(scenario, grow, **terms)}
+    return {"least": fewest_by_scenario_bound(scenario, grow, **terms)}
 
 
 def scenario_question(
     scenario: SweepScenario, scheduler: str, grow: str, **terms: Any
 ) -> Question:
-    """The fewest workers of a type on which a scheduler serves a scenario, as a row."""
+    """The fewest workers or the least memory for a scheduler on a scenario, as a row."""
     return Question(
         partial(fewest_in_scenario, scenario.scenario, scheduler, grow, **terms),
         {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),

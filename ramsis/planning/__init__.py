@@ -9,12 +9,13 @@ from ramsis.checks import check_arguments
 from ramsis.planning.capacity import (
     fewest_by_scenario_bound,
     fewest_in_scenario,
+    with_memory,
     with_workers,
 )
 from ramsis.planning.comparison import Compared, compare
 from ramsis.planning.schedulers import SCHEDULERS, scheduler_named
 
 __all__ = ["SCHEDULERS", "Compared", "compare", "fewest_by_scenario_bound", "fewest_in_scenario",
-           "scheduler_named", "with_workers"]
+           "scheduler_named", "with_memory", "with_workers"]
 
 check_arguments(globals(), __all__)

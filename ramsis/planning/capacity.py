@@ -1,4 +1,4 @@
-"""How many workers of a type a scenario needs for a share of requests in time.
+"""How many workers of a type, or how much memory on each, a scenario needs.
 
 A scheduler has enough workers where its violations are at most so many, as the mean over the
 seeds. The bound on requests in time (:func:`ramsis.bounds.scenario_bound`) says which numbers no
@@ -6,13 +6,17 @@ scheduler can do with: more workers never lower what the best schedule reaches, 
 which the bound is too low rules out all below it. Numbers are tried one by one from there on, as
 a scheduler may meet the target on K workers and miss it on K + 1.
 
+Memory is searched for in the same way, in steps of the smallest model's: from what the largest
+model takes that fits nowhere else, up to what all models take together.
+
 The same seeds give every scheduler and number of workers the same requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil, inf
 from typing import Any
 
 from ramsis.bounds import scenario_bound
@@ -23,7 +27,7 @@ from ramsis.planning.schedulers import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim.cluster import SchedulerError
 
-__all__ = ["fewest_by_scenario_bound", "fewest_in_scenario", "with_workers"]
+__all__ = ["fewest_by_scenario_bound", "fewest_in_scenario", "with_memory", "with_workers"]
 
 _SPAN = 10  # times the bound, where numbers end
 _MOST = 4096
@@ -41,10 +45,7 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
     InvalidValueError
         No such worker type, or fewer than one worker.
     """
-    names = [one.name for one in scenario.worker_types]
-    if grow not in names:
-        raise InvalidValueError(describe("unknown worker type", where="grow", value=grow,
-                                         allowed=", ".join(names)))
+    _check_type(scenario, grow)
     if count < 1:
         raise InvalidValueError(describe("too few workers", where="count", value=count,
                                          allowed="1 or more"))
@@ -58,42 +59,144 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
         one for one in scenario.start if one.worker not in gone))
 
 
+def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
+    """The same scenario with so much memory on each worker of a type.
+
+    Of what ``start`` says that these workers hold, the first models stay that have room.
+
+    Raises
+    ------
+    InvalidValueError
+        No such worker type, or no memory.
+    """
+    _check_type(scenario, grow)
+    if not 0.0 < memory_mb < inf:
+        raise InvalidValueError(describe("no memory", where="memory_mb", value=memory_mb,
+                                         allowed="more than 0"))
+    size_mb = dict(zip(scenario.arrays.models, scenario.arrays.memory_mb.tolist(), strict=True))
+    copies = {one.name: one.instance_names() for one in scenario.models}
+    workers = {worker for one in scenario.worker_types if one.name == grow
+               for worker in (grow, *one.worker_names())}
+
+    def fits(names: Sequence[str]) -> tuple[str, ...]:
+        kept: list[str] = []
+        for model in (copy for name in names for copy in copies.get(name, (name,))):
+            if sum(size_mb[one] for one in (*kept, model)) <= memory_mb * (1.0 + _ROUNDING):
+                kept.append(model)
+        return tuple(kept)
+
+    return replace(
+        scenario,
+        worker_types=tuple(replace(one, memory_mb=memory_mb) if one.name == grow else one
+                           for one in scenario.worker_types),
+        start=tuple(replace(one, models=fits(one.models)) if one.worker in workers else one
+                    for one in scenario.start))
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """What there can be more of, in whole steps: workers, or memory on each.
+
+    Attributes
+    ----------
+    scenario : Scenario
+    worker_type : str
+    step_mb : float or None
+        Of memory; None for workers.
+    first, most : int
+        Steps that there are at least and at most.
+    """
+
+    scenario: Scenario
+    worker_type: str
+    step_mb: float | None
+    first: int
+    most: int
+
+    @classmethod
+    def of(cls, scenario: Scenario, grow: str, most: int | None) -> _Growth:
+        """What TYPE or TYPE:memory stands for."""
+        name, _, what = grow.partition(":")
+        _check_type(scenario, name)
+        if what not in ("", "memory"):
+            raise InvalidValueError(describe("nothing that grows", where="grow", value=grow,
+                                             allowed=f"{name} or {name}:memory"))
+        if not what:
+            return cls(scenario, name, None, 1, most or _MOST)
+        if most is not None:
+            raise InvalidValueError(describe(
+                "for numbers of workers", where="most", value=most,
+                allowed=f"nothing with {grow}, which ends with all models on each worker"))
+        sizes_mb = scenario.arrays.memory_mb
+        if not sizes_mb.any():
+            raise InvalidValueError(describe("the scenario's models take no memory", where="grow",
+                                             value=grow, allowed=name))
+        step_mb = float(sizes_mb[sizes_mb > 0.0].min())
+        elsewhere_mb = {
+            one.name: one.memory_mb or inf for one in scenario.worker_types if one.name != name}
+        alone_mb = max((
+            model.memory_mb for model in scenario.models if model.memory_mb > max(
+                (elsewhere_mb.get(row.worker_type, 0.0) for row in model.latency), default=0.0)),
+            default=0.0)
+        steps = (max(ceil(total_mb / step_mb - _ROUNDING), 1)
+                 for total_mb in (alone_mb, float(sizes_mb.sum())))
+        return cls(scenario, name, step_mb, *steps)
+
+    def at(self, count: int) -> Scenario:
+        """The scenario with so many steps."""
+        if self.step_mb is None:
+            return with_workers(self.scenario, self.worker_type, count)
+        return with_memory(self.scenario, self.worker_type, self.amount(count))
+
+    def amount(self, count: int) -> float:
+        """Workers, or MB."""
+        return count if self.step_mb is None else count * self.step_mb
+
+    def words(self, count: int) -> str:
+        """So many steps in words."""
+        if self.step_mb is None:
+            return f"{count} workers of the type {self.worker_type}"
+        return f"{self.amount(count):g} MB on each worker of the type {self.worker_type}"
+
+
 def fewest_by_scenario_bound(
     scenario: Scenario, grow: str, *, max_violation: float = 0.001,
     seeds: Sequence[int] = range(5), most: int | None = None,
-) -> int | None:
-    """Workers of a type without which no scheduler meets the target.
+) -> float | None:
+    """Workers of a type, or memory on each, without which no scheduler meets the target.
 
     Parameters
     ----------
     scenario : Scenario
     grow : str
-        Name of the worker type.
+        TYPE, the name of a worker type, or TYPE:memory.
     max_violation : float
         Largest share of the requests that are late or dropped, in [0, 1).
     seeds : sequence of int
         One or more.
     most : int, optional
-        Most workers there can be, at most 4096, which is the default.
+        Most workers there can be, at most 4096, which is the default; not with memory.
 
     Returns
     -------
-    int or None
-        None where the bound is not known, as for closed loops.
+    int or float or None
+        Workers, or MB. None where the bound is not known, as for closed loops.
 
     Raises
     ------
     InvalidValueError
         A number out of range, or no such worker type.
     InfeasibleError
-        Not even ``most`` workers are enough by the bound; with what they reach.
+        Not even ``most`` workers, or memory for all models, are enough by the bound; with what
+        they reach.
     """
     _check(max_violation, seeds, most)
+    growth = _Growth.of(scenario, grow, most)
     drawn = [draw_requests(scenario, seed) for seed in seeds]
     drawn = [one for one in drawn if len(one)]
 
     def lost(count: int) -> float | None:
-        grown, shares = with_workers(scenario, grow, count), []
+        grown, shares = growth.at(count), []
         for requests in drawn:
             found = scenario_bound(grown, requests)
             if found is None:
@@ -101,11 +204,11 @@ def fewest_by_scenario_bound(
             shares.append(found.share)
         return 1.0 - sum(shares) / len(shares) if shares else 0.0
 
-    highest, count, short = most or _MOST, 1, 0
+    highest, count, short = growth.most, growth.first, growth.first - 1
     while (violations := lost(count)) is not None and violations > max_violation + _ROUNDING:
         if count == highest:
             raise InfeasibleError(describe(
-                f"no scheduler reaches this on {highest} workers of the type {grow}",
+                f"no scheduler reaches this on {growth.words(highest)}",
                 where="max_violation", value=max_violation, allowed=f"at least {violations:.6g}"))
         short, count = count, min(2 * count, highest)
     if violations is None:
@@ -116,15 +219,15 @@ def fewest_by_scenario_bound(
             short = middle
         else:
             count = middle
-    return count
+    return growth.amount(count)
 
 
 def fewest_in_scenario(
     scenario: Scenario, scheduler: str, grow: str, *, max_violation: float = 0.001,
-    seeds: Sequence[int] = range(5), most: int | None = None, least: int | None = None,
+    seeds: Sequence[int] = range(5), most: int | None = None, least: float | None = None,
     on_trial: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """The fewest workers of a type on which a scheduler meets the target.
+    """The fewest workers of a type, or least memory on each, with which a scheduler does.
 
     Parameters
     ----------
@@ -134,18 +237,20 @@ def fewest_in_scenario(
     grow, max_violation, seeds
         As of :func:`fewest_by_scenario_bound`.
     most : int, optional
-        Most workers that are tried; by default ten times ``least``.
-    least : int, optional
-        Where the search begins, as :func:`fewest_by_scenario_bound` gives it; by default 1.
+        Most workers that are tried; by default ten times ``least``. Not with memory.
+    least : int or float, optional
+        Where the search begins, as :func:`fewest_by_scenario_bound` gives it; by default with one
+        worker, or the largest model's memory.
     on_trial : callable
-        Called after each number of workers.
+        Called after each number of workers or memory.
 
     Returns
     -------
     dict
         ``scheduler``, ``grow``, ``workers``, ``workers_bound`` (``least``) and ``gap``, both None
-        where that is; ``max_violation``; ``clear``, whether the target is met at the bad end of
-        the 95 % interval, too; ``tried``, the numbers of workers; then the figures of
+        where that is; with memory ``memory_mb`` and ``memory_mb_bound`` in their places;
+        ``max_violation``; ``clear``, whether the target is met at the bad end of the 95 %
+        interval, too; ``tried``, the numbers of workers or MB; then the figures of
         :meth:`ramsis.planning.Compared.row` on these workers.
 
     Raises
@@ -158,13 +263,15 @@ def fewest_in_scenario(
         No number meets the target; with the fewest violations.
     """
     _check(max_violation, seeds, most)
-    spec, first = scheduler_named(scheduler), least or 1
-    tried: list[int] = []
+    spec, growth = scheduler_named(scheduler), _Growth.of(scenario, grow, most)
+    first = growth.first if least is None else round(least / growth.amount(1))
+    last = growth.most if most or growth.step_mb else min(_SPAN * first, growth.most)
+    tried: list[float] = []
     fewest, why = 1.0, ""
-    for count in range(first, (most or _SPAN * first) + 1):
-        tried.append(count)
+    for count in range(first, last + 1):
+        tried.append(growth.amount(count))
         try:
-            (found,) = compare(with_workers(scenario, grow, count), [spec], seeds)
+            (found,) = compare(growth.at(count), [spec], seeds)
         except SchedulerError as error:  # on more workers it may do better
             why = f" ({error})"
             continue
@@ -174,17 +281,24 @@ def fewest_in_scenario(
         violations = 0.0 if row["in_time"] is None else 1.0 - row["in_time"]
         fewest = min(fewest, violations)
         if violations <= max_violation + _ROUNDING:
-            wide = row["in_time_half_width"]
+            wide, key = row["in_time_half_width"], "memory_mb" if growth.step_mb else "workers"
             return {
-                "scheduler": row.pop("scheduler"), "grow": grow, "workers": count,
-                "workers_bound": least, "gap": None if least is None else count - least,
+                "scheduler": row.pop("scheduler"), "grow": grow, key: tried[-1],
+                f"{key}_bound": least, "gap": None if least is None else tried[-1] - least,
                 "max_violation": max_violation,
                 "clear": None if wide is None else violations + wide <= max_violation,
                 "tried": tried, **row}
     raise InfeasibleError(describe(
-        f"{scheduler} does not reach this on up to {max(tried, default=first)} workers of the "
-        f"type {grow}{why}", where="max_violation", value=max_violation,
-        allowed=f"at least {fewest:.6g}"))
+        f"{scheduler} does not reach this on up to {growth.words(max(last, first))}{why}",
+        where="max_violation", value=max_violation, allowed=f"at least {fewest:.6g}"))
+
+
+def _check_type(scenario: Scenario, grow: str) -> None:
+    """Refuse a worker type that the scenario does not have."""
+    names = [one.name for one in scenario.worker_types]
+    if grow not in names:
+        raise InvalidValueError(describe("unknown worker type", where="grow", value=grow,
+                                         allowed=", ".join(names)))
 
 
 def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None:

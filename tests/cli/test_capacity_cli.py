@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ramsis.cluster import WorkerType
-from ramsis.planning import compare, scheduler_named, with_workers
+from ramsis.planning import compare, scheduler_named, with_memory, with_workers
 from ramsis.profiles import ProfileSet, save
 from ramsis.scenario import read_scenario
 from ramsis.sim import ConstantLoad
@@ -222,6 +222,46 @@ def test_workers_of_a_scenario_are_those_of_the_library(run: Run, scenario_file:
     assert max(map(len, table)) <= 100
 
 
+def test_memory_of_a_scenario_is_that_of_the_library(
+    run: Run, scenario_file: Path, tmp_path: Path
+) -> None:
+    """Two workers that hold one of three models each are too few; all below the answer fail."""
+    words = ["--scenario", scenario_file, "--grow", "gpu:memory", "--max-violation", "0.5",
+             "--seeds", "2"]
+    ran = run("capacity", *words, "--scheduler", "lru", "--scheduler", "planned", "--keep",
+              tmp_path / "kept", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["rows"]
+    scenario = read_scenario(scenario_file)
+    assert [row["scheduler"] for row in rows] == ["lru", "planned"]
+    for row in rows:
+        assert row["memory_mb"] >= row["memory_mb_bound"] >= 100
+        assert row["tried"] == [100 * count for count in range(
+            round(row["memory_mb_bound"] / 100), round(row["memory_mb"] / 100) + 1)]
+        assert row["gap"] == row["memory_mb"] - row["memory_mb_bound"]
+        for memory_mb in row["tried"]:
+            (found,) = compare(with_memory(scenario, "gpu", memory_mb),
+                               [scheduler_named(row["scheduler"])], range(2))
+            assert (found.row()["in_time"] >= 0.5) == (memory_mb == row["memory_mb"])
+    assert max(row["memory_mb"] for row in rows) > 100
+    table = run("capacity", *words, "--scheduler", "lru").out.splitlines()
+    assert table[-1].split()[:2] == ["lru", f"{rows[0]['memory_mb']:.0f}"]
+
+
+def test_of_what_is_held_at_the_start_stays_what_has_room(scenario_file: Path) -> None:
+    document = json.loads(scenario_file.read_text())
+    document["worker_types"][0]["memory_mb"] = 350
+    document["start"] = [{"worker": "gpu-1", "models": ["m-3", "m-1", "m-2"]},
+                         {"worker": "gpu-2", "models": ["m"]}]
+    scenario_file.write_text(json.dumps(document))
+    scenario = read_scenario(scenario_file)
+    assert [len(held) for held in scenario.arrays.start] == [3, 3, 0]
+    less = with_memory(scenario, "gpu", 200.0)
+    assert [[less.arrays.models[model] for model in held] for held in less.arrays.start[:2]] == [
+        ["m-3", "m-1"], ["m-1", "m-2"]]
+    assert less.arrays.type_memory_mb.tolist() == [200.0, 150.0]
+
+
 def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
     run: Run, scenario_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +292,8 @@ def test_a_scenario_out_of_reach_says_what_is_reached(
 @pytest.mark.parametrize(("more", "code", "words"), [
     (["--grow", "tpu"], 2, ("grow", "'tpu'", "gpu, cpu")),
     ([], 2, ("--grow", "gpu, cpu")),
+    (["--grow", "gpu:places"], 2, ("'gpu:places'", "gpu or gpu:memory")),
+    (["--grow", "gpu:memory", "--max-workers", "gpu=3"], 2, ("--max-workers", "gpu:memory")),
     (["--grow", "gpu", "--load", "3"], 2, ("--load is not for a scenario",)),
     (["--grow", "gpu", "--max-workers", "cpu=3"], 2, ("--max-workers", "gpu=N")),
     (["--grow", "gpu", "--max-violation", "1.5"], 2, ("--max-violation", "1.5")),

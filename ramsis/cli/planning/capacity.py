@@ -128,8 +128,9 @@ _MORE = (
 @click.option("--scenario", "scenario_file", metavar="FILE", shell_complete=complete_files,
               help="In the place of --profiles, --slo-ms and a load: a scenario of models that "
               "come and go, as of `cluster`.")
-@click.option("--grow", metavar="TYPE",
-              help="The worker type of the scenario that there may be more or fewer of.")
+@click.option("--grow", metavar="TYPE[:memory]",
+              help="The worker type of the scenario that there may be more or fewer of; "
+              "gpu:memory: how much memory each has.")
 @compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
                   "policies by their dispatch with settings, as round-robin:grid=model; with "
                   "--scenario one of `cluster`; repeat to compare.")
@@ -185,7 +186,8 @@ def capacity(
     This is for policies, and Poisson arrivals at constant loads.
 
     With --scenario the workers of the type --grow are counted, for each scheduler of `cluster`.
-    The others stay as the scenario says; --max-workers TYPE=N ends the search.
+    The others stay as the scenario says; --max-workers TYPE=N ends the search. With --grow
+    TYPE:memory the least memory of each such worker is found, in steps of the smallest model's.
 
     Where no number of workers reaches the target, the exit code is 4, and the message has the
     best that can be met. A scheduler that needs more than ten times the bound gets the same,
@@ -270,6 +272,9 @@ def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
     """The most workers of the type that grows."""
     if max_workers is None or grow is None:
         return None
+    if ":" in grow:
+        raise InvalidValueError(describe("for numbers of workers", where="--max-workers",
+                                         value=max_workers.text, allowed=f"nothing with {grow}"))
     if set(max_workers.values) != {grow}:
         raise InvalidValueError(describe("not the worker type that grows", where="--max-workers",
                                          value=max_workers.text, allowed=f"{grow}=N"))

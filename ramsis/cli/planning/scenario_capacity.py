@@ -1,4 +1,4 @@
-"""``ramsis capacity --scenario``: how many workers of a type a scenario needs."""
+"""``ramsis capacity --scenario``: how many workers, or how much memory, a scenario needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _COLUMNS = (
     Column("scheduler", "scheduler"),
     Column("workers", "workers", "d"),
     Column("workers_bound", "lower bound", "d"),
-    Column("gap", "workers above the bound", "d", wide=True),
+    Column("memory_mb", "memory (MB)", ",.0f"),
+    Column("memory_mb_bound", "lower bound (MB)", ",.0f"),
+    Column("gap", "above the bound", "g", wide=True),
     Column("in_time", "in time", ".4f"),
     Column("in_time_half_width", "± (95 %)", ".4f"),
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
@@ -33,7 +35,7 @@ def scenario_capacity(
     scenario_file: str, grow: str | None, schedulers: Sequence[str], terms: Mapping[str, Any], *,
     engine: Engine, keep: Path | str | None, as_json: bool,
 ) -> None:
-    """Find the workers that each scheduler needs, and print what was found before what was not.
+    """Find what each scheduler needs, and print what was found before what was not.
 
     ``terms`` are ``max_violation``, ``seeds`` and ``most`` of
     :func:`ramsis.planning.fewest_in_scenario`.
@@ -48,7 +50,7 @@ def scenario_capacity(
         raise InvalidValueError(describe(
             "no worker type to have more of", where="--grow",
             allowed=", ".join(one.name for one in read.scenario.worker_types)))
-    with_workers(read.scenario, grow, 1)  # refuses a type that there is not
+    with_workers(read.scenario, grow.partition(":")[0], 1)  # refuses a type that there is not
     for text in schedulers:
         scheduler_named(text)
     with progress("lower bound", None):
@@ -56,7 +58,7 @@ def scenario_capacity(
                                  lambda: None)
     if missed:
         raise missed[0]
-    terms = {**terms, "least": bounds[0]["workers"]}
+    terms = {**terms, "least": bounds[0]["least"]}
     rows: list[dict[str, Any]] = []
     if engine.elsewhere or keep is not None:
         questions = [scenario_question(read, text, grow, **terms) for text in schedulers]
@@ -75,7 +77,8 @@ def scenario_capacity(
                    duration_s=read.scenario.duration_s)
     elif rows:
         words = {True: "yes", False: "no", None: None}
-        print_rows(_COLUMNS, [{**row, "clear_word": words[row["clear"]]} for row in rows])
+        rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]
+        print_rows([column for column in _COLUMNS if column.key in rows[0]], rows)
     for other in missed[1:]:
         click.echo(f"note: {other}", err=True)
     if missed:
