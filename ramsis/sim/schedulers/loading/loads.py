@@ -283,9 +283,12 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
-        """Of what none holds, what is asked for most and has room beside a further copy, or -1."""
+        """What is asked for most of what none holds, for the time of a further copy's load, or -1.
+
+        There is none where the further copy would not be loaded, or have no room beside it.
+        """
         workers, memory_mb = self.engine.workers, self.cluster.memory_mb
-        if self.fixed or workers.places(worker) < 2:
+        if self.fixed or workers.places(worker) < 2 or self.spare(worker, further):
             return -1
         room_mb = workers.free_mb[worker] - memory_mb[further]
         return max((model for model in self.cold if not self.coming[model]
