@@ -82,6 +82,7 @@ class WorkloadOptions:
         ``stretch`` multiplies the times of loads. Of recorded timestamps ``scale`` multiplies the
         load of each second, so that it changes no times.
         """
+        self.check()
         check_positive(scale=self.scale, stretch=stretch)
         if self.trace is None:
             if stretch != 1.0:

@@ -10,11 +10,11 @@ import click
 import numpy as np
 
 from ramsis.cli.options.command import given_options
-from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress
 from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
+from ramsis.sim import Workload
 from ramsis.tables import csv_text
 
 __all__ = ["simulate_scaling"]
@@ -25,8 +25,8 @@ _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace
 
 
 def simulate_scaling(
-    names: Sequence[str], workload: WorkloadOptions, *, from_s: float, stretch: float,
-    forecast: Path | None, seed: int, as_json: bool, csv_file: Path | None, plot: Path | None,
+    names: Sequence[str], workload: Workload, *, from_s: float, forecast: Path | None, seed: int,
+    as_json: bool, csv_file: Path | None, plot: Path | None,
 ) -> None:
     """Play scaling policies and rules, and print and write what was asked for."""
     from ramsis.scaling.comparison import Comparison, Part
@@ -35,9 +35,7 @@ def simulate_scaling(
     from ramsis.scaling.rules import rule_of
 
     _refuse_others(click.get_current_context())
-    workload.check()
-    found = workload.for_scaling(stretch)
-    duration_s = found.duration_ms / 1000.0
+    duration_s = workload.duration_ms / 1000.0
     if not 0 <= from_s < duration_s:
         raise InvalidValueError(describe("not a time of the trace", where="--from-s",
                                          value=from_s, allowed=f"0 to less than {duration_s:g}"))
@@ -47,7 +45,7 @@ def simulate_scaling(
         raise click.UsageError("--scaling: rules play the decision tables of a scaling policy; "
                                "give its folder, too.")
     told = None if forecast is None else read_forecast(forecast)
-    arrival_ms = found.arrivals_ms(np.random.default_rng(seed))
+    arrival_ms = workload.arrivals_ms(np.random.default_rng(seed))
     rows: list[dict[str, Any]] = []
     with progress("runs", len(names)) as advance:
         for name in names:

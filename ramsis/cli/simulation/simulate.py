@@ -238,8 +238,9 @@ def simulate_command(
                                 csv_file=csv_file, plot=plot, timeline=timeline)
         return
     if scaling:
-        simulate_scaling(scaling, workload, from_s=from_s, stretch=stretch, forecast=forecast,
-                         seed=seed, as_json=as_json, csv_file=csv_file, plot=plot)
+        simulate_scaling(scaling, workload.for_scaling(stretch), from_s=from_s,
+                         forecast=forecast, seed=seed, as_json=as_json, csv_file=csv_file,
+                         plot=plot)
         return
     for option in given_options(click.get_current_context()):
         if option.name in ("from_s", "stretch", "forecast"):
