@@ -11,7 +11,8 @@ those of least rate per MB first. A load into free memory that blocks its worker
 nothing waits for what the worker holds: else loads in a row make late what the first of them was
 for. A further copy whose load would block its worker for longer than requests can wait is not
 loaded while all holders of the model are calm. They are calm where batches so large that two fit
-into the time that a request may take would leave them time. Or the plan is given, and does not change.
+into the time that a request may take would leave them time. Or the plan is given, and does not
+change.
 
 *Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
 requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
