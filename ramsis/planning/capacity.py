@@ -227,7 +227,7 @@ def fewest_in_scenario(
     seeds: Sequence[int] = range(5), most: int | None = None, least: float | None = None,
     on_trial: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """The fewest workers of a type, or least memory on each, with which a scheduler does.
+    """The fewest workers of a type, or least memory on each, to meet the target with.
 
     Parameters
     ----------
