@@ -461,6 +461,9 @@ def settle_level(
     for n in range(1, lengths - 1):
         most[n + 1] = max(most[n], max(start[n].max(), wait[n]) + price * queue[n])
     for j in range(bins):
+        # To wait with a head that nothing can answer in time only makes the others older. The
+        # model sees no loss in it, as it draws ages anew, and states like these are rare.
+        may_wait = j > 0 and model.earned[1, :, j].max() > _ROUNDING - price
         for n in range(lengths - 1, 0, -1):
             best = start[n, j]
             drop = wait[0] - price * queue[n]
@@ -471,9 +474,7 @@ def settle_level(
                 drop = max(drop, q - price * (queue[n] - queue[d]))
             if drop > best + _ROUNDING:
                 best, answer[n, j] = drop, -2
-            # To wait with a head that nothing can answer in time only makes the others older. The
-            # model sees no loss in it, as it draws ages anew, and states like these are rare.
-            if j > 0 and model.earned[1, :, j].max() > _ROUNDING - price:
+            if may_wait:
                 rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
                 then = best - price if n + 1 == lengths else here[n + 1, j]
                 total = rate + ends
