@@ -155,6 +155,11 @@ class Dispatcher(Generic[R]):
         return sum(self._up)
 
     @property
+    def unasked(self) -> bool:
+        """Whether events were noted about whose queues the table was not asked yet."""
+        return bool(self._unasked)
+
+    @property
     def queued(self) -> int:
         """Requests that wait, late ones included."""
         return sum(len(queue.waiting) + len(queue.late) for queue in self._queues)
@@ -175,7 +180,7 @@ class Dispatcher(Generic[R]):
 
     def arrive(
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
-        slo_ms: float | None = None, late_until_ms: float = -inf,
+        slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
     ) -> Orders[R]:
         """Requests have come, all with one deadline; the table is asked when all have joined.
 
@@ -190,6 +195,8 @@ class Dispatcher(Generic[R]):
             Their class; by default that of the time to the deadline, see :meth:`slo_class`.
         late_until_ms
             Until when an answer is still of use when the deadline cannot be kept.
+        ask
+            False where more events follow at once: the table is asked by :meth:`ask` then.
 
         Raises
         ------
@@ -213,11 +220,18 @@ class Dispatcher(Generic[R]):
             self._arrived += 1
         orders: Orders[R] = Orders([], [])
         if not self._divided_anew(now_ms, orders, tickets):
-            self._join(now_ms, tickets, orders)
+            self._join(tickets)
+            if ask:
+                self._ask(now_ms, orders)
         return orders
 
-    def finished(self, now_ms: float, worker: int) -> Orders[R]:
+    def finished(self, now_ms: float, worker: int, *, ask: bool = True) -> Orders[R]:
         """A worker has finished its batch and is idle.
+
+        Parameters
+        ----------
+        ask
+            As of :meth:`arrive`.
 
         Raises
         ------
@@ -237,7 +251,16 @@ class Dispatcher(Generic[R]):
                 if worker in station.queue_of:
                     queue = station.queue_of[worker]
                     queue.idle.append(worker)
-                    self._act(station, queue, now_ms, orders)
+                    self._unasked[queue] = station
+            if ask:
+                self._ask(now_ms, orders)
+        return orders
+
+    def ask(self, now_ms: float) -> Orders[R]:
+        """Ask the table about the queues of events that were only noted."""
+        now_ms = self._clock(now_ms)
+        orders: Orders[R] = Orders([], [])
+        self._ask(now_ms, orders)
         return orders
 
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
@@ -255,12 +278,13 @@ class Dispatcher(Generic[R]):
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [])
         if self._up[worker]:
-            self._leaves(now_ms, worker, orders)
+            self._leaves(worker)
         if again is not None:
-            self._join(now_ms, again.tickets, orders)
+            self._join(again.tickets)
+        self._ask(now_ms, orders)
         return orders
 
-    def _leaves(self, now_ms: float, worker: int, orders: Orders[R]) -> None:
+    def _leaves(self, worker: int) -> None:
         """A worker that was up is no longer; what waits for it alone goes to others."""
         idle = not self._busy[worker]
         self._end(worker)
@@ -271,9 +295,9 @@ class Dispatcher(Generic[R]):
                 queue.up -= 1
                 if idle:
                     queue.idle.remove(worker)
-                self._join(now_ms, station.left_alone(queue), orders)
+                self._join(station.left_alone(queue))
                 if not queue.up:
-                    self._act(station, queue, now_ms, orders)
+                    self._unasked[queue] = station
 
     def up(self, now_ms: float, worker: int) -> Orders[R]:
         """A worker that was down serves again.
@@ -288,7 +312,8 @@ class Dispatcher(Generic[R]):
                 station.queue_of[worker].up += 1
                 stranded += [one for queue in station.queues for one in station.left_alone(queue)]
         orders = self.finished(now_ms, worker)
-        self._join(self._now_ms, stranded, orders)
+        self._join(stranded)
+        self._ask(self._now_ms, orders)
         return orders
 
     def timer(self, now_ms: float) -> Orders[R]:
@@ -431,6 +456,7 @@ class Dispatcher(Generic[R]):
         self, tickets: Sequence[Ticket[R]], now_ms: float = -inf, orders: Orders[R] | None = None
     ) -> None:
         """Let the stations of the level serve, and route to them all that wait."""
+        self._unasked: dict[QueueState[Ticket[R]], StationQueues[Ticket[R]]] = {}
         idle = sorted((w for w in range(self.workers) if self._up[w] and not self._busy[w]),
                       key=self._idle_since.__getitem__)
         self._stations = [
@@ -452,13 +478,16 @@ class Dispatcher(Generic[R]):
         return next(station for station, one in zip(self._stations, self.level.stations,
                                                     strict=True) if one is chosen)
 
-    def _join(self, now_ms: float, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
-        """Route requests to queues, and then ask about each queue that some have joined."""
-        joined: dict[tuple[StationQueues[Ticket[R]], QueueState[Ticket[R]]], None] = {}
+    def _join(self, tickets: Sequence[Ticket[R]]) -> None:
+        """Route requests to queues, which are to be asked about."""
         for ticket in tickets:
             station = self._station_of(ticket)
-            joined[station, _joined(station, ticket)] = None
-        for station, queue in joined:
+            self._unasked[_joined(station, ticket)] = station
+
+    def _ask(self, now_ms: float, orders: Orders[R]) -> None:
+        """Ask about each queue that has changed."""
+        unasked, self._unasked = self._unasked, {}
+        for queue, station in unasked.items():
             self._act(station, queue, now_ms, orders)
 
     def _act(

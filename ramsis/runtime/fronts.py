@@ -13,6 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Generic, Self, TypeVar
 
@@ -39,6 +40,8 @@ class Front(Generic[R]):
     clock_s
         In seconds; it must not go back.
     """
+
+    _asks = True  # about each event at once
 
     def __init__(
         self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
@@ -67,7 +70,7 @@ class Front(Generic[R]):
         arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
         deadline_ms = arrival_ms + slo_ms
         late_until_ms = deadline_ms + late_ms if late_ms > 0 else -inf
-        self._event(self.dispatcher.arrive, requests, deadline_ms,
+        self._event(partial(self.dispatcher.arrive, ask=self._asks), requests, deadline_ms,
                     self.dispatcher.slo_class(slo_ms), late_until_ms)
 
     def leave(self, requests: Sequence[R]) -> None:
@@ -80,7 +83,7 @@ class Front(Generic[R]):
 
     def finished(self, worker: int) -> None:
         """A worker has finished its batch and is idle."""
-        self._event(self.dispatcher.finished, worker)
+        self._event(partial(self.dispatcher.finished, ask=self._asks), worker)
 
     def down(self, worker: int, again: Start[R] | None = None) -> None:
         """A worker has failed; see :meth:`Dispatcher.down`."""
@@ -112,21 +115,35 @@ class Front(Generic[R]):
 class AsyncFront(Front[R]):
     """Drives a dispatcher in an event loop; its methods are to be called in the loop's thread.
 
+    What the loop reads in one turn is decided on together, at the turn's end: a table that was
+    asked about the first of a dozen requests, with the others still in their sockets, would take
+    it for the only one.
+
     Event loops ring to the millisecond, so a timer is set for the last one before its time: a
     wait ends up to a millisecond early rather than late. Give the dispatcher a ``timer_ms`` of 1.
     """
 
+    _asks, _will_ask = False, False
     _handle: asyncio.TimerHandle | None = None
     _rings_ms = inf
 
     def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
         self._obey(event(self.now_ms(), *told))
+        if self.dispatcher.unasked:
+            if not self._will_ask:
+                self._will_ask = True
+                asyncio.get_running_loop().call_soon(self._ask)
+            return
         wake_ms = self.dispatcher.wake_ms
         if wake_ms < self._rings_ms:  # one that rings too early does no harm
             self.close()
             self._rings_ms = wake_ms
             whole_ms = max(int(wake_ms - self.now_ms()), 0)
             self._handle = asyncio.get_running_loop().call_later(whole_ms / 1000.0, self._ring)
+
+    def _ask(self) -> None:
+        self._will_ask = False
+        self._event(self.dispatcher.ask)
 
     def _ring(self) -> None:
         self._handle, self._rings_ms = None, inf

@@ -507,6 +507,43 @@ def test_an_event_loop_drives_it() -> None:
     assert 0.05 <= took_s < 3.0  # the wait at large slack, and the batch
 
 
+def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together() -> None:
+    async def serve() -> list[tuple[int, tuple[str, ...], int]]:
+        started: list[tuple[int, tuple[str, ...], int]] = []
+        front: AsyncFront[str] = AsyncFront(
+            one(settings=DispatchSettings(timer_ms=1.0)),
+            lambda start: started.append((start.worker, tuple(start.requests), start.queued)),
+            print)
+        front.arrive(["a"], 45.0)  # alone it would start at once
+        front.arrive(["b"], 45.0)
+        await asyncio.sleep(0)
+        front.arrive(["c"], 45.0)
+        front.finished(0)
+        front.arrive(["d"], 45.0)
+        assert len(started) == 1
+        await asyncio.sleep(0)
+        front.close()
+        return started
+
+    assert asyncio.run(serve()) == [(0, ("a", "b"), 2), (0, ("c", "d"), 2)]
+
+
+def test_noted_events_are_acted_on_as_one_when_it_is_asked() -> None:
+    dispatcher = one()
+    assert dispatcher.arrive(0.0, ["a"], 45.0, ask=False) == ([], [])
+    assert dispatcher.unasked
+    assert dispatcher.queued == 1
+    dispatcher.arrive(0.0, ["b"], 45.0, ask=False)
+    (start,) = dispatcher.ask(0.0).starts
+    assert (start.requests, start.queued) == (["a", "b"], 2)
+    assert not dispatcher.unasked
+    assert dispatcher.ask(0.0) == ([], [])
+    dispatcher.arrive(1.0, ["c"], 45.0, ask=False)
+    dispatcher.leave(1.0, ["c"])
+    assert dispatcher.finished(1.0, 0, ask=False) == ([], [])
+    assert dispatcher.ask(1.0) == ([], [])
+
+
 def test_threads_drive_it() -> None:
     batches: SimpleQueue[Start[str]] = SimpleQueue()
     answered: list[str] = []
