@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -137,6 +138,60 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(module: Any, tmp_pa
     assert found.models[1].accuracy == 0.61
     assert found.measurement["input_shapes"] == {"large": ["batch"], "small": ["batch"]}
     assert not Path(f"{out}.partial").exists()
+
+
+def test_runs_in_a_random_order_are_kept_and_gone_on_from(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
+    out, kept = tmp_path / "set.json", tmp_path / "set.json.runs"
+    random = replace(IN_TURN, order="random")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(StopRule, "finished", _interrupting(20))
+        with pytest.raises(KeyboardInterrupt):
+            measure_profile(functions("small", "large"), random, accuracy=ACCURACY, out=out)
+    runs = json.loads(kept.read_text())["runs"]
+    assert not out.exists()
+    assert 0 < len(runs["latency_ms"]) == len(runs["model"])
+    module.calls.clear()
+    found = measure_profile(functions("large", "small"), random, accuracy=ACCURACY, out=out)
+    taken = sum(batch.n for model in found.models for batch in model.batches)
+    probes = 3 * sum(len(model.batches) for model in found.models)
+    assert len(module.calls) == taken - len(runs["latency_ms"]) + probes
+    assert not kept.exists()
+
+
+def _interrupting(after: int) -> Any:
+    """The stop rule, which Ctrl-C interrupts when it is asked so often."""
+    asked, whole = iter(range(after)), StopRule.finished
+
+    def finished(self: StopRule, samples: Any) -> bool:
+        if next(asked, None) is None:
+            raise KeyboardInterrupt
+        return whole(self, samples)
+
+    return finished
+
+
+@pytest.mark.parametrize("content", ['{"runs": {}}', '{"runs": 3}', "{}", '{"runs": {"models": '
+                                     '["a"], "model": [0], "batch": [1], "latency_ms": []}}'])
+def test_damaged_runs_are_refused(module: Any, tmp_path: Path, content: str) -> None:
+    kept = tmp_path / "set.json.runs"
+    kept.write_text(content)
+    with pytest.raises(InputFileError, match="not the runs of an interrupted measurement"):
+        measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=tmp_path / "set.json")
+    assert kept.read_text() == content
+    measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=tmp_path / "set.json",
+                    restart=True)
+    assert not kept.exists()
+
+
+def test_runs_of_other_settings_are_not_gone_on_from(module: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "set.json.runs"
+    kept.write_text('{"runs": {"models": [], "model": [], "batch": [], "latency_ms": []}, '
+                    '"hardware": {"cpu": "another"}, "backend": "callable"}')
+    with pytest.raises(InvalidValueError, match=r"differs in .*hardware"):
+        measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=tmp_path / "set.json")
 
 
 def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(

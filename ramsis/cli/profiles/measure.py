@@ -92,8 +92,8 @@ def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
     its file without the ending, or its function: mine:small is small.
 
     Each batch size is run until its percentile is stable or its time is up; the error that remains
-    is stated. What is finished is kept in FILE.partial, so that the same command goes on after an
-    interruption.
+    is stated. What is done is kept in FILE.runs (FILE.partial with --order model), so that the
+    same command goes on after an interruption.
 
     \b
     Examples:

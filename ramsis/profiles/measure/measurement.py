@@ -27,7 +27,7 @@ from ramsis.profiles.measure.backends import (
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.interval import CONFIDENCE
 from ramsis.profiles.measure.machine import MUCH, foreign_load
-from ramsis.profiles.measure.resume import check_writable, partial_path, unfinished
+from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
 from ramsis.profiles.measure.sampling import (
     Sampled,
     StopRule,
@@ -138,8 +138,8 @@ def measure_profile(
     accuracy_source : str, optional
         Where they come from, for the record.
     out : path, optional
-        File to write. Models that are finished are kept in ``out.partial``, from where the same
-        call goes on after an interruption.
+        File to write. What is done is kept in ``out.partial`` (models that are finished, in the
+        order ``model``) or ``out.runs``, from where the same call goes on after an interruption.
     restart : bool
         Discard what an interrupted measurement left.
     observer : Observer, optional
@@ -164,22 +164,25 @@ def measure_profile(
         _description(chosen, backend),
         _accuracies(backend, by_name, accuracy, accuracy_source),
     )
+    interleaved = chosen.order == ORDERS[0]
+    kept = KeptRuns(out, record.hardware, record.description)
     if out is not None:
         check_writable(out)
         if restart:
             partial_path(out).unlink(missing_ok=True)
+            kept.discard()
         record.go_on_from(unfinished(partial_path(out), record.hardware, record.description))
+        kept.go_on()
     watched = observer or Observer()
     record.watch(0.0, watched)
     missing = {key: model for key, model in by_name.items() if key not in record.models}
     for key in by_name.keys() - missing.keys():
         watched.model_finished(key, record.notes.get(key))
-    groups = [missing] if chosen.order == ORDERS[0] else [{key: model}
-                                                          for key, model in missing.items()]
+    groups = [missing] if interleaved else [{key: model} for key, model in missing.items()]
     for group in groups:
-        for key in record.measured(group, backend, chosen, watched):
+        for key in record.measured(group, backend, chosen, watched, kept):
             record.watch(chosen.options.threads, watched)
-            if out is not None and record.models:
+            if out is not None and record.models and not interleaved:
                 save(record.profile_set(record.models), partial_path(out))
             watched.model_finished(key, record.notes.get(key))
     if not record.models:
@@ -191,6 +194,7 @@ def measure_profile(
     if out is not None:
         save(found, out)
         partial_path(out).unlink(missing_ok=True)
+        kept.discard()
     return found
 
 
@@ -228,7 +232,7 @@ class _Record:
 
     def measured(
         self, models: Mapping[str, str], backend: Backend, settings: MeasureSettings,
-        observer: Observer,
+        observer: Observer, kept: KeptRuns,
     ) -> Iterator[str]:
         """Load models and take their samples; the name of each as it is finished.
 
@@ -247,7 +251,7 @@ class _Record:
         if settings.order == ORDERS[0]:
             for name, sampled, trace in sample_interleaved(
                     loaded, settings.batches, settings.stop, settings.quantiles,
-                    observer.batch_finished):
+                    observer.batch_finished, runs=kept.runs, after_round=kept.after_round):
                 self.spells = spells_of(trace.keys, trace.latency_ms)
                 self._keep(name, sampled, loaded[name],
                            load_ms[name] if "load_ms" in backend.notes else None)

@@ -1,31 +1,104 @@
-"""What an interrupted measurement has done so far: a profile file beside the one to write.
+"""What an interrupted measurement has done so far: a file beside the one to write.
 
-``OUT.partial`` is a valid profile file of the models that are finished. A measurement goes on from
-it only where it would make the same file: same hardware, versions and settings.
+Where models are measured one after the other, ``OUT.partial`` is a valid profile file of those
+that are finished. Where they are interleaved, none is finished before the end, and the file
+``OUT.runs`` has all runs. A measurement goes on from either only where it would make the same
+file: same hardware, versions and settings.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InvalidValueError, OutputError, describe
-from ramsis.files import canonical_json, make_folder
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.profiles.file import load
+from ramsis.profiles.measure.sampling import RunsInTime
 from ramsis.profiles.model import ProfileSet
 
-__all__ = ["SAME", "check_writable", "partial_path", "unfinished"]
+__all__ = ["SAME", "KeptRuns", "check_writable", "partial_path", "unfinished"]
 
 SAME = ("backend", "settings", "versions")
 """Entries of ``measurement`` that must agree, beside ``hardware``."""
+
+_KEPT_EACH_S = 5.0
 
 
 def partial_path(out: str | os.PathLike[str]) -> Path:
     """Where the models finished so far are kept."""
     return Path(f"{os.fspath(out)}.partial")
+
+
+class KeptRuns:
+    """The runs of interleaved models, and the file that keeps them.
+
+    Parameters
+    ----------
+    out : path, optional
+        The profile file that is to be written; without one nothing is kept.
+    hardware, measurement : mapping
+        Of the profile set that is to be made.
+
+    Attributes
+    ----------
+    runs : RunsInTime
+        To which new ones are added.
+    """
+
+    def __init__(
+        self, out: str | os.PathLike[str] | None, hardware: Mapping[str, Any],
+        measurement: Mapping[str, Any],
+    ) -> None:
+        self._path = None if out is None else Path(f"{os.fspath(out)}.runs")
+        self._identity = _identity(hardware, measurement)
+        self.runs, self._written_s = RunsInTime(), time.monotonic()
+
+    def go_on(self) -> None:
+        """Take over the runs of an interrupted measurement, where there is one.
+
+        Raises
+        ------
+        InputFileError
+            When the file is damaged.
+        InvalidValueError
+            When it was measured on other hardware or with other settings; the message names them.
+        """
+        if self._path is None or not self._path.exists():
+            return
+        before = read_json(self._path)
+        try:
+            kept = before.pop("runs")
+            self.runs.keys = [(str(kept["models"][model]), int(batch)) for model, batch in
+                              zip(kept["model"], kept["batch"], strict=True)]
+            self.runs.latency_ms = [float(one) for one in kept["latency_ms"]]
+            if len(self.runs.keys) != len(self.runs.latency_ms):
+                raise ValueError("runs without a time")
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InputFileError(describe(
+                "not the runs of an interrupted measurement", where=str(self._path),
+                allowed="--restart to discard it")) from error
+        _check_same(before, self._identity, self._path)
+
+    def discard(self) -> None:
+        """Remove the file."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def after_round(self) -> None:
+        """Write the file, where the last time is some seconds ago."""
+        if self._path is not None and time.monotonic() - self._written_s > _KEPT_EACH_S:
+            models = list(dict.fromkeys(name for name, _ in self.runs.keys))
+            place = {name: number for number, name in enumerate(models)}
+            write_atomic(self._path, json.dumps({**self._identity, "runs": {
+                "models": models, "model": [place[name] for name, _ in self.runs.keys],
+                "batch": [batch for _, batch in self.runs.keys],
+                "latency_ms": self.runs.latency_ms}}))
+            self._written_s = time.monotonic()
 
 
 def check_writable(out: str | os.PathLike[str]) -> None:
@@ -59,8 +132,12 @@ def unfinished(
     if not path.exists():
         return None
     found = load(path)
-    before = _identity(found.hardware, found.measurement)
-    now = _identity(hardware, measurement)
+    _check_same(_identity(found.hardware, found.measurement), _identity(hardware, measurement),
+                path)
+    return found
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
     differing = sorted(_differences(before, now, ""))
     if differing:
         raise InvalidValueError(
@@ -68,7 +145,6 @@ def unfinished(
                      where=str(path),
                      allowed="the same settings to go on with it, or --restart to discard it")
         )
-    return found
 
 
 def _identity(hardware: Mapping[str, Any], measurement: Mapping[str, Any]) -> dict[str, Any]:

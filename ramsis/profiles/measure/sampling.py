@@ -231,6 +231,8 @@ def sample_interleaved(
     quantiles: int = 128,
     finished: Callable[[str, int], object] = lambda model, batch: None,
     rng: np.random.Generator | None = None,
+    runs: RunsInTime | None = None,
+    *, after_round: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[str, Sampled, RunsInTime]]:
     """Measure loaded models in a random order; each is given out as it is finished.
 
@@ -244,13 +246,17 @@ def sample_interleaved(
         Told each model and batch size that is finished.
     rng : Generator, optional
         Draws the order.
+    runs : RunsInTime, optional
+        Those of an interrupted measurement, to go on from; new ones are added to it.
+    after_round : callable
+        Told that each batch size which is not finished was run once more.
 
     Yields
     ------
     name, sampled, trace
         The trace is that of all models so far.
     """
-    rng, trace = rng or np.random.default_rng(), RunsInTime()
+    rng, trace = rng or np.random.default_rng(), RunsInTime() if runs is None else runs
     notes: dict[str, str | None] = {}
     samples: dict[str, dict[int, list[float]]] = {}
     waiting: dict[str, list[int]] = {}
@@ -258,6 +264,13 @@ def sample_interleaved(
         chosen, notes[name] = _probe(model, batches, rule)
         samples[name] = {batch: [] for batch in chosen}
         waiting[name] = list(chosen)
+    for (name, batch), latency_ms in zip(trace.keys, trace.latency_ms, strict=True):
+        if batch in samples.get(name, ()):
+            samples[name][batch].append(latency_ms)
+    for name, left in waiting.items():
+        for batch in [one for one in left if rule.finished(samples[name][one])]:
+            left.remove(batch)
+            finished(name, batch)
     while waiting:
         for name in [name for name, left in waiting.items() if not left]:
             del waiting[name]
@@ -282,6 +295,7 @@ def sample_interleaved(
             if len(own) % rule.turn == 0 and rule.finished(own):
                 waiting[name].remove(batch)
                 finished(name, batch)
+        after_round()
 
 
 def _once(model: Runnable, batch: int) -> float:
