@@ -48,7 +48,8 @@ class PolicyRuntime(MLModel):
 
     ``parameters.uri`` of its settings is a folder of policies, or a policy file. In
     ``parameters.extra`` are ``variants``, the file of the models to run; ``code``, the functions
-    that it may name; and ``overhead_ms``, which is taken from every slack.
+    that it may name; and ``overhead_ms``, which is taken from every slack, and measured by
+    default.
     """
 
     _server: Server | None = None
@@ -70,7 +71,8 @@ class PolicyRuntime(MLModel):
         overhead_ms = float(extra.get("overhead_ms", 0.0))
         server = self._server = Server(
             read_policies(await get_model_uri(self.settings)), variants,
-            ServerSettings(dispatch=DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms)))
+            ServerSettings(dispatch=DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms),
+                           measure_overhead="overhead_ms" not in extra))
         await server.start()
         pool, settings = server.pool, server.settings
         self._limits = RequestLimits(settings.slots, wait_ms=1000.0 * settings.max_wait_s)

@@ -115,9 +115,10 @@ def export_ray_serve(
 @click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
               help="Model repository; the model gets a folder in it, which replaces one that was "
                    "written so before.")
-@click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
-              help="Taken from every slack: what service times do not contain.")
-def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float) -> None:
+@click.option("--overhead-ms", type=click.FloatRange(min=0),
+              help="Taken from every slack: what service times do not contain.  [default: "
+                   "measured]")
+def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float | None) -> None:
     """Write a model of Triton Inference Server that serves by policies.
 
     POLICIES is a folder or a file. Triton holds no request and forms no batch: the model does, and

@@ -36,7 +36,7 @@ _FILES = {"config.pbtxt", "1", "1/model.py"}
 
 def configuration(
     variants: VariantsFile, policies: Path, inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec], overhead_ms: float = 0.0,
+    outputs: Sequence[TensorSpec], overhead_ms: float | None = None,
 ) -> str:
     """The ``config.pbtxt`` of the model.
 
@@ -46,8 +46,8 @@ def configuration(
     policies : Path
     inputs, outputs : sequence of TensorSpec
         Those of all variants. Triton gets one more output, which names the variant.
-    overhead_ms : float
-        That the dispatcher takes from every slack.
+    overhead_ms : float, optional
+        That the dispatcher takes from every slack; by default the model measures it.
 
     Raises
     ------
@@ -68,7 +68,8 @@ def configuration(
     code = [one.model for one in variants.variants
             if one.backend == "callable" and is_trusted(one.model)]
     parameters = {"policies": str(policies.resolve()), "variants": str(variants.path.resolve()),
-                  "code": " ".join(code), "overhead_ms": f"{overhead_ms!r}"}
+                  "code": " ".join(code),
+                  "overhead_ms": "" if overhead_ms is None else f"{overhead_ms!r}"}
     said = "".join(f"  {_tensor(spec)},\n" for spec in inputs).removesuffix(",\n")
     given = "".join(f"  {_tensor(spec)},\n" for spec in outputs)
     settings = "".join(f"parameters {{ key: {json.dumps(name)} value: {{ string_value: "

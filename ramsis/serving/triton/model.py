@@ -12,11 +12,14 @@ instance holds all requests, Triton's own batching decides nothing, and the mode
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import c_python_backend_utils as backend
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
 from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
-from ramsis.serving.calls import FailedError, OverloadedError
+from ramsis.serving.calls import Call, OverloadedError
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.policies import read_policies
 from ramsis.serving.protocol import Answer, InferRequest, stated_times
@@ -43,6 +46,8 @@ _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
 _SETTINGS = ("policies", "variants", "code", "overhead_ms")
 _SWITCH_S = 0.0005
 """The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
+_SENDERS = 4
+"""Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
 _CLIENTS_S = 0.1
 """Between looks at which clients are gone; no request is asked about before it is so old."""
 
@@ -90,7 +95,11 @@ class TritonPythonModel:
     async def _serve(self, args: Mapping[str, str], begun: threading.Event) -> None:
         """Serve until :meth:`finalize`."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self._answers: dict[asyncio.Task[None], _Taken] = {}
+        self._asked: dict[Any, Call] = {}  # by what sends their answers
+        # Sending waits until Triton has taken the answer; the dispatcher must not.
+        self._sends: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        senders = [threading.Thread(target=self._send_all, daemon=True, name="ramsis-answers")
+                   for _ in range(_SENDERS)]
         try:
             await self._server.start()
             _check(args, self._server.pool.inputs)
@@ -100,11 +109,15 @@ class TritonPythonModel:
         finally:
             begun.set()
         watch = self._loop.create_task(self._watch_clients())
+        for sender in senders:
+            sender.start()
         await self._stopping.wait()
         await self._server.stop()
         watch.cancel()
-        if self._answers:
-            await asyncio.wait(self._answers)
+        for _ in senders:
+            self._sends.put(None)
+        for sender in senders:
+            sender.join()
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Take requests; what they are told comes later."""
@@ -141,31 +154,49 @@ class TritonPythonModel:
 
     def _take(self, taken: Sequence[_Taken]) -> None:
         for one in taken:
-            task = self._loop.create_task(self._answer(one))
-            self._answers[task] = one
-            task.add_done_callback(self._answers.pop)
+            tell = partial(self._told, one)
+            try:
+                call = self._server.submit(one.request, one.arrival_ms, tell)
+            except OverloadedError as error:
+                tell(error)
+            else:
+                if call.queries:  # it may be over already
+                    self._asked[one.sender] = call
 
-    async def _answer(self, taken: _Taken) -> None:
-        try:
-            answer = await self._server.infer(taken.request, taken.arrival_ms)
-            response = _response(answer, self._server.pool.outputs)
-        except asyncio.CancelledError:
-            response = _refusal("the client is gone", triton.TritonError.CANCELLED)
-        except OverloadedError as error:
-            response = _refusal(error, triton.TritonError.UNAVAILABLE)
-        except FailedError as error:
-            response = _refusal(error, triton.TritonError.INTERNAL)
-        _send(taken.sender, response)
+    def _told(self, taken: _Taken, result: Answer | RamsisError) -> None:
+        """Answer a request, in the thread that waits until Triton has the answer."""
+        self._asked.pop(taken.sender, None)
+        self._sends.put(partial(self._answer, taken.sender, result))
+
+    def _send_all(self) -> None:
+        """Send answers until there are no more."""
+        for send in iter(self._sends.get, None):
+            with contextlib.suppress(triton.TritonModelException):  # Triton takes no more
+                send()
+
+    def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
+        """Send the answer, or the reason that there is none; how long it took is overhead."""
+        if isinstance(result, OverloadedError):
+            _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
+        elif isinstance(result, RamsisError):
+            _send(sender, _refusal(result, triton.TritonError.INTERNAL))
+        else:
+            server = self._server
+            _send(sender, _response(result, server.pool.outputs))
+            server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     async def _watch_clients(self) -> None:
         """Give up the requests whose clients are gone."""
         while True:
             await asyncio.sleep(_CLIENTS_S)
             before_ms = self._server.front.now_ms() - 1000.0 * _CLIENTS_S
-            for task, taken in list(self._answers.items()):
-                if (taken.arrival_ms < before_ms and not task.done()
-                        and await asyncio.to_thread(taken.sender.is_cancelled)):
-                    task.cancel()
+            for sender, call in list(self._asked.items()):
+                gone = (call.arrival_ms < before_ms
+                        and await asyncio.to_thread(sender.is_cancelled))
+                if gone and self._asked.pop(sender, None) is not None:
+                    self._server.abandon(call)
+                    self._sends.put(partial(_send, sender, _refusal(
+                        "the client is gone", triton.TritonError.CANCELLED)))
 
 
 def _reads_arrays() -> bool:
@@ -196,7 +227,8 @@ def _server(args: Mapping[str, str]) -> Server:
     except ValueError:
         raise InputFileError(describe("not a number", where=f"{where}: overhead_ms",
                                       value=said["overhead_ms"])) from None
-    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms), pin=False)
+    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms), pin=False,
+                              measure_overhead="overhead_ms" not in said)
     return Server(read_policies(folder / said["policies"]),
                   read_variants(folder / said["variants"]), settings)
 
