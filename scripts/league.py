@@ -205,12 +205,19 @@ class Others:
         """Each starts a server, lets it run, and stops it."""
         models = replace(case.models, names=case.tried(arrivals.load_qps))
 
+        def promise_of(policies: Sequence[Policy]) -> float | None:
+            return (policies[0].expectations.effective_accuracy
+                    if arrivals.stated_qps is not None else None)
+
         def our(way: str, chosen: Mapping[str, Any]) -> None:
             policies = case.policies(arrivals, chosen)
-            promise = (policies[0].expectations.effective_accuracy
-                       if arrivals.stated_qps is not None else None)
             with peers.ours(models, policies, arrivals.stated_qps, _new(folder)) as endpoint:
-                run(endpoint, f"ramsis serve, {way}", "by policy", promise)
+                run(endpoint, f"ramsis serve, {way}", "by policy", promise_of(policies))
+
+        def our_in_triton(site: Path) -> None:
+            policies = case.policies(arrivals, OURS["central queue"])
+            with peers.ours_in_triton(models, policies, site, _new(folder)) as endpoint:
+                run(endpoint, "ramsis in Triton", "by policy", promise_of(policies))
 
         def triton(site: Path) -> None:
             timeout_ms = max(case.slo_ms - max(map(case.slowest_ms, models.names)), 1.0)
@@ -225,7 +232,7 @@ class Others:
 
         found: list[Callable[[], None]] = [partial(our, *one) for one in OURS.items()]
         if self.triton is not None:
-            found.append(partial(triton, self.triton))
+            found += partial(our_in_triton, self.triton), partial(triton, self.triton)
         if self.ray is not None:
             found.append(partial(others, peers.ray, "Ray Serve, @serve.batch", self.ray))
         if self.mlserver is not None:

@@ -24,9 +24,11 @@ from pathlib import Path
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 
-__all__ = ["Endpoint", "Models", "cpu_s", "mlserver", "ours", "ray", "site_of", "triton"]
+__all__ = ["Endpoint", "Models", "cpu_s", "mlserver", "ours", "ours_in_triton", "ray", "site_of",
+           "triton"]
 
 APPS = Path(__file__).parent / "apps"
+ROOT = Path(__file__).parents[2]
 _SERVING = re.compile(r"serving (\S+) at (\S+)")
 _STARTS_S, _ENDS_S = 120.0, 15.0
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -196,14 +198,6 @@ def triton(
     models: Models, site: Path, timeout_ms: float, folder: Path
 ) -> Iterator[dict[tuple[str, str], Endpoint]]:
     """Triton's dynamic batcher, by model and way: a delay, or a timeout for what waits."""
-    server = site / "pytriton" / "tritonserver"
-    backend = folder / "backends" / "python"
-    backend.mkdir(parents=True)
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for part in (*(server / "backends" / "python").iterdir(),
-                 server / "python_backend_stubs" / python / "triton_python_backend_stub"):
-        with contextlib.suppress(FileExistsError):
-            (backend / part.name).symlink_to(part)
     ways = {"delay 0 ms": (0.0, None), "delay 2 ms": (2.0, None), "timeout": (0.0, timeout_ms)}
     places = {}
     for number, (name, way) in enumerate((n, w) for n in models.names for w in ways):
@@ -212,6 +206,36 @@ def triton(
         (place / "1").mkdir(parents=True)
         (place / "1" / "model.py").symlink_to(APPS / "triton_model.py")
         (place / "config.pbtxt").write_text(_triton_model(models, name, *ways[way]))
+    with _tritonserver(site, folder) as (url, process):
+        yield {key: Endpoint(f"{url}/{place}", process) for key, place in places.items()}
+
+
+@contextlib.contextmanager
+def ours_in_triton(
+    models: Models, policies: Sequence[Policy], site: Path, folder: Path
+) -> Iterator[Endpoint]:
+    """The model of `ramsis export triton`; Triton's Python needs what `ramsis[serve]` needs."""
+    write_set(folder / "policies", set_of(list(policies)), created_by="scripts/league.py")
+    subprocess.run(
+        [sys.executable, "-m", "ramsis", "export", "triton", folder / "policies", "--variants",
+         models.variants.resolve(), "--out", folder / "repository"],
+        check=True, capture_output=True, cwd=ROOT)
+    (name,) = (place.name for place in (folder / "repository").iterdir() if place.is_dir())
+    with _tritonserver(site, folder, f"{ROOT}{os.pathsep}{site}") as (url, process):
+        yield Endpoint(f"{url}/{name}", process)
+
+
+@contextlib.contextmanager
+def _tritonserver(site: Path, folder: Path, path: str = "") -> Iterator[tuple[str, int]]:
+    """Triton on the repository in a folder: URL of its models, and its process."""
+    server = site / "pytriton" / "tritonserver"
+    backend = folder / "backends" / "python"
+    backend.mkdir(parents=True)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for part in (*(server / "backends" / "python").iterdir(),
+                 server / "python_backend_stubs" / python / "triton_python_backend_stub"):
+        with contextlib.suppress(FileExistsError):
+            (backend / part.name).symlink_to(part)
     http, grpc, metrics = _free_ports(3)
     command = [str(server / "bin" / "tritonserver"), f"--model-repository={folder}/repository",
                f"--backend-directory={folder}/backends", "--http-address", "127.0.0.1",
@@ -220,11 +244,10 @@ def triton(
     # What runs the models takes the packages of the first python on the path.
     places_of = {"LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
                  "PATH": f"{site.parents[2] / 'bin'}{os.pathsep}{os.environ['PATH']}",
-                 "VIRTUAL_ENV": str(site.parents[2])}
+                 "VIRTUAL_ENV": str(site.parents[2]), "PYTHONPATH": path}
     with _running(command, folder, places_of) as process:
         _wait_for(f"http://127.0.0.1:{http}/v2/health/ready", process)
-        yield {key: Endpoint(f"http://127.0.0.1:{http}/v2/models/{place}", process.pid)
-               for key, place in places.items()}
+        yield f"http://127.0.0.1:{http}/v2/models", process.pid
 
 
 @contextlib.contextmanager
