@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shlex
 import shutil
 import socket
@@ -82,8 +83,8 @@ class Triton:
 
 
 def _ports() -> int:
-    """The first of three ports that are free."""
-    for first in range(18_400, 19_400, 3):
+    """The first of three ports that are free; any, since others may look for some now, too."""
+    for first in random.sample(range(18_400, 19_400, 3), 300):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             for port in range(first, first + 3):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
