@@ -42,6 +42,8 @@ def test_a_repository_is_written_and_written_anew(run: Run, tmp_path: Path) -> N
     assert export(run, tmp_path, "--overhead-ms", 2.5)[1].code == 0
     assert (out / "sums" / "config.pbtxt").read_text() == config
     assert [one.name for one in out.iterdir()] == ["sums"]
+    assert export(run, tmp_path)[1].code == 0  # the model measures what is not stated
+    assert "overhead_ms" not in (out / "sums" / "config.pbtxt").read_text()
 
 
 def test_a_model_of_somebody_else_stays(run: Run, tmp_path: Path) -> None:

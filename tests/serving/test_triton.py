@@ -42,6 +42,7 @@ def test_http_answers_name_the_variant(served: Triton) -> None:
     assert (status, outputs["sum"]) == (200, [3.0, 6.0])
     assert set(outputs["variant"]) <= {"fast", "slow"}
     assert len(outputs["variant"]) == 2
+    assert '"event": "overhead"' in served.log()  # measured, since none is stated
 
 
 @pytest.mark.slow
