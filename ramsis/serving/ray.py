@@ -39,7 +39,7 @@ from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
 from ramsis.serving.worker import Runner
 
-__all__ = ["Dispatcher", "RayPool", "Worker", "application"]
+__all__ = ["Ingress", "RayPool", "Worker", "application"]
 
 _PAUSE_S = 1.0
 _WORKERS = "Worker"
@@ -165,7 +165,7 @@ class RayPool:
             task.cancel()
 
 
-class Dispatcher:
+class Ingress:
     """The front end: one replica, which decides for all workers.
 
     Parameters
@@ -266,7 +266,7 @@ def application(arguments: Mapping[str, Any]) -> Any:
     deployment: Any = serve.deployment
     workers = deployment(Worker, name=_WORKERS).options(
         num_replicas=replicas, max_ongoing_requests=1)
-    front = deployment(Dispatcher, name="Dispatcher").options(
+    front = deployment(Ingress, name="Dispatcher").options(
         num_replicas=1, max_ongoing_requests=10_000)
     bound: Any = front.bind(workers.bind(arguments["variants"], arguments.get("code", ())),
                             arguments["policies"], arguments["variants"],

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from ramsis.serving.load.connections import Answer, Connections
+from ramsis.serving.load.connections import ConnectionPool, Response
 
 Server = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: a\r\n\r\nok"
@@ -23,10 +23,10 @@ class Listening:
         self.server, self.timeout_s = server, timeout_s
         self.opened = self.open = 0
 
-    async def __aenter__(self) -> Connections:
+    async def __aenter__(self) -> ConnectionPool:
         self.listening = await asyncio.start_server(self._served, "127.0.0.1", 0)
         port = self.listening.sockets[0].getsockname()[1]
-        self.connections = Connections(f"http://127.0.0.1:{port}/v2", self.timeout_s)
+        self.connections = ConnectionPool(f"http://127.0.0.1:{port}/v2", self.timeout_s)
         return self.connections
 
     async def __aexit__(self, *_: object) -> None:
@@ -49,9 +49,9 @@ class Listening:
 
 
 def asked(server: Server, count: int = 1, timeout_s: float = 5.0, pause_s: float = 0.0
-          ) -> tuple[list[Answer], int]:
+          ) -> tuple[list[Response], int]:
     """What requests, one after the other, are told; and how many connections there were."""
-    async def run() -> list[Answer]:
+    async def run() -> list[Response]:
         found = []
         async with listening as connections:
             for _ in range(count):
@@ -129,12 +129,12 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_used_again() -> No
 
 
 def test_nobody_listens() -> None:
-    async def run() -> Answer:
+    async def run() -> Response:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        return await Connections(f"http://127.0.0.1:{port}", 5.0).get("/v2")
+        return await ConnectionPool(f"http://127.0.0.1:{port}", 5.0).get("/v2")
 
     found = asyncio.run(run())
     assert found.status == 0
@@ -153,7 +153,7 @@ def test_many_at_once_have_a_connection_each() -> None:
         writer.write(WHOLE)
         await reader.read()
 
-    async def run() -> list[Answer]:
+    async def run() -> list[Response]:
         async with listening as connections:
             return await asyncio.gather(*(connections.get("/") for _ in range(50)))
 

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import httptools
 
-__all__ = ["Answer", "Connections", "Told"]
+__all__ = ["ConnectionPool", "Response", "Told"]
 
 _LOOKS_S = 0.1
 """How often is looked for requests that have waited too long."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """An answer, or why there is none.
 
     Attributes
@@ -45,11 +45,11 @@ class Answer(NamedTuple):
     at_s: float
 
 
-Told = Callable[[Answer], object]
+Told = Callable[[Response], object]
 """Is told what became of a request, once."""
 
 
-class Connections:
+class ConnectionPool:
     """All connections to a server; as many as there are requests without an answer.
 
     Parameters
@@ -95,9 +95,9 @@ class Connections:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         """Ask for something, and wait for the answer."""
-        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.send("GET", path, found.set_result)
         return await found
 
@@ -159,12 +159,12 @@ class _Request:
 
     __slots__ = ("connection", "content", "group", "over", "sent_s", "told")
 
-    def __init__(self, content: bytes, told: Told, group: Connections) -> None:
+    def __init__(self, content: bytes, told: Told, group: ConnectionPool) -> None:
         self.content, self.told, self.group = content, told, group
         self.sent_s, self.over = time.perf_counter(), False
         self.connection: _Connection | None = None
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: Response) -> None:
         """Tell what became of it, once."""
         if not self.over:
             self.over = True
@@ -177,7 +177,7 @@ class _Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, group: Connections) -> None:
+    def __init__(self, group: ConnectionPool) -> None:
         self.group, self.headed = group, False
         self.request: _Request | None = None
         self.parser = httptools.HttpResponseParser(self)
@@ -238,13 +238,13 @@ class _Connection(asyncio.Protocol):
                 self.group.idle.append(self)
         else:
             self.transport.close()
-        self._end(Answer(status, self.headers, b"".join(self.parts), "", time.perf_counter()))
+        self._end(Response(status, self.headers, b"".join(self.parts), "", time.perf_counter()))
 
-    def _end(self, answer: Answer) -> None:
+    def _end(self, answer: Response) -> None:
         request, self.request = self.request, None
         if request is not None:
             request.end(answer)
 
 
-def _failed(why: str) -> Answer:
-    return Answer(0, {}, b"", why, time.perf_counter())
+def _failed(why: str) -> Response:
+    return Response(0, {}, b"", why, time.perf_counter())

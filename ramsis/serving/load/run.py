@@ -34,7 +34,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
-from ramsis.serving.load.connections import Answer, Connections
+from ramsis.serving.load.connections import ConnectionPool, Response
 from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
@@ -176,7 +176,7 @@ class _Run:
     async def run(
         self, samples: Callable[[RemoteModel], Samples], rng: np.random.Generator
     ) -> LoadResult:
-        self.server = Connections(self.url, self.settings.timeout_s)
+        self.server = ConnectionPool(self.url, self.settings.timeout_s)
         try:
             self.model = await self._model()
             self.samples = samples(self.model)
@@ -243,7 +243,7 @@ class _Run:
                                             - self.arrival_s[number])
             self.server.send("POST", self.path, partial(self._ended, number), headers, body.data)
 
-    def _ended(self, number: int, answer: Answer) -> None:
+    def _ended(self, number: int, answer: Response) -> None:
         """Note what became of a request."""
         line = Request(self.arrival_s[number], deadline_ms=float(self.settings.slo_ms[number]),
                        finish_s=answer.at_s - self.begun, outcome="failed")
@@ -257,7 +257,7 @@ class _Run:
         self.found[number] = line
         self.on_done()
 
-    def _read(self, answer: Answer, line: Request, number: int) -> Request:
+    def _read(self, answer: Response, line: Request, number: int) -> Request:
         """What an answer says."""
         data = answer.body
         if answer.status != 200:
