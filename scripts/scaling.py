@@ -31,7 +31,7 @@ from ramsis.scaling.decision import concave_gains, stages_of
 from ramsis.scaling.fleet import ScaledRun
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import Candidate, ScaledFleet, ScalingPolicy, choose_policy
+from ramsis.scaling.policy import Candidate, ScaledFleet, TableRule, choose_policy
 from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
@@ -354,7 +354,7 @@ def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
                                                  mirrored=mirrored)
             start = chosen.table.wanted(first_qps, 0, 0)
             part = Part(arrivals, study.half_s, start)
-            runs.append(part.played(ScalingPolicy(chosen.table), study.played, fleet,
+            runs.append(part.played(TableRule(chosen.table), study.played, fleet,
                                     SEED, start))
     workers = np.array([run.worker_s for run in runs]) / study.half_s
     delivered = float(workers.mean())

@@ -17,9 +17,24 @@ from ramsis.compiling import index, njit
 from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
 from ramsis.sim.tables import CentralTables, Tables
 
-__all__ = ["ARRIVED", "ASSIGNED", "BUSY", "FIRST", "HEAD", "IDLE", "LEAVING", "LEFT", "TURN",
-           "WORK", "CentralState", "OwnState", "Served", "central_queue", "figures",
-           "round_robin"]
+__all__ = [
+    "ARRIVED",
+    "ASSIGNED",
+    "BUSY",
+    "FIRST",
+    "HEAD",
+    "IDLE",
+    "LEAVING",
+    "LEFT",
+    "TURN",
+    "WORK",
+    "CentralState",
+    "Outcomes",
+    "OwnState",
+    "central_queue",
+    "figures",
+    "round_robin",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -91,7 +106,7 @@ class OwnState(NamedTuple):
     past: IntArray
 
 
-class Served(NamedTuple):
+class Outcomes(NamedTuple):
     """What became of each request, arrays of shape (n,).
 
     Attributes
@@ -127,7 +142,7 @@ def _enter(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central_queue(
     until_ms: float, changed_ms: float, arrival_ms: FloatArray, tables: CentralTables,
-    terms: RunTerms, state: CentralState, out: Served,
+    terms: RunTerms, state: CentralState, out: Outcomes,
 ) -> None:
     """One queue of policies that count idle workers.
 
@@ -229,7 +244,7 @@ def central_queue(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def round_robin(
     until_ms: float, active: IntArray, serving: IntArray, arrival_ms: FloatArray, tables: Tables,
-    terms: RunTerms, state: OwnState, out: Served,
+    terms: RunTerms, state: OwnState, out: Outcomes,
 ) -> None:
     """Requests to the active workers in turn; all that serve decide by the table.
 
@@ -324,7 +339,7 @@ def round_robin(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def figures(
-    arrival_ms: FloatArray, out: Served, accuracy: FloatArray, slo_ms: float, room_ms: float,
+    arrival_ms: FloatArray, out: Outcomes, accuracy: FloatArray, slo_ms: float, room_ms: float,
     edge_ms: FloatArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Of the intervals between edges: requests that arrive, those in time, their accuracy."""

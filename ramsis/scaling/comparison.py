@@ -20,7 +20,7 @@ from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
 from ramsis.scaling.forecast import Forecast
-from ramsis.scaling.policy import ScaledFleet, ScalingPolicy
+from ramsis.scaling.policy import ScaledFleet, TableRule
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import made
 from ramsis.scaling.synthesis import reached
@@ -107,7 +107,7 @@ class Comparison:
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
         """The row of the policy."""
         start = table.wanted(self._first.load_qps, 0, 0)
-        return self._row("ramsis", True, {}, self._run(lambda: ScalingPolicy(table), start))
+        return self._row("ramsis", True, {}, self._run(lambda: TableRule(table), start))
 
     def rule_row(self, name: str, parameters: Mapping[str, Any], *, tuned: bool) -> dict[str, Any]:
         """The row of a rule with its parameters.

@@ -421,7 +421,7 @@ def play(
 
 
 def _run(
-    out: kernels.Served, counted: tuple[IntArray, IntArray, FloatArray], edge_ms: FloatArray,
+    out: kernels.Outcomes, counted: tuple[IntArray, IntArray, FloatArray], edge_ms: FloatArray,
     worker_s: float, decisions: IntArray,
 ) -> ScaledRun:
     """The figures of what became of each request."""
@@ -570,8 +570,8 @@ class _Tables:
         return self.known[self.tables.size(active)]
 
 
-def _served(requests: int) -> kernels.Served:
-    return kernels.Served(np.full(requests, np.inf),
+def _served(requests: int) -> kernels.Outcomes:
+    return kernels.Outcomes(np.full(requests, np.inf),
                           np.full(requests, NEVER_ANSWERED, dtype=np.int16))
 
 

@@ -41,7 +41,7 @@ __all__ = [
     "Delivered",
     "Prices",
     "ScaledFleet",
-    "ScalingPolicy",
+    "TableRule",
     "choose_policy",
     "expected_run",
 ]
@@ -103,7 +103,7 @@ class ScaledFleet:
     most: int
 
 
-class ScalingPolicy:
+class TableRule:
     """A scaling table as a rule of scaling."""
 
     def __init__(self, table: ScalingTable) -> None:
@@ -421,7 +421,7 @@ class _Fitted:
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
         """The figures of a run, and those that many such runs surely have."""
         table, fleet = self.whole(table), self.fleet
-        run = play(self.times, self.played, ScalingPolicy(table), slo_ms=fleet.slo_ms,
+        run = play(self.times, self.played, TableRule(table), slo_ms=fleet.slo_ms,
                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
                    most=fleet.most, start=self.start(table), duration_s=self.duration_s,
                    seed=self.seed, forecast=self.forecast)

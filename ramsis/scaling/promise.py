@@ -23,10 +23,10 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
-from ramsis.scaling.policy import Delivered, ScaledFleet, ScalingPolicy, expected_run
+from ramsis.scaling.policy import Delivered, ScaledFleet, TableRule, expected_run
 from ramsis.scaling.synthesis import FleetTables
 
-__all__ = ["CONFIDENCE", "Estimate", "Promise", "drawn_arrivals", "promise"]
+__all__ = ["CONFIDENCE", "Promise", "PromisedFigure", "drawn_arrivals", "promise"]
 
 FloatArray = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ _EXPECTED_PAIRS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PromisedFigure:
     """A figure over runs of the same length.
 
     Attributes
@@ -54,7 +54,7 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, expected: FloatArray, off: FloatArray) -> Estimate:
+    def of(cls, expected: FloatArray, off: FloatArray) -> PromisedFigure:
         """Of figures that are expected on many loads, and what played ones differ by on a few.
 
         Figures are not negative. The mean's interval is by Welch's t. Another run differs from
@@ -90,18 +90,18 @@ class Promise:
 
     Attributes
     ----------
-    workers : Estimate
+    workers : PromisedFigure
         Mean number of workers that are paid for: worker-seconds per second.
-    violation_rate, effective_accuracy : Estimate
+    violation_rate, effective_accuracy : PromisedFigure
     runs : int
         That were played.
     run_s : float
         Length of each run.
     """
 
-    workers: Estimate
-    violation_rate: Estimate
-    effective_accuracy: Estimate
+    workers: PromisedFigure
+    violation_rate: PromisedFigure
+    effective_accuracy: PromisedFigure
     runs: int
     run_s: float
 
@@ -144,7 +144,7 @@ class _Runs:
         """By how much a played run differs from what is expected on the same load."""
         arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
         fleet = self.fleet
-        run = play(arrivals, played, ScalingPolicy(self.table), slo_ms=fleet.slo_ms,
+        run = play(arrivals, played, TableRule(self.table), slo_ms=fleet.slo_ms,
                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
                    most=fleet.most, start=self._start(first_qps), duration_s=self.run_s,
                    seed=int(rng.integers(2**31)))
@@ -190,6 +190,6 @@ def promise(
         off.append(runs.off(played, rng))
         if on_play is not None:
             on_play()
-    workers, violation, accuracy = (Estimate.of(one, other) for one, other in zip(
+    workers, violation, accuracy = (PromisedFigure.of(one, other) for one, other in zip(
         np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
     return Promise(workers, violation, accuracy, _RUNS, runs.run_s)

@@ -8,8 +8,8 @@ import pytest
 from ramsis import load_profile
 from ramsis.bounds import Targets
 from ramsis.scaling.fleet import play
-from ramsis.scaling.policy import ScaledFleet, ScalingPolicy, choose_policy
-from ramsis.scaling.promise import CONFIDENCE, Estimate, drawn_arrivals, promise
+from ramsis.scaling.policy import ScaledFleet, TableRule, choose_policy
+from ramsis.scaling.promise import CONFIDENCE, PromisedFigure, drawn_arrivals, promise
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 from tests.scaling.test_levels import _arrivals, _walk
@@ -22,7 +22,7 @@ def test_the_mean_and_another_run_are_in_their_intervals():
     rng = np.random.default_rng(0)
     repeats, mean_in, run_in = 400, 0, 0
     for _ in range(repeats):
-        of = Estimate.of(rng.gamma(2.0, 1.0, (150, 2)), 0.5 + 0.3 * rng.standard_normal(24))
+        of = PromisedFigure.of(rng.gamma(2.0, 1.0, (150, 2)), 0.5 + 0.3 * rng.standard_normal(24))
         mean_in += abs(of.mean - 2.5) <= of.half_width
         run_in += of.low <= rng.gamma(2.0, 1.0) + 0.5 + 0.3 * rng.standard_normal() <= of.high
     assert mean_in >= (CONFIDENCE - 0.02) * repeats
@@ -46,7 +46,7 @@ def test_runs_cost_and_deliver_what_is_promised():
     runs = []
     for rng in np.random.default_rng(2).spawn(_RUNS):
         times, first_qps = drawn_arrivals(chosen.dynamics, 120, rng)
-        runs.append(play(times, played, ScalingPolicy(chosen.table), slo_ms=_SLO_MS,
+        runs.append(play(times, played, TableRule(chosen.table), slo_ms=_SLO_MS,
                          startup_s=20.0, interval_s=_INTERVAL_S, least=1, most=4,
                          start=chosen.table.wanted(first_qps, 0, 0), duration_s=seconds))
     for known, figures in ((promised.workers, [run.worker_s / seconds for run in runs]),
