@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from placement_milp.sharing import Igniter, gpus_of, models_of
-from placement_milp.sharing.igniter import DIVISIONS, CacheTerm, SchedulingTerm, Workload
+from placement_milp.sharing.igniter import DIVISIONS, CacheTerm, GpuWorkload, SchedulingTerm
 from ramsis.errors import RamsisError
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
@@ -50,7 +50,7 @@ class CacheOfEach:
 
     of: Mapping[str, float]
 
-    def __call__(self, others: Sequence[Workload]) -> float:
+    def __call__(self, others: Sequence[GpuWorkload]) -> float:
         """The factor beside these."""
         return 1.0 + sum(self.of[o.row.model] * min(o.row.utilisation, o.share) for o in others)
 

@@ -24,7 +24,7 @@ MOST_MODULES = 20
 KINDS = {
     "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
     "ServiceTimes", "LatencyTable", "ProfileSet", "WorkerProblem", "CentralProblem", "Recipe",
-    "RoundRobin", "ShortestQueue", "Central", "Policies", "PolicyScheduler", "PerType", "Plan",
+    "InTurn", "ShortestQueue", "Central", "Policies", "PolicyScheduler", "PerType", "Plan",
     "ModelSwitching", "Fleet", "Fleets", "WorkerAnalysis", "CentralAnalysis", "Compiled",
 }
 """Classes of which one may stand in the place of another."""

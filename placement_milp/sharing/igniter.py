@@ -39,14 +39,14 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.sharing import SharedBatch, between
 
-__all__ = ["DIVISIONS", "CacheTerm", "Igniter", "PowerTerm", "SchedulingTerm", "Workload"]
+__all__ = ["DIVISIONS", "CacheTerm", "GpuWorkload", "Igniter", "PowerTerm", "SchedulingTerm"]
 
 DIVISIONS = ("equal", "halves", "largest", "none")
 
 _EPSILON = 1e-9
 
 
-class Workload(NamedTuple):
+class GpuWorkload(NamedTuple):
     """A batch on a share of a GPU: what the terms of interference see."""
 
     row: SharedBatch
@@ -70,7 +70,7 @@ class CacheTerm:
 
     per_utilisation: float = 0.15
 
-    def __call__(self, others: Sequence[Workload]) -> float:
+    def __call__(self, others: Sequence[GpuWorkload]) -> float:
         """The factor beside these."""
         return 1.0 + self.per_utilisation * sum(min(o.row.utilisation, o.share) for o in others)
 
@@ -84,7 +84,7 @@ class PowerTerm:
     limit_w: float = 300.0
     per_watt: float = 0.001
 
-    def __call__(self, all_there: Sequence[Workload]) -> float:
+    def __call__(self, all_there: Sequence[GpuWorkload]) -> float:
         """The share of the frequency that is left."""
         busy = sum(min(w.row.utilisation, w.share) for w in all_there)
         over = max(0.0, self.idle_w + self.busy_w * busy - self.limit_w)
@@ -139,8 +139,8 @@ class Igniter:
     checks_rate: bool = True
     scaling: float = 1.62
     scheduling: Callable[[int], float] = SchedulingTerm()
-    cache: Callable[[Sequence[Workload]], float] = CacheTerm()
-    power: Callable[[Sequence[Workload]], float] = PowerTerm()
+    cache: Callable[[Sequence[GpuWorkload]], float] = CacheTerm()
+    power: Callable[[Sequence[GpuWorkload]], float] = PowerTerm()
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in (
@@ -190,7 +190,7 @@ class Igniter:
                     if part.model.batch(gpu.gpu_type, part.row.batch) is not None]
         return replicas, len(plan)
 
-    def time_ms(self, mine: Workload, others: Sequence[Workload]) -> float:
+    def time_ms(self, mine: GpuWorkload, others: Sequence[GpuWorkload]) -> float:
         """Predicted time of a batch beside others."""
         row = mine.row
         slow: float = max(1.0, row.utilisation / mine.share) ** self.scaling
@@ -266,8 +266,8 @@ class Igniter:
                 return share
         return None
 
-    def _enough(self, part: _Part, share: float, others: Sequence[Workload]) -> bool:
-        time_ms = self.time_ms(Workload(part.row, share), others)
+    def _enough(self, part: _Part, share: float, others: Sequence[GpuWorkload]) -> bool:
+        time_ms = self.time_ms(GpuWorkload(part.row, share), others)
         return time_ms <= self.latency_share * part.model.slo_ms + _EPSILON and (
             not self.checks_rate or 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
 
@@ -282,7 +282,7 @@ class Igniter:
         while sum(shares) <= 1 + _EPSILON:
             short = [i for i, item in enumerate(parts)
                      if not self._enough(item, shares[i], [
-                         Workload(other.row, shares[j]) for j, other in enumerate(parts)
+                         GpuWorkload(other.row, shares[j]) for j, other in enumerate(parts)
                          if j != i])]
             if not short:
                 return list(zip(parts, shares, strict=True))

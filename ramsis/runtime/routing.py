@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = ["AS_SHORT", "DISPATCHES", "CentralQueue", "DispatchRule", "RoundRobin", "Routing",
+__all__ = ["AS_SHORT", "DISPATCHES", "CentralQueue", "DispatchRule", "InTurn", "Routing",
            "ShortestQueue", "by_shares"]
 
 Routing = Callable[[Sequence[float]], int]
@@ -22,10 +22,10 @@ AS_SHORT = 4
 """Queues with at most so many times the requests of the shortest one count as short."""
 
 
-class RoundRobin:
+class InTurn:
     """The queues in turn, from the first.
 
-    >>> route = RoundRobin(2)
+    >>> route = InTurn(2)
     >>> route([0, 0]), route([1, 0]), route([1, 1])
     (0, 1, 0)
     """
@@ -111,7 +111,7 @@ class DispatchRule(NamedTuple):
 
 
 DISPATCHES: Mapping[str, DispatchRule] = {
-    "round-robin": DispatchRule(True, RoundRobin, in_turn=True),
+    "round-robin": DispatchRule(True, InTurn, in_turn=True),
     "shortest-queue": DispatchRule(True, ShortestQueue, in_turn=False),
     "central-queue": DispatchRule(False, CentralQueue, in_turn=True),
 }

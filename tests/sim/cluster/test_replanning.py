@@ -8,15 +8,15 @@ from scipy.optimize import linprog
 
 from ramsis.sim.schedulers.loading.replanning import (
     Demand,
-    Holding,
+    FleetHoldings,
     loads_in_balance,
     next_change,
 )
 
 
-def holding(held: np.ndarray, work: np.ndarray, places: int = 2) -> Holding:
+def holding(held: np.ndarray, work: np.ndarray, places: int = 2) -> FleetHoldings:
     workers, models = held.shape
-    return Holding(held.copy(), held.copy(), work, np.ones(held.shape), np.ones(models),
+    return FleetHoldings(held.copy(), held.copy(), work, np.ones(held.shape), np.ones(models),
                    np.full(workers, np.inf), np.full(workers, float(places)),
                    np.ones(workers, dtype=bool))
 

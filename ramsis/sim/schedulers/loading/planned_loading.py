@@ -36,7 +36,7 @@ from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.schedulers.loading.replanning import (
     Change,
     Demand,
-    Holding,
+    FleetHoldings,
     next_change,
     overloaded,
     set_work,
@@ -102,7 +102,7 @@ class PlannedLoading(Scheduler[ClusterEngine]):
         self.free_now = np.zeros(len(workers), dtype=bool)
         self.free: Any = self.free_now.data  # much quicker to read and write
         self.each = np.array(self.each_ms)
-        self.holding = Holding(
+        self.holding = FleetHoldings(
             np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool), np.zeros(shape),
             arrays.load_ms[arrays.worker_type] / 1000.0, np.array(workers.model_mb, dtype=float),
             np.array(workers.memory_mb, dtype=float), np.array(workers.max_models, dtype=float),

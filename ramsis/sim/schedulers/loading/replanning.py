@@ -31,7 +31,7 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.sim.schedulers.loading import _kernels as kernels
 
-__all__ = ["Change", "Demand", "Holding", "loads_in_balance", "next_change", "overloaded",
+__all__ = ["Change", "Demand", "FleetHoldings", "loads_in_balance", "next_change", "overloaded",
            "set_work"]
 
 _ROOM = 64  # arrivals of a model that are kept at the start
@@ -133,7 +133,7 @@ class Change:
     given_up: tuple[int, ...]
 
 
-class Holding(kernels.HoldingArrays):
+class FleetHoldings(kernels.HoldingArrays):
     """What workers hold and could hold, and how a change alters it."""
 
     __slots__ = ()
@@ -146,7 +146,7 @@ class Holding(kernels.HoldingArrays):
         self.movable[change.worker] = False
 
 
-def loads_in_balance(holding: Holding) -> FloatArray:
+def loads_in_balance(holding: FleetHoldings) -> FloatArray:
     """The load of each worker, shape (W,)."""
     loads = np.zeros(len(holding.held))
     kernels.balanced(holding.held, holding.work, loads)
@@ -154,13 +154,13 @@ def loads_in_balance(holding: Holding) -> FloatArray:
 
 
 def set_work(
-    holding: Holding, per_ms: FloatArray, each_ms: FloatArray, active: int, margin: float
+    holding: FleetHoldings, per_ms: FloatArray, each_ms: FloatArray, active: int, margin: float
 ) -> None:
     """Set the demand for each model, and add a margin to it.
 
     Parameters
     ----------
-    holding : Holding
+    holding : FleetHoldings
     per_ms : ndarray, shape (M,)
         Rates of requests.
     each_ms : ndarray, shape (W, M)
@@ -176,7 +176,7 @@ def set_work(
     kernels.set_work(per_ms, each_ms, left, holding.work)
 
 
-def overloaded(holding: Holding, enough: float) -> BoolArray | None:
+def overloaded(holding: FleetHoldings, enough: float) -> BoolArray | None:
     """The models that are asked for and whose holders all have a load of ``enough`` or more.
 
     Returns
@@ -188,12 +188,12 @@ def overloaded(holding: Holding, enough: float) -> BoolArray | None:
     return wanted if kernels.overloaded(holding.held, holding.work, enough, wanted) else None
 
 
-def next_change(holding: Holding, wanted: BoolArray, lasts_s: float) -> Change | None:
+def next_change(holding: FleetHoldings, wanted: BoolArray, lasts_s: float) -> Change | None:
     """The change that saves most, if any saves more than it costs.
 
     Parameters
     ----------
-    holding : Holding
+    holding : FleetHoldings
     wanted : ndarray of bool, shape (M,)
         Models to consider for loading.
     lasts_s : float
