@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis import load_profile
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace import RateTrace
@@ -37,9 +37,6 @@ from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.study import Study
 from ramsis.scaling.tuning import meets
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and

@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ramsis.arrays import FloatArray
 from ramsis.compiling import njit
 
 __all__ = ["poisson_row", "poisson_rows"]
-
-FloatArray = NDArray[np.float64]
 
 _SERIES = 16.0  # from which δ(k) is its series to 1e-16
 _LEAST = 1e-300  # what is smaller counts as nothing

@@ -26,8 +26,6 @@ from ramsis.cluster.service_times import ServiceTimes
 
 __all__ = ["CAUSES", "causes_of"]
 
-FloatArray = NDArray[np.float64]
-
 CAUSES = ("failed", "overload", "service", "batching", "given up", "queueing", "unexplained")
 _SPANS = 2.0 ** np.arange(-1, 20)  # times before a deadline, in units of the SLO
 _TYPICAL = 0.95

@@ -38,10 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Task", "binned_bound"]
+from ramsis.arrays import FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+__all__ = ["Task", "binned_bound"]
 
 _MOST_COLUMNS, _MOST_IN_ONE, _MOST_IN_ALL = 4_000, 6_000, 12_000
 _GOOD_ENOUGH = 0.02  # of time that is rounded off

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["FewRequests", "LeastCost"]
+from ramsis.arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
+__all__ = ["FewRequests", "LeastCost"]
 
 _MOST_NODES = 500
 _GAP = 1e-3

@@ -25,15 +25,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._kernels import Batches, BinPrices, Groups
 from ramsis.compiling import njit
 
 __all__ = ["HoldingBins", "held_blocks", "held_runs"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t: _LOADED + t
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
 __all__ = [
@@ -29,10 +30,6 @@ __all__ = [
     "runs_of",
     "use_run",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _EVEN = 1e-12  # costs nearer than this are ties
 

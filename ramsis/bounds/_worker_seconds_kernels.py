@@ -10,14 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import njit
 
 __all__ = ["NEAR", "Losses", "bin_losses", "cheapest_path", "gathered"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 NEAR = 3
 """Steps between levels up to which losses of pairs of bins are looked at together."""

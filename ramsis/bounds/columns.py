@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import pdtr
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 
 __all__ = ["Columns", "GatheringWindows"]
 
 _BROKEN = 1e-10
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

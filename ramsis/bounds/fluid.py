@@ -71,6 +71,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns, GatheringWindows
 from ramsis.bounds.single_type import best_mix
 from ramsis.bounds.targets import outward
@@ -88,7 +89,6 @@ from ramsis.profiles import LatencyTable
 
 __all__ = ["FluidBound", "certified_gap", "fluid_bound", "realised_bound"]
 
-FloatArray = NDArray[np.float64]
 Times = ServiceTimes | LatencyTable
 
 _LARGEST = 1e19  # what the linear programs' solver still takes for a finite number

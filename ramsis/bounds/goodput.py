@@ -81,6 +81,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
@@ -90,9 +91,6 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _PATIENCE, _SHRINK = 8, 0.6
 _MEMORY = 0.8  # weight of the slopes before

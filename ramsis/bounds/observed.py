@@ -34,16 +34,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NotConvergedError, describe
 
 __all__ = ["Observed", "ObservedBound", "WaysToAnswer", "observed_bound", "observed_workers"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _LEVELS = 256  # of the quantile function, for means of times within an SLO
 _SHORTEST = 20.0  # windows in units of the longest SLO

@@ -17,15 +17,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
 from ramsis.checks import check_arguments
 from ramsis.scenario import Requests, Scenario
 
 __all__ = ["scenario_bound"]
-
-FloatArray = NDArray[np.float64]
 
 _MOST_IN_A_WORKER = 32
 

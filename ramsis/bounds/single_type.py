@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ramsis.arrays import FloatArray
 
 __all__ = ["Mix", "best_mix"]
-
-FloatArray = NDArray[np.float64]
 
 
 class Mix(NamedTuple):

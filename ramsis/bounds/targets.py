@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
 __all__ = ["ROUNDING", "Targets", "check_targets", "outward", "target_rows"]
-
-FloatArray = NDArray[np.float64]
 
 ROUNDING = 1e-9
 

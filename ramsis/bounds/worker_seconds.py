@@ -61,8 +61,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds import _worker_seconds_kernels as kernels
 from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import outward
@@ -72,9 +72,6 @@ from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, de
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 _MOST_KINDS = 64

@@ -47,6 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns
 from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
 from ramsis.cluster.checks import check_reachable, numbered_alike
@@ -62,7 +63,6 @@ from ramsis.errors import (
 
 __all__ = ["CheapestWorkers", "fewest_workers_bound", "fewest_workers_bound_over_time"]
 
-FloatArray = NDArray[np.float64]
 Counts = tuple[int, ...]
 Stretch = tuple[NDArray[np.int64], float]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.compiling import njit
 
 __all__ = ["cdf", "quantile"]
-
-FloatArray = NDArray[np.float64]
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]

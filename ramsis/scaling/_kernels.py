@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
 from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
@@ -35,9 +36,6 @@ __all__ = [
     "figures",
     "round_robin",
 ]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _STRETCH = 32  # requests of each worker that are simulated in turn
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
@@ -27,8 +27,6 @@ from ramsis.scaling.synthesis import reached
 from ramsis.scaling.tuning import tune
 
 __all__ = ["Comparison", "Part"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,14 +27,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import NotConvergedError, check_positive, describe
 
 __all__ = ["WorkerDecisions", "concave_gains", "solve_workers", "stages_of"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _MOST_SWEEPS = 20_000
 _DAMPING = 0.95  # of a step, so that no cycle of the load keeps the span from falling

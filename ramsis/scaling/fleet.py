@@ -31,6 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
 from ramsis.errors import InvalidValueError, describe
@@ -49,8 +50,6 @@ from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, 
 __all__ = ["DROPPED", "LOST", "NEVER_ANSWERED", "DecisionTables", "FleetTerms", "ScaledRun",
            "play"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
 
 NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3

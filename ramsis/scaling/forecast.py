@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["Forecast", "read_forecast"]
-
-FloatArray = NDArray[np.float64]
 
 _COLUMNS = ("time_s", "forecast_qps", "error")
 

@@ -18,14 +18,12 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["LoadDynamics", "fit_loads", "interval_loads"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
 _MOST_ERRORS = 160

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, describe
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
@@ -45,8 +46,6 @@ __all__ = [
     "choose_policy",
     "expected_run",
 ]
-
-FloatArray = NDArray[np.float64]
 
 _CORRECTIONS = 5  # times that the expected figures are corrected by played ones
 _STEP = 1.02  # of prices and proportions

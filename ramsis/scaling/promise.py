@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace import RateTrace
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, play
@@ -27,8 +27,6 @@ from ramsis.scaling.policy import Delivered, ScaledFleet, TableRule, expected_ru
 from ramsis.scaling.synthesis import FleetTables
 
 __all__ = ["CONFIDENCE", "Promise", "PromisedFigure", "drawn_arrivals", "promise"]
-
-FloatArray = NDArray[np.float64]
 
 CONFIDENCE = 0.99
 _RUNS = 24

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds
 from ramsis.cluster import Cluster
 from ramsis.profiles import ProfileSet
@@ -22,8 +20,6 @@ from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 
 __all__ = ["Study"]
-
-FloatArray = NDArray[np.float64]
 
 _LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
 _ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs

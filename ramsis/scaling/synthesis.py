@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import Policy
@@ -27,8 +27,6 @@ from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["FleetTables", "fleet_tables", "reached", "resized", "sizes_up_to"]
-
-FloatArray = NDArray[np.float64]
 
 _RATIO = {"round-robin": 1.34, "central-queue": 1.16}
 _TRIAL_SIZE = 8

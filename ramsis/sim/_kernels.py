@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
 from ramsis.runtime.routing import AS_SHORT
@@ -26,8 +27,6 @@ from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["DecisionRoom", "Lines", "RunTerms", "central_queue", "first_come", "round_robin",
            "shortest_queue"]
-
-FloatArray = NDArray[np.float64]
 
 _STRETCH = 32  # queries of each worker that are simulated in turn
 

@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["DROPPED", "NEVER_ANSWERED", "Changes", "Run", "Site"]
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 _Number = TypeVar("_Number", np.float64, np.int32)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import GoodputBound, ReleasedRequests, Servers, goodput_bound, scenario_bound
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds.goodput import _Priced
@@ -17,8 +17,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, measure, scheduler
 from tests.reference.goodput import best_batches, most_in_time, most_with_loads
-
-FloatArray = NDArray[np.float64]
 
 _STATED_GAP = 0.06  # of the requests, on average over the tiny instances
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import fewest_worker_seconds
 from ramsis.cluster import ServiceTimes
 
-FloatArray = NDArray[np.float64]
 Spans = list[tuple[float, float]]
 
 

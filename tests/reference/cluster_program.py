@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
+from ramsis.arrays import IntArray
+
 __all__ = ["SmallCluster", "most_with_memory"]
 
-IntArray = NDArray[np.int64]
 State = frozenset[int]
 
 

@@ -17,16 +17,14 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis import runtime
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.policy import Policy
 from ramsis.verify.simulator import TableArrays, ask, table_of
 
 __all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Samples = Mapping[str, Mapping[int, FloatArray]]
 """Measured latencies in ms by model and batch size."""
 Document = Mapping[str, Any]

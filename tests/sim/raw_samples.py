@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
-FloatArray = NDArray[np.float64]
 Samples = Mapping[str, Mapping[int, FloatArray]]
 """Measured latencies in ms by model and batch size."""
 

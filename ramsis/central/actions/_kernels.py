@@ -8,15 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import CentralArrays
 from ramsis.compiling import dot, index, njit
 
 __all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
            "best_starts", "improve", "settle_level"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _TIE, _ROUNDING = 1e-9, 1e-12
 _EVEN = 1.0 + 1e-12

@@ -11,14 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import around, bin_below, oldest
 from ramsis.central.model import CentralArrays
 from ramsis.compiling import njit
 
 __all__ = ["ChainRates", "System", "off", "rates", "rows"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class System(NamedTuple):

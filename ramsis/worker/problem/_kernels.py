@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.compiling import dot, njit
 
 __all__ = ["expected_worth", "partial_batch_rows", "poisson_phases", "steps_of_the_rest"]
-
-FloatArray = NDArray[np.float64]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

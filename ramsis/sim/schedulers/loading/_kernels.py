@@ -10,16 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
 __all__ = ["HoldingArrays", "Seen", "balanced", "best_change", "least_missed", "overloaded",
            "rate_of", "rates", "set_work"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _TANGENT_AT = 0.95
 _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there

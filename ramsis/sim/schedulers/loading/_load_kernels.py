@@ -8,15 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
 __all__ = ["AskedFor", "Places", "Room", "best_load", "unserved"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _WITHOUT = 0.85  # share of the other holders' time up to which they do without one of them
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
 __all__ = ["EPSILON_MS", "CopyWorth", "Waiting", "WorkerTimes", "count_copies", "first_batch",
            "most_served", "put_copies", "served"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 EPSILON_MS = 1e-9
 _HELD = 1.5  # worth of a copy that is held, beside another

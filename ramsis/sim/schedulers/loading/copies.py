@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.sim.schedulers.loading._planned_kernels import (
     CopyWorth,
     count_copies,
@@ -42,10 +42,6 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
 )
 
 __all__ = ["CopyProblem", "Overload", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _SPARE = 0.015  # share of the memory that whole models do not fill
 

@@ -34,8 +34,8 @@ from collections.abc import Collection, Mapping
 from math import exp, inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.sim.schedulers.loading._load_kernels import (
@@ -54,10 +54,6 @@ from ramsis.sim.schedulers.loading.copies import (
 )
 
 __all__ = ["LoadsByPlan"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests

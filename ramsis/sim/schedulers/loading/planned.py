@@ -33,7 +33,6 @@ from collections import deque
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.sim.engine import ClusterEngine, check_at_least
 from ramsis.sim.schedulers.loading._planned_kernels import (
@@ -45,9 +44,6 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
 from ramsis.sim.schedulers.loading.loads import LoadsByPlan
 
 __all__ = ["Planned"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _NEW = 0.2  # weight of the last batch in the time per request
 

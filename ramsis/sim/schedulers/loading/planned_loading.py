@@ -29,8 +29,8 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.schedulers.loading.replanning import (
@@ -44,8 +44,6 @@ from ramsis.sim.schedulers.loading.replanning import (
 from ramsis.sim.schedulers.loading.waiting import WaitingRequests
 
 __all__ = ["PlannedLoading"]
-
-FloatArray = NDArray[np.float64]
 
 _MOST_PAIRS = 10_000  # the search for a change takes steps in the square of it: some seconds
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import dot, index, njit
 from ramsis.worker.structure._kernels import service_values
 
 __all__ = ["Actions", "Matrix", "States", "StructuredArrays", "rounds"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Matrix(NamedTuple):
