@@ -138,7 +138,7 @@ def _agent(path: Path) -> str:
 def _scaling(path: Path) -> str:
     from ramsis.scaling.policy_file import validate_scaling
 
-    checked = validate_scaling(path)
+    checked, _ = validate_scaling(path)
     return (f"scaling policy, {checked.least} to {checked.most} workers, "
             f"{_count(len(checked.levels_qps), 'level')} up to {checked.levels_qps[-1]:.4g} QPS")
 

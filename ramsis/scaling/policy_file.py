@@ -101,7 +101,7 @@ class SavedScaling:
             A file cannot be read, breaks its format, or is missing.
         """
         file = Path(path) / SCALING_NAME if Path(path).is_dir() else Path(path)
-        table, document = validate_scaling(file), read_json(file)
+        table, document = validate_scaling(file)
         sets: dict[str, list[Policy]] = {}
         policies = {}
         for one in document["tables"]:
@@ -158,8 +158,8 @@ def scaling_schema() -> dict[str, Any]:
     return document
 
 
-def validate_scaling(path: str | os.PathLike[str]) -> ScalingTable:
-    """The scaling table in a file, its schema and the folders that it names checked too.
+def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[str, Any]]:
+    """The scaling table in a file and its document, the schema and the folders checked too.
 
     Raises
     ------
@@ -185,4 +185,4 @@ def validate_scaling(path: str | os.PathLike[str]) -> ScalingTable:
         if not (Path(path).parent / one["folder"]).is_dir():
             raise InputFileError(describe("no such folder", where=f"{path}: tables",
                                           value=one["folder"], allowed="a folder of policies"))
-    return table
+    return table, document

@@ -46,17 +46,21 @@ def simulate_scaling(
                                "give its folder, too.")
     told = None if forecast is None else read_forecast(forecast)
     arrival_ms = workload.arrivals_ms(np.random.default_rng(seed))
+
+    def comparison(one: SavedScaling) -> Comparison:
+        before, rest = (
+            Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, told)
+            if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
+        assert rest is not None
+        return Comparison(one.played, one.target, one.fleet, before, rest, one.known, seed)
+
+    on = {name: comparison(one) for name, one in saved.items()}
+    by_first = next(iter(on.values()))  # whose decision tables the rules play
     rows: list[dict[str, Any]] = []
     with progress("runs", len(names)) as advance:
         for name in names:
-            one = saved.get(name) or next(iter(saved.values()))
-            before, rest = (
-                Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, told)
-                if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
-            assert rest is not None
-            on = Comparison(one.played, one.target, one.fleet, before, rest, one.known, seed)
-            row = (on.policy_row(one.table) if name in saved
-                   else on.rule_row(*rules[name], tuned=False))
+            row = (on[name].policy_row(saved[name].table) if name in saved
+                   else by_first.rule_row(*rules[name], tuned=False))
             rows.append({**row, "scheduler": name})
             advance()
     if as_json:
