@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ __all__ = ["ConnectionPool", "Response", "Told"]
 
 _LOOKS_S = 0.1
 """How often is looked for requests that have waited too long."""
+_HEADS = 256
+"""Heads of requests that are kept."""
 
 
 class Response(NamedTuple):
@@ -79,11 +82,8 @@ class ConnectionPool:
         body: bytes = b"",
     ) -> None:
         """Send a request now, or as soon as a connection is there."""
-        lines = [f"{method} {path} HTTP/1.1\r\nHost: {self.authority}\r\n"]
-        if body:
-            lines.append(f"Content-Length: {len(body)}\r\n")
-        lines += [f"{name}: {value}\r\n" for name, value in (headers or {}).items()]
-        request = _Request(f"{''.join(lines)}\r\n".encode() + body, told, self)
+        head = _head(f"{method} {path}", self.authority, len(body), *(headers or {}).items())
+        request = _Request(head + body, told, self)
         if not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_later(_LOOKS_S, self._look)
@@ -244,6 +244,14 @@ class _Connection(asyncio.Protocol):
         request, self.request = self.request, None
         if request is not None:
             request.end(answer)
+
+
+@lru_cache(maxsize=_HEADS)
+def _head(what: str, authority: str, size: int, *headers: tuple[str, str]) -> bytes:
+    """The head of a request: that of most is the same again and again."""
+    lines = [("Host", authority), *([("Content-Length", str(size))] if size else ()), *headers]
+    return "\r\n".join((f"{what} HTTP/1.1", *(f"{name}: {value}" for name, value in lines), "", "")
+                       ).encode()
 
 
 def _failed(why: str) -> Response:
