@@ -175,10 +175,6 @@ class ServiceTimes:
             found = quantile(np.moveaxis(self.quantiles_ms, 2, 0), self.levels, level)
         return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), found, np.inf)
 
-    def draw_ms(self, model: int, batch: int, uniform: float) -> float:
-        """The time of a batch of ``batch``, drawn by inversion of a uniform number."""
-        return float(quantile(self.quantiles_ms[model, batch - 1], self.levels, uniform))
-
     def without_late(self, slo_ms: float) -> ServiceTimes:
         """The times without batches that are never within an SLO: these are not run.
 

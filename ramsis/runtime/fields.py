@@ -112,10 +112,6 @@ allowed: a fraction in [0, 1]
         value = self._values.get(key)
         return None if value is None else self._number(key, value, rule)
 
-    def number_if(self, key: str, rule: Rule = FINITE) -> float | None:
-        """As :meth:`number`; ``None`` when the field is absent."""
-        return self.number(key, rule) if key in self._values else None
-
     def numbers(self, key: str, rule: Rule = FINITE, length: int | None = None) -> list[float]:
         """A list of numbers that satisfy ``rule``, of a given length or any but zero."""
         values = self.items(key, length)
@@ -132,10 +128,6 @@ allowed: a fraction in [0, 1]
     def whole_or_none(self, key: str, low: int) -> int | None:
         """As :meth:`whole`; ``None`` when the field is null or absent."""
         return None if self._values.get(key) is None else self.whole(key, low)
-
-    def whole_if(self, key: str, low: int) -> int | None:
-        """As :meth:`whole`; ``None`` when the field is absent."""
-        return self.whole(key, low) if key in self._values else None
 
     def text(self, key: str, choices: Collection[str] | None = None) -> str:
         """A non-empty string without control characters, one of ``choices`` if given."""
