@@ -19,8 +19,17 @@ import click
 from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import read_toml
 
-__all__ = ["MORE_ARRIVALS", "MORE_COMPUTING", "Command", "CommandGroup", "by_option",
-           "given_options", "nearest"]
+__all__ = [
+    "MORE_ARRIVALS",
+    "MORE_COMPUTING",
+    "Command",
+    "CommandGroup",
+    "allow_options",
+    "by_option",
+    "given_options",
+    "nearest",
+    "refuse_options",
+]
 
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
 """Options of traces that few need."""
@@ -78,6 +87,24 @@ def given_options(context: click.Context) -> list[click.Parameter]:
     return [one for one in context.command.params if one.expose_value
             and context.get_parameter_source(one.name or "")
             is not click.core.ParameterSource.DEFAULT]
+
+
+def refuse_options(names: Collection[str], why: str) -> None:
+    """Refuse these options of the present command, if the user gave one; ``why`` goes on with it.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    for option in given_options(click.get_current_context()):
+        if option.name in names:
+            raise click.UsageError(f"{option.opts[0]} {why}")
+
+
+def allow_options(names: Collection[str], why: str) -> None:
+    """As :func:`refuse_options`, of all but these."""
+    known = {one.name or "" for one in click.get_current_context().command.params}
+    refuse_options(known.difference(names), why)
 
 
 def by_option(message: str, options: Collection[str]) -> str:

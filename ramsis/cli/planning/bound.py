@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from ramsis.cli.options.clusters import (
     cluster_terms_if_several,
     profiles_of,
 )
-from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, given_options
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.shared import (
     DEFAULT_SERVICE,
@@ -56,6 +56,8 @@ _OF_SEVERAL = (
 _MORE = ("--models", "--max-batch", "--overhead-ms", "--no-padding", *MORE_ARRIVALS, "--arrivals",
          "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
+_OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
+              "arrivals", "duration_s", "scale", "trace_format", "unit", "time_column")
 _TRACE = (
     Column("requests", "requests", "d"),
     Column("worker_s", "worker-seconds", ".1f"),
@@ -132,9 +134,9 @@ def bound(
     """
     workload.check()
     if workload.trace is not None:
-        _of_trace(click.get_current_context(), workload, json_rows=as_json)
+        _of_trace(click.get_current_context().params, workload, json_rows=as_json)
         return
-    _refuse_without_trace(click.get_current_context())
+    refuse_options(_OF_TRACES, "is for --trace.")
     if profile_names is None or slo_ms is None or workers is None:
         missing = next(name for name, given in (("--profiles", profile_names), (
             "--slo-ms", slo_ms), ("--workers", workers)) if given is None)
@@ -156,20 +158,9 @@ def bound(
                    [{**row, **_shares_in_words(row)} for row in rows])
 
 
-def _refuse_without_trace(context: click.Context) -> None:
-    for option in given_options(context):
-        if option.name in ("rate_per_worker", "startup_s", "min_effective_accuracy",
-                           "max_workers", "seed", "arrivals", "duration_s", "scale",
-                           "trace_format", "unit", "time_column"):
-            raise click.UsageError(f"{option.opts[0]} is for --trace.")
-
-
-def _of_trace(context: click.Context, workload: WorkloadOptions, *, json_rows: bool) -> None:
+def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
     """Print the fewest worker-seconds for a trace."""
-    given = context.params
-    for option in given_options(context):
-        if option.name in ("workers", "violation_price"):
-            raise click.UsageError(f"{option.opts[0]} is for --load.")
+    refuse_options(("workers", "violation_price"), "is for --load.")
     if (given["profile_names"] is None) == (given["rate_per_worker"] is None):
         raise click.UsageError("Give either --profiles or --rate-per-worker.")
     classes = given["slo_ms"]

@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import profiles_of
-from ramsis.cli.options.command import MORE_ARRIVALS, MORE_COMPUTING, Command, given_options
+from ramsis.cli.options.command import (
+    MORE_ARRIVALS,
+    MORE_COMPUTING,
+    Command,
+    allow_options,
+    refuse_options,
+)
 from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import (
     COSTS,
@@ -208,7 +214,7 @@ def capacity(
           --dispatch round-robin --duration-s 5
     """
     if scenario_file is not None:
-        _refuse_others(context)
+        allow_options(_OF_SCENARIOS, "is not for a scenario.")
         scenario_capacity(
             scenario_file, grow, schedulers if named else ("clockwork",),
             {"max_violation": max_violation, "seeds": range(seed, seed + seeds),
@@ -232,7 +238,8 @@ def capacity(
     runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, read, cost, max_workers)
     if types:
-        _refuse_beside_types(context)
+        for name, why in _OF_ONE_TYPE.items():
+            refuse_options((name,), f"is not for several worker types: {why}.")
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
                           for qps in workload.loads or ()]
         for one in workloads:  # refuses what nothing reaches before anything is simulated
@@ -259,13 +266,6 @@ def capacity(
         return
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
         offered, load, targets, scheduler=name, on_trial=tell, **runs), output)
-
-
-def _refuse_others(context: click.Context) -> None:
-    """Refuse options that say nothing of a scenario."""
-    for option in given_options(context):
-        if option.name not in _OF_SCENARIOS:
-            raise click.UsageError(f"{option.opts[0]} is not for a scenario.")
 
 
 def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
@@ -412,11 +412,3 @@ def _offered_types(
 def _type_words(row: Mapping[str, Any]) -> str:
     """The workers of each type that there are any of."""
     return ", ".join(f"{name}={count}" for name, count in row["worker_types"].items() if count)
-
-
-def _refuse_beside_types(context: click.Context) -> None:
-    """Refuse options that several worker types do not have, if they were given."""
-    for name, why in _OF_ONE_TYPE.items():
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} is not for several worker types: {why}.")

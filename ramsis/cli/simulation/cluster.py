@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ramsis.cli.options.command import Command, given_options
+from ramsis.cli.options.command import Command, refuse_options
 from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.options.shared import scheduler_option, seed_options
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
@@ -90,10 +90,9 @@ by_option = click.option(
               show_default=True, help="How models of a placement disturb each other.")
 @click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
               show_default=True, help="Of the arrivals, where a placement is played.")
-@click.pass_context
 def cluster_command(
-    context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
-    seeds: int, arrivals: str | None, bound: bool, by: tuple[str, ...], as_json: bool,
+    scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int,
+    arrivals: str | None, bound: bool, by: tuple[str, ...], as_json: bool,
     csv_file: Path | None, plot: Path | None, timeline: Path | None, placement: bool,
     interference: str, duration_s: float,
 ) -> None:
@@ -111,7 +110,8 @@ def cluster_command(
       $ ramsis cluster scenario.json --by stream --by tenant
       $ ramsis cluster shared.json --placement --seeds 2
     """
-    _refuse_others(context, placement)
+    refuse_options(*((_OF_SCENARIOS, "is for a scenario.") if placement else
+                     (_OF_PLACEMENTS, "is for a placement.")))
     if placement:
         _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
         return
@@ -183,14 +183,6 @@ def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if found["worst"] is not None:
             say(f"{row['scheduler']}: fairness {found['fairness']:.4f}, worst {by} "
                 f"{found['worst']} with {found['worst_in_time']:.4f} in time")
-
-
-def _refuse_others(context: click.Context, placement: bool) -> None:
-    """Refuse options that say nothing of what is simulated."""
-    what = "a scenario" if placement else "a placement"
-    for option in given_options(context):
-        if option.name in (_OF_SCENARIOS if placement else _OF_PLACEMENTS):
-            raise click.UsageError(f"{option.opts[0]} is for {what}.")
 
 
 def _play(

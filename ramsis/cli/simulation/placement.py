@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.cli.options.command import given_options
+from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.overload import overloaded, tell_overload
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
 from ramsis.files import write_atomic
@@ -59,7 +59,8 @@ def simulate_placement_file(
     import placement_milp
     from ramsis.synthesis.placement import placed_stations, simulate_placement
 
-    _refuse_others(click.get_current_context())
+    allow_options(_ALLOWED, "is not for a placement: the file says what serves whom, and how "
+                  "much.")
     found = placement_milp.read_placement(path)
     steps = len(placed_stations(found.problem, found.groups)) + len(seeds)
     with progress("policies and runs", steps) as advance:
@@ -82,13 +83,6 @@ def simulate_placement_file(
 
         write_timeline({found.problem.name: outcome.first}, timeline)
     tell_overload(overloaded(rows, "family"))
-
-
-def _refuse_others(context: click.Context) -> None:
-    for option in given_options(context):
-        if option.name not in _ALLOWED:
-            raise click.UsageError(f"{option.opts[0]} is not for a placement: "
-                                   "the file says what serves whom, and how much.")
 
 
 def _family_row(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ramsis.cli.options.command import given_options
+from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress
 from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.errors import InvalidValueError, describe
@@ -34,7 +34,8 @@ def simulate_scaling(
     from ramsis.scaling.policy_file import SavedScaling
     from ramsis.scaling.rules import rule_of
 
-    _refuse_others(click.get_current_context())
+    allow_options(_ALLOWED, "is not for --scaling: the scaling policy says what serves, and by "
+                  "which policies.")
     duration_s = workload.duration_ms / 1000.0
     if not 0 <= from_s < duration_s:
         raise InvalidValueError(describe("not a time of the trace", where="--from-s",
@@ -75,10 +76,3 @@ def simulate_scaling(
         from ramsis.report.scaling import plot_scaling
 
         plot_scaling(rows, plot)
-
-
-def _refuse_others(context: click.Context) -> None:
-    for option in given_options(context):
-        if option.name not in _ALLOWED:
-            raise click.UsageError(f"{option.opts[0]} is not for --scaling: the scaling policy "
-                                   "says what serves, and by which policies.")

@@ -16,7 +16,7 @@ from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import realised_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, allow_options, refuse_options
 from ramsis.cli.options.param_types import (
     FIGURE,
     OUT_FILE,
@@ -242,11 +242,10 @@ def simulate_command(
                          forecast=forecast, seed=seed, as_json=as_json, csv_file=csv_file,
                          plot=plot)
         return
-    for option in given_options(click.get_current_context()):
-        if option.name in ("from_s", "stretch", "forecast"):
-            raise click.UsageError(f"{option.opts[0]} is for --scaling.")
+    refuse_options(("from_s", "stretch", "forecast"), "is for --scaling.")
     if scenario_file is not None:
-        _refuse_for_scenario(click.get_current_context())
+        allow_options(_OF_SCENARIOS, "is not for a scenario: the file says what serves, and what "
+                      "is asked for.")
         simulate_scenario(scenario_file, _of_scenario(policies, scheduler_texts),
                           range(seed, seed + seeds), bound=bound, by=by,
                           output=ScenarioOutput(as_json, csv_file, plot, timeline))
@@ -306,13 +305,6 @@ def simulate_command(
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
     tell_overload(overloaded(rows, "label"))
-
-
-def _refuse_for_scenario(context: click.Context) -> None:
-    for option in given_options(context):
-        if option.name not in _OF_SCENARIOS:
-            raise click.UsageError(f"{option.opts[0]} is not for a scenario: the file says what "
-                                   "serves, and what is asked for.")
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
