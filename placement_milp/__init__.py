@@ -33,7 +33,6 @@ from placement_milp.io import (
     read_placement,
     read_problem,
     read_values,
-    schema,
     shipped_problems,
     write_placement,
 )
@@ -59,7 +58,7 @@ __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
     "Holding", "Latency", "Limits", "Placement", "PlacementObjective", "Problem", "Rules",
     "SearchStatus", "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
-    "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
+    "problem_from_document", "read_placement", "read_problem", "read_values",
     "shipped_problems", "variants_from_profile", "write_placement",
 ]
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,18 +37,10 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 
 __all__ = ["VALUES_FORMAT", "PlacedGroups", "problem_from_document", "read_placement",
-           "read_problem", "read_values", "schema", "shipped_problems", "write_placement"]
+           "read_problem", "read_values", "shipped_problems", "write_placement"]
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
-
-
-@cache
-def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
-    text = resources.files(__package__).joinpath(f"{name}.schema.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
 
 
 def read_problem(path: str | os.PathLike[str]) -> Problem:

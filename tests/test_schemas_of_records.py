@@ -10,21 +10,19 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from placement_milp import problem, result
-from placement_milp import schema as placement_schema
 from placement_milp.partitions import Instance, PartitionTable
 from placement_milp.values import ValueRow
 from ramsis.errors import InputFileError
 from ramsis.policy import records as policy
-from ramsis.policy.schema import schema as policy_schema
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Record, WrittenRecord, _readers
 from ramsis.scenario import records as scenario
-from ramsis.scenario import schema as scenario_schema
+from ramsis.schemas import read_schema
 
-PROBLEM = placement_schema("placement-problem-1")
-PLACEMENT = placement_schema("placement-1")
-POLICY = policy_schema("policy-1")
-SCENARIO = scenario_schema()
+PROBLEM = read_schema("placement_milp", "placement-problem-1")
+PLACEMENT = read_schema("placement_milp", "placement-1")
+POLICY = read_schema("ramsis.policy", "policy-1")
+SCENARIO = read_schema("ramsis.scenario", "scenario-1")
 
 EXPECTATIONS = "properties expectations properties"
 GROUP = "properties groups items"
@@ -44,7 +42,7 @@ RECORDS = [
     (PROBLEM, "$defs partitions properties instances items", Instance),
     (PROBLEM, "properties rules", problem.Rules),
     (PROBLEM, "properties current items", problem.Holding),
-    (placement_schema("value-table-1"), "properties rows items", ValueRow),
+    (read_schema("placement_milp", "value-table-1"), "properties rows items", ValueRow),
     (PLACEMENT, GROUP, result.Group),
     (PLACEMENT, f"{GROUP} properties uses items", result.Use),
     (PLACEMENT, "properties gpus items", result.CutGpu),

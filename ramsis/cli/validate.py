@@ -10,9 +10,9 @@ import click
 from ramsis import policy, profiles
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
-from ramsis.cli.output.results import check_results
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_document
+from ramsis.schemas import check_schema
 
 __all__ = ["validate_command"]
 
@@ -51,7 +51,7 @@ def _validate(file: str) -> str:
         return _policy_set(Path(file))
     document = read_document(file)
     if document.keys() >= {"created_by", "command", "rows"}:
-        check_results(document, file)
+        check_schema(document, "ramsis.cli.output", "results-1", file)
         command = document["command"].partition(" -")[0]
         return f"results of `{command}`, {_count(len(document['rows']), 'row')}"
     found = document.get("format")

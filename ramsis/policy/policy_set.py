@@ -32,7 +32,6 @@ from ramsis.files import (
 )
 from ramsis.policy.policy import Policy
 from ramsis.policy.records import Rates
-from ramsis.policy.schema import check_schema
 from ramsis.policy.storage import validate, write
 from ramsis.runtime.fields import FRACTION, Fields
 from ramsis.runtime.manifest import (
@@ -45,6 +44,7 @@ from ramsis.runtime.manifest import (
 )
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
+from ramsis.schemas import check_schema
 
 __all__ = [
     "SetFolder",
@@ -338,7 +338,7 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
     """
     policies = read_set(folder)
     path = manifest_path(folder)
-    check_schema(read_json(path), "manifest-1", str(path))
+    check_schema(read_json(path), "ramsis.policy", "manifest-1", str(path))
     for i, level in enumerate(read_manifest(Path(folder)).levels):
         for station in level.stations:
             validate(station.policy.path)

@@ -15,7 +15,7 @@ from typing import Any
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy.policy import Policy
-from ramsis.policy.schema import check_schema
+from ramsis.schemas import check_schema
 
 __all__ = ["policy_text", "read", "validate", "write"]
 
@@ -76,7 +76,7 @@ def validate(path: str | os.PathLike[str]) -> Policy:
     where = str(path)
     document = read_json(path)
     policy = Policy.from_document(document, where)
-    check_schema(document, "policy-1", where)
+    check_schema(document, "ramsis.policy", "policy-1", where)
     _check_models(policy, where)
     _check_expectations(policy, where)
     _check_certificate(policy, where)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,9 @@ from ramsis.scaling.fleet import DecisionTables
 from ramsis.scaling.policy import Candidate, ScaledFleet
 from ramsis.scaling.promise import CONFIDENCE, Promise
 from ramsis.scaling.synthesis import FleetTables, resized
+from ramsis.schemas import check_schema
 
-__all__ = ["SavedScaling", "scaling_document", "scaling_schema", "validate_scaling",
+__all__ = ["SavedScaling", "scaling_document", "validate_scaling",
            "write_scaling"]
 
 _TABLES = "tables"
@@ -150,14 +148,6 @@ def check_new(folder: str | os.PathLike[str]) -> None:
                                        allowed="an empty folder"))
 
 
-@cache
-def scaling_schema() -> dict[str, Any]:
-    """The JSON schema of ``scaling.json``."""
-    text = resources.files(__package__).joinpath("scaling-1.schema.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
-
-
 def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[str, Any]]:
     """The scaling table in a file and its document, the schema and the folders checked too.
 
@@ -166,17 +156,9 @@ def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[s
     InputFileError
         The file breaks its format, or a folder that it names is missing.
     """
-    from jsonschema import Draft202012Validator  # here, as it takes long to load
-
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
-    errors = Draft202012Validator(scaling_schema()).iter_errors(document)
-    first = min(errors, key=lambda error: error.json_path, default=None)
-    if first is not None:
-        raise InputFileError(describe(
-            f"breaks the schema's rule '{first.validator}'", value=first.instance,
-            where=f"{path}: {first.json_path.removeprefix('$').removeprefix('.')}",
-            allowed=f"{first.validator} {json.dumps(first.validator_value)[:80]}"))
+    check_schema(document, "ramsis.scaling", "scaling-1", str(path))
     numbers = [one["workers"] for one in document["tables"]]
     if numbers != list(range(1, table.most + 1)):
         raise InputFileError(describe("not each number of workers once", where=f"{path}: tables",

@@ -24,7 +24,6 @@ from ramsis.scenario.reading import (
     SCENARIO_FORMAT,
     read_scenario,
     scenario_from_document,
-    schema,
     write_scenario,
 )
 from ramsis.scenario.records import (
@@ -72,7 +71,6 @@ __all__ = [
     "draw_requests",
     "read_scenario",
     "scenario_from_document",
-    "schema",
     "write_scenario",
 ]
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from ramsis.files import canonical_json, read_document, write_atomic
@@ -15,16 +12,7 @@ from ramsis.scenario.consistency import check_consistency
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
 
-__all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "schema",
-           "write_scenario"]
-
-
-@cache
-def schema() -> dict[str, Any]:
-    """The JSON schema of scenario files."""
-    text = resources.files(__package__).joinpath("scenario-1.schema.json").read_text("utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+__all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "write_scenario"]
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:

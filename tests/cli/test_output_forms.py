@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from placement_milp import place, write_placement
 from ramsis import profiles
-from ramsis.cli.output.results import results_schema
 from ramsis.cli.output.rows import WIDTH, print_rows
+from ramsis.schemas import read_schema
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.tables import Column
 from tests.cli.command import Run, refused
@@ -24,6 +24,7 @@ from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
 from tests.synthesis.samples import tiny_profile
 
+RESULTS = read_schema("ramsis.cli.output", "results-1")
 FLEET = ["--profiles", "tiny.json", "--slo-ms", "100", "--workers", "2"]
 LOADS = ["--load", "217,96000.5"]
 QUICK = ["--grid", "fixed:10", "--max-queue", "8"]
@@ -104,20 +105,20 @@ def test_json_has_one_form_that_the_schema_describes(
     ran = run(*WORDS[name], "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    Draft202012Validator(results_schema()).validate(found)
+    Draft202012Validator(RESULTS).validate(found)
     assert found["command"] == "ramsis " + " ".join([*WORDS[name], "--json"])
-    known = results_schema()["$defs"]["row"]["properties"]
+    known = RESULTS["$defs"]["row"]["properties"]
     assert {key for row in found["rows"] for key in row} <= set(known)
 
 
 def test_the_schema_says_what_each_key_is_and_names_each_command() -> None:
-    Draft202012Validator.check_schema(results_schema())
+    Draft202012Validator.check_schema(RESULTS)
     assert all(one["description"].endswith(".")
-               for one in results_schema()["$defs"]["row"]["properties"].values())
+               for one in RESULTS["$defs"]["row"]["properties"].values())
     assert all(one["description"].endswith(".") for name in ("grouping", "group")
-               for one in results_schema()["$defs"][name]["properties"].values())
+               for one in RESULTS["$defs"][name]["properties"].values())
     patterns = [one["if"]["properties"]["command"]["pattern"]
-                for one in results_schema()["allOf"]]
+                for one in RESULTS["allOf"]]
     with_json = {" ".join(words) for words, command in COMMANDS.items()
                  if "as_json" in {one.name for one in command.params}}
     assert all(any(re.search(pattern, f"ramsis {one} --json") for pattern in patterns)

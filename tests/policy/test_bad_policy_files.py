@@ -298,10 +298,10 @@ def test_a_missing_file_is_refused(tmp_path: Path, read: Callable[[Path], object
 def test_the_schema_alone_names_the_field_that_breaks_it() -> None:
     bad = document()
     bad["models"][1]["accuracy"] = 2
-    from ramsis.policy.schema import check_schema
+    from ramsis.schemas import check_schema
 
     with pytest.raises(InputFileError, match=r"a\.json: models\[1\]\.accuracy: breaks the schema"):
-        check_schema(bad, "policy-1", "a.json")
+        check_schema(bad, "ramsis.policy", "policy-1", "a.json")
 
 
 def changed(policy_document: Document, path: tuple[Any, ...], value: Any) -> Document:

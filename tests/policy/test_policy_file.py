@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from ramsis import policy
 from ramsis.errors import InvalidValueError, OutputError
 from ramsis.files import canonical_json
-from ramsis.policy.schema import schema
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import AXES
 from ramsis.runtime.table_reader import decision_table
+from ramsis.schemas import read_schema
 from tests.central import samples
 from tests.policy.samples import document, large_policy, policies, small_policy
 from tests.reference import lookup
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
 
 
 def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
-    properties = schema("policy-1")["properties"]
+    properties = read_schema("ramsis.policy", "policy-1")["properties"]
     known = {"batching": policy.BATCHINGS, "late": policy.LATE_RULES,
              "service": policy.SERVICES, "dispatch": tuple(policy.DISPATCHES),
              "objective": policy.OBJECTIVES}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ramsis.cli.main import _run
-from ramsis.cli.output.results import check_results
 from ramsis.report.page import write_report
+from ramsis.schemas import check_schema
 from tests.cli.command import Run, refused
 
 _SMALL = ["--profiles", "image-cpu", "--slo-ms", "350", "--trace", "day", "--scale", "0.03",
@@ -111,7 +111,7 @@ def test_simulate_plays_the_policy_and_the_rules_as_scale_does(
               "--trace", "day", "--scale", "0.03", "--stretch", "6", "--from-s", "900", "--json",
               "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "figure.svg")
     assert ran.code == 0, ran.err
-    check_results(json.loads(ran.out), "stdout")
+    check_schema(json.loads(ran.out), "ramsis.cli.output", "results-1", "stdout")
     rows = json.loads(ran.out)["rows"]
     for row, as_scaled in zip(rows, [known[0], *rules.values()], strict=True):
         for name in ("worker_s", "violation_rate", "effective_accuracy", "requests",

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ramsis.scenario import schema
+from ramsis.schemas import read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import sigmaos
@@ -73,7 +73,8 @@ def test_rows_and_scenarios_are_written(
     written = sorted((tmp_path / "made").glob("*.json"))
     assert len(written) == len(TABLES) + 2
     for path in written:
-        jsonschema.validate(json.loads(path.read_text()), schema())
+        jsonschema.validate(json.loads(path.read_text()),
+                            read_schema("ramsis.scenario", "scenario-1"))
 
 
 def test_constants_are_those_of_the_extract(reference_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""The JSON schemas of the policy file and the manifest, which stand beside this module."""
+"""JSON schemas of the project's files, each beside the module that reads what it states."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["check_schema", "schema"]
+__all__ = ["check_schema", "read_schema"]
 
 
 @cache
-def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``policy-1`` or ``manifest-1``."""
-    text = resources.files(__package__).joinpath(f"{name}.schema.json").read_text("utf-8")
+def read_schema(package: str, name: str) -> dict[str, Any]:
+    """The JSON schema of a name, as ``policy-1``, that a package ships."""
+    text = resources.files(package).joinpath(f"{name}.schema.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
 
 
-def check_schema(document: Mapping[str, Any], name: str, where: str) -> None:
+def check_schema(document: Mapping[str, Any], package: str, name: str, where: str) -> None:
     """Refuse a document that breaks a schema, naming the first field that does.
 
     Raises
@@ -29,9 +29,9 @@ def check_schema(document: Mapping[str, Any], name: str, where: str) -> None:
     InputFileError
         With the field's JSON path and the schema's rule.
     """
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator  # here, as it takes long to load
 
-    errors = Draft202012Validator(schema(name)).iter_errors(document)
+    errors = Draft202012Validator(read_schema(package, name)).iter_errors(document)
     first = min(errors, key=lambda error: error.json_path, default=None)
     if first is None:
         return
