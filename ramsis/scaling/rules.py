@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,24 +65,33 @@ class Static:
         return self.workers
 
 
-class _Replicas:
+@dataclass(eq=False, kw_only=True)
+class _Stabilised(ABC):
     """What a HorizontalPodAutoscaler makes of a desired number: stabilisation, then policies."""
 
-    def __init__(
-        self, scale_up_s: float, scale_down_s: float, up_workers: int, up_percent: float,
-        down_percent: float, policy_s: float,
-    ) -> None:
-        self.scale_up_s = _at_least("scale_up_s", scale_up_s, 0)
-        self.scale_down_s = _at_least("scale_down_s", scale_down_s, 0)
-        self.up_workers = _at_least("up_workers", up_workers, 0)
-        self.up_percent = _at_least("up_percent", up_percent, 0)
-        self.down_percent = min(_at_least("down_percent", down_percent, 0), 100.0)
-        self.policy_s = _at_least("policy_s", policy_s, 0)
+    tolerance: float = 0.1
+    sync_s: float = 15.0
+    scale_up_s: float = 0.0
+    scale_down_s: float = 300.0
+    up_workers: int = 4
+    up_percent: float = 100.0
+    down_percent: float = 100.0
+    policy_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("tolerance", "scale_up_s", "scale_down_s", "up_workers", "up_percent",
+                     "down_percent", "policy_s"):
+            _at_least(name, getattr(self, name), 0)
+        self._every = _Every(self.sync_s, "sync_s")
         self._desired: deque[tuple[float, int]] = deque()
         self._changes: deque[tuple[float, int]] = deque()
 
-    def wanted(self, time_s: float, current: int, desired: int) -> int:
-        """The number that is set."""
+    @abstractmethod
+    def desired(self, seen: Observation) -> int:
+        """Before stabilisation and policies."""
+
+    def _decide(self, seen: Observation) -> int:
+        time_s, current, desired = seen.time_s, seen.active + seen.starting, self.desired(seen)
         window_s = self.scale_up_s if desired >= current else self.scale_down_s
         recent = [number for at_s, number in self._desired
                   if at_s > time_s - window_s + _ROUNDING]
@@ -95,7 +105,7 @@ class _Replicas:
                        math.ceil(before * (1.0 + self.up_percent / 100.0) - _ROUNDING))
             stable = min(stable, max(int(most), current))
         elif stable < current:
-            least = int(before * (1.0 - self.down_percent / 100.0))
+            least = int(before * (1.0 - min(self.down_percent, 100.0) / 100.0))
             stable = max(stable, min(least, current))
         if stable != current:
             self._changes.append((time_s, stable - current))
@@ -103,7 +113,7 @@ class _Replicas:
 
 
 @dataclass(eq=False)
-class Hpa:
+class Hpa(_Stabilised):
     """Kubernetes' HorizontalPodAutoscaler.
 
     The desired number is ceil(ready workers × value / target), unless value / target is within
@@ -146,35 +156,20 @@ class Hpa:
     target: float = 0.8
     rate_per_worker_qps: float | None = None
     metric: str | None = None
-    tolerance: float = 0.1
-    sync_s: float = 15.0
-    scale_up_s: float = 0.0
-    scale_down_s: float = 300.0
-    up_workers: int = 4
-    up_percent: float = 100.0
-    down_percent: float = 100.0
-    policy_s: float = 15.0
 
     def __post_init__(self) -> None:
         _positive("target", self.target)
-        _at_least("tolerance", self.tolerance, 0)
         if self.rate_per_worker_qps is not None:
             _positive("rate_per_worker_qps", self.rate_per_worker_qps)
         if self.metric not in (None, "load", "utilisation") or (
                 self.metric == "load" and self.rate_per_worker_qps is None):
             raise _out_of_range("metric", self.metric,
                                 "utilisation, or load with rate_per_worker_qps")
-        self._every = _Every(self.sync_s, "sync_s")
-        self._replicas = _Replicas(self.scale_up_s, self.scale_down_s, self.up_workers,
-                                   self.up_percent, self.down_percent, self.policy_s)
+        super().__post_init__()
 
     def wanted(self, seen: Observation) -> int:
         """By its last synchronisation."""
         return self._every.last(seen, self._decide)
-
-    def _decide(self, seen: Observation) -> int:
-        current = seen.active + seen.starting
-        return self._replicas.wanted(seen.time_s, current, self.desired(seen))
 
     def desired(self, seen: Observation) -> int:
         """Before stabilisation and policies."""
@@ -196,7 +191,7 @@ class Hpa:
 
 
 @dataclass(eq=False)
-class Keda:
+class Keda(_Stabilised):
     """KEDA with two triggers: requests that wait, and requests per second.
 
     Between 1 and N workers KEDA feeds a HorizontalPodAutoscaler with external metrics of average
@@ -238,23 +233,13 @@ class Keda:
     polling_s: float = 30.0
     cooldown_s: float = 300.0
     cached: bool = False
-    tolerance: float = 0.1
-    sync_s: float = 15.0
-    scale_up_s: float = 0.0
-    scale_down_s: float = 300.0
-    up_workers: int = 4
-    up_percent: float = 100.0
-    down_percent: float = 100.0
-    policy_s: float = 15.0
 
     def __post_init__(self) -> None:
         for name in ("rate_per_worker_qps", "target", "queue_per_worker"):
             _positive(name, getattr(self, name))
-        for name in ("polling_s", "cooldown_s", "tolerance"):
+        for name in ("polling_s", "cooldown_s"):
             _at_least(name, getattr(self, name), 0)
-        self._every = _Every(self.sync_s, "sync_s")
-        self._replicas = _Replicas(self.scale_up_s, self.scale_down_s, self.up_workers,
-                                   self.up_percent, self.down_percent, self.policy_s)
+        super().__post_init__()
         self._polled: Observation | None = None
         self._active_s = 0.0
 
@@ -268,10 +253,6 @@ class Keda:
         if seen.time_s - self._active_s > self.cooldown_s:
             return 0
         return max(self._every.last(seen, self._decide), 1)
-
-    def _decide(self, seen: Observation) -> int:
-        current = seen.active + seen.starting
-        return self._replicas.wanted(seen.time_s, current, self.desired(seen))
 
     def desired(self, seen: Observation) -> int:
         """Before stabilisation and policies."""
