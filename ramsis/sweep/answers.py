@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ramsis import __version__
-from ramsis.errors import InputFileError
-from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.files import canonical_json, fingerprint, write_atomic
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.job import Job
+from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place, store_at
 
@@ -28,7 +27,7 @@ ANSWER_FORMAT = "ramsis.answer/1"
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Job):
     """A call that gives plain JSON values.
 
     Attributes
@@ -47,11 +46,6 @@ class Question:
         """Where the answer is kept, below the place of answers."""
         digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
         return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
-
-    @property
-    def needs(self) -> Sequence[Job]:
-        """None."""
-        return ()
 
     def done(self) -> bool:
         """Never: who asks looks what is kept."""
@@ -106,11 +100,6 @@ def answers(
 
 def _kept(path: Path, question: Question) -> dict[str, Any] | None:
     """The answer in a whole file of these inputs."""
-    try:
-        document = read_json(path)
-    except InputFileError:
-        return None
-    good = (document.get("format") == ANSWER_FORMAT
-            and document.get("inputs") == dict(question.inputs))
-    answer = document.get("answer")
-    return answer if good and isinstance(answer, dict) else None
+    document = whole_file(path, ANSWER_FORMAT, dict(question.inputs))
+    answer = None if document is None else document.get("answer")
+    return answer if isinstance(answer, dict) else None

@@ -16,7 +16,7 @@ from ramsis import __version__
 from ramsis.bounds import realised_bound
 from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError
-from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.files import canonical_json, fingerprint, write_atomic
 from ramsis.policy import Level, Policy, PolicySet, level_of, read, read_set, write
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sim import (
@@ -32,7 +32,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.job import Job
+from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
 from ramsis.synthesis.certified import gap_in_simulation
@@ -80,18 +80,13 @@ class SweepCluster:
 
 
 @dataclass(frozen=True)
-class PolicyJob:
+class PolicyJob(Job):
     """The policies for a load: one file, or a set where the cluster may need several."""
 
     folder: Path
     cluster: SweepCluster
     load_qps: float
     settings: SynthesisSettings
-
-    @property
-    def needs(self) -> tuple[Job, ...]:
-        """None."""
-        return ()
 
     @cached_property
     def path(self) -> Path:
@@ -104,10 +99,6 @@ class PolicyJob:
         })
         policies = self.folder / "policies"
         return policies / name if simple else policies / Path(name).stem / MANIFEST_NAME
-
-    def done(self) -> bool:
-        """Whether there is such a file."""
-        return self.path.exists()
 
     def run(self) -> None:
         """Make the policies, unless they are there and whole."""
@@ -138,18 +129,13 @@ class PolicyJob:
 
 
 @dataclass(frozen=True)
-class ResponseJob:
+class ResponseJob(Job):
     """The offline profile of ModelSwitching for a fleet."""
 
     folder: Path
     cluster: SweepCluster
     cell: Cell
     scheduler: ModelSwitching
-
-    @property
-    def needs(self) -> tuple[Job, ...]:
-        """None."""
-        return ()
 
     @cached_property
     def path(self) -> Path:
@@ -164,17 +150,13 @@ class ResponseJob:
         """The scheduler, reading what this job makes."""
         return replace(self.scheduler, store=str(self.path))
 
-    def done(self) -> bool:
-        """Whether there is such a file."""
-        return self.path.exists()
-
     def run(self) -> None:
         """Profile the models."""
         self.stored.prepare(_fleets(self.cluster, self.cell).fleets[0])
 
 
 @dataclass(frozen=True)
-class CellJob:
+class CellJob(Job):
     """One scheduler on one workload."""
 
     folder: Path
@@ -219,12 +201,7 @@ class CellJob:
 
     def result(self) -> dict[str, Any] | None:
         """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
-        try:
-            document = read_json(self.path)
-        except InputFileError:
-            return None
-        good = document.get("format") == CELL_FORMAT and document.get("inputs") == self.inputs
-        return document if good else None
+        return whole_file(self.path, CELL_FORMAT, self.inputs)
 
     def done(self) -> bool:
         """Whether there is a whole file of these inputs."""

@@ -22,6 +22,7 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.planning.comparison import KEYS
 from ramsis.plugins import source_of
 from ramsis.scenario import Scenario, draw_requests, read_scenario
+from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.jobs import file_of
 from ramsis.sweep.spec import ScenarioCell
 
@@ -78,17 +79,12 @@ def scheduler_inputs(text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class BoundJob:
+class BoundJob(Job):
     """What no scheduler can beat on a scenario, a share for each seed."""
 
     folder: Path
     cell: ScenarioCell
     scenario: SweepScenario
-
-    @property
-    def needs(self) -> tuple[()]:
-        """None."""
-        return ()
 
     @cached_property
     def path(self) -> Path:
@@ -100,10 +96,6 @@ class BoundJob:
         """All that they depend on."""
         return {"code": f"{BOUND_FORMAT} {__version__}", **self.scenario.document,
                 "seed": self.cell.seed, "seeds": self.cell.seeds}
-
-    def done(self) -> bool:
-        """Whether there is such a file."""
-        return self.path.exists()
 
     def run(self) -> None:
         """Compute the bound of each seed."""
@@ -129,7 +121,7 @@ class BoundJob:
 
 
 @dataclass(frozen=True)
-class ScenarioJob:
+class ScenarioJob(Job):
     """One scheduler on one scenario."""
 
     folder: Path
@@ -157,13 +149,7 @@ class ScenarioJob:
 
     def result(self) -> dict[str, Any] | None:
         """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
-        try:
-            document = read_json(self.path)
-        except InputFileError:
-            return None
-        good = (document.get("format") == SCENARIO_FORMAT
-                and document.get("inputs") == self.inputs)
-        return document if good else None
+        return whole_file(self.path, SCENARIO_FORMAT, self.inputs)
 
     def done(self) -> bool:
         """Whether there is a whole file of these inputs."""
