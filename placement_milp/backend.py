@@ -33,7 +33,7 @@ from typing import Any
 import highspy
 import pulp
 
-from ramsis.errors import InvalidValueError, NotConvergedError, describe
+from ramsis.errors import InvalidValueError, NotConvergedError
 
 __all__ = ["SOLVERS", "Limits", "SearchStatus", "Solved", "relaxed_prices", "solve"]
 
@@ -80,14 +80,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gap < 1.0:
-            raise InvalidValueError(describe("gap is out of range", value=self.gap,
-                                             allowed="a fraction, 0 <= gap < 1"))
+            raise InvalidValueError("gap is out of range", value=self.gap,
+                                    allowed="a fraction, 0 <= gap < 1")
         if self.seconds is not None and not (0.0 < self.seconds < math.inf):
-            raise InvalidValueError(describe("time limit is out of range", value=self.seconds,
-                                             allowed="a finite number of seconds > 0"))
+            raise InvalidValueError("time limit is out of range", value=self.seconds,
+                                    allowed="a finite number of seconds > 0")
         if self.solver not in SOLVERS:
-            raise InvalidValueError(describe("unknown solver", value=self.solver,
-                                             allowed=", ".join(SOLVERS)))
+            raise InvalidValueError("unknown solver", value=self.solver,
+                                    allowed=", ".join(SOLVERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def _with_cbc(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
 
 
 def _nothing_found(ended: str) -> NotConvergedError:
-    return NotConvergedError(describe("no solution was found", value=ended,
-                                      allowed="more time, or a wider gap"))
+    return NotConvergedError("no solution was found", value=ended,
+                             allowed="more time, or a wider gap")
 
 
 def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> bool:

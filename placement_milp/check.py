@@ -16,7 +16,7 @@ from dataclasses import replace
 from placement_milp.partitions import PartitionTable
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.result import CutGpu, Group, Placement, Use
-from ramsis.errors import VerificationError, describe
+from ramsis.errors import VerificationError
 
 __all__ = ["check_groups", "check_placement"]
 
@@ -90,8 +90,8 @@ class _Check:
 
     def require(self, holds: bool, what: str, value: object, allowed: str) -> None:
         if not holds:
-            raise VerificationError(describe(f"placement of {self.problem.name}: {what}",
-                                             value=value, allowed=allowed))
+            raise VerificationError(f"placement of {self.problem.name}: {what}", value=value,
+                                    allowed=allowed)
 
     def workers(self) -> None:
         there = {name: item.name for item in self.problem.instance_types
@@ -281,8 +281,8 @@ class _Check:
                 return replace(entry, worker_type=worker_type,
                                latency_ms=entry.latency_ms / item.relative_speed,
                                rate_qps=entry.throughput_qps * item.relative_speed)
-        raise VerificationError(describe("placement uses a batch that is not listed",
-                                         value=f"{variant.name}, {worker_type}, {batch}"))
+        raise VerificationError("placement uses a batch that is not listed",
+                                value=f"{variant.name}, {worker_type}, {batch}")
 
     def memory(self, group: Group) -> None:
         needed = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from placement_milp.partitions import PartitionTable, split_worker
 from placement_milp.problem import Problem, WorkerType
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["check_consistency"]
 
@@ -49,8 +49,7 @@ class _Check:
         self.variants_by_name = {item.name: item for item in problem.variants}
 
     def refuse(self, path: str, what: str, value: object, allowed: str) -> InputFileError:
-        return InputFileError(describe(what, where=f"{self.where}: {path}", value=value,
-                                       allowed=allowed))
+        return InputFileError(what, where=f"{self.where}: {path}", value=value, allowed=allowed)
 
     def known(self, path: str, what: str, name: str, among: Collection[str]) -> None:
         if name not in among:

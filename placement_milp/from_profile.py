@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from placement_milp.partitions import PartitionTable
 from placement_milp.problem import Latency, Variant, WorkerType
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.profiles.importers.instances import InstanceRow
 
@@ -43,8 +43,8 @@ def variants_from_profile(
     found = []
     for model in profile.models:
         if model.memory_mb is None:
-            raise InvalidValueError(describe("model has no memory_mb", where=model.name,
-                                             allowed="a profile with the memory of each model"))
+            raise InvalidValueError("model has no memory_mb", where=model.name,
+                                    allowed="a profile with the memory of each model")
         measured = {batch.batch for batch in model.batches}
         row = table.latency_ms[table.models.index(model.name)]
         found.append(Variant(
@@ -80,9 +80,8 @@ def instance_latencies(
     """
     table = worker_type.partitions
     if table is None:
-        raise InputFileError(describe("a profile of instances is for a GPU without partitions",
-                                      where=where, value=worker_type.name,
-                                      allowed="a worker type with partitions"))
+        raise InputFileError("a profile of instances is for a GPU without partitions", where=where,
+                             value=worker_type.name, allowed="a worker type with partitions")
     found: dict[str, list[Latency]] = {}
     for row in rows:
         kind = _kind(table, row, where)
@@ -112,9 +111,9 @@ def _kind(table: PartitionTable, row: InstanceRow, where: str) -> str:
     named = [kind for kind in table.instances
              if row.instance in (kind.name, str(kind.compute_slices))]
     if not named:
-        raise InputFileError(describe(
-            f"{table.name} has no such instance", where=f"{where}: {row.model}",
-            value=row.instance, allowed=", ".join(kind.name for kind in table.instances)))
+        raise InputFileError(f"{table.name} has no such instance", where=f"{where}: {row.model}",
+                             value=row.instance,
+                             allowed=", ".join(kind.name for kind in table.instances))
     return min(named, key=lambda kind: kind.memory_slices).name
 
 

@@ -29,7 +29,7 @@ from placement_milp.problem import (
     WorkerType,
 )
 from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
-from ramsis.errors import InputFileError, OutputError, VerificationError, describe
+from ramsis.errors import InputFileError, OutputError, VerificationError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles import load
 from ramsis.profiles.importers.instances import read_instance_profile
@@ -61,9 +61,8 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
     shipped = _EXAMPLES / f"{os.fspath(path)}.json"
     if not found.exists():
         if os.fspath(path) not in shipped_problems():
-            raise InputFileError(describe(
-                "no such problem file or shipped problem", where=str(path),
-                allowed=f"a path, or one of: {', '.join(shipped_problems())}"))
+            raise InputFileError("no such problem file or shipped problem", where=str(path),
+                                 allowed=f"a path, or one of: {', '.join(shipped_problems())}")
         found = shipped
     return problem_from_document(read_json(found), str(path), found.parent)
 
@@ -232,6 +231,6 @@ def write_placement(
         When the file cannot be written.
     """
     if Path(path).is_dir():
-        raise OutputError(describe("is a folder", where=str(path), allowed="a file name"))
+        raise OutputError("is a folder", where=str(path), allowed="a file name")
     made = {} if command is None else {"command": command}
     write_atomic(path, canonical_json({**placement.to_document(), **made}))

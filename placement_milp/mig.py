@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from placement_milp.io import PlacedGroups
 from placement_milp.result import CutGpu
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["MigNode", "kubernetes_resources", "mig_nodes", "mig_parted"]
 
@@ -67,23 +67,22 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
     for gpu in placed.gpus:
         node, index = place[gpu.gpu]
         if not _NODE.fullmatch(node):
-            raise InputFileError(describe("not the name of a node", where=gpu.gpu, value=node,
-                                          allowed="letters, digits, - and ."))
+            raise InputFileError("not the name of a node", where=gpu.gpu, value=node,
+                                 allowed="letters, digits, - and .")
         for profile in _profiles(gpu):
             if not _PROFILE.fullmatch(profile):
-                raise InputFileError(describe("not an instance that NVIDIA's tools know",
-                                              where=gpu.gpu, value=profile,
-                                              allowed="names such as 2g.20gb"))
+                raise InputFileError("not an instance that NVIDIA's tools know", where=gpu.gpu,
+                                     value=profile, allowed="names such as 2g.20gb")
         held = nodes.setdefault(node, {})
         if index in held:
-            raise InputFileError(describe("two GPUs have one index", where=f"node {node}",
-                                          value=f"{held[index].gpu}, {gpu.gpu}",
-                                          allowed="names NODE:INDEX that differ in the index"))
+            raise InputFileError("two GPUs have one index", where=f"node {node}",
+                                 value=f"{held[index].gpu}, {gpu.gpu}",
+                                 allowed="names NODE:INDEX that differ in the index")
         held[index] = gpu
     if not nodes:
-        raise InputFileError(describe("no GPU of the placement is cut into instances",
-                                      where=placed.problem.name,
-                                      allowed="a problem whose worker types have partitions"))
+        raise InputFileError("no GPU of the placement is cut into instances",
+                             where=placed.problem.name,
+                             allowed="a problem whose worker types have partitions")
     return tuple(MigNode(name, dict(sorted(gpus.items()))) for name, gpus in nodes.items())
 
 

@@ -23,7 +23,7 @@ from functools import cache
 from importlib import resources
 from typing import Annotated
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Positive, Reader, Record, Whole
 
@@ -164,9 +164,8 @@ def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
     for layout in _extended(table, [k for k in table.instances if k.name in kinds], (), 0):
         found.append(layout)
         if len(found) > _MOST_LAYOUTS:
-            raise InputFileError(describe("GPU has too many layouts", where=table.name,
-                                          value=f"over {_MOST_LAYOUTS}",
-                                          allowed=f"at most {_MOST_LAYOUTS}"))
+            raise InputFileError("GPU has too many layouts", where=table.name,
+                                 value=f"over {_MOST_LAYOUTS}", allowed=f"at most {_MOST_LAYOUTS}")
     return tuple(found)
 
 

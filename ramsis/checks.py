@@ -27,7 +27,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ramsis.errors import InvalidTypeError, describe
+from ramsis.errors import InvalidTypeError
 
 __all__ = ["check_arguments"]
 
@@ -189,9 +189,8 @@ class _Signature:
             called = what
         else:
             called = f"{what}.{function}" if what else function
-        return InvalidTypeError(describe(f"wrong type ({type(value).__name__})",
-                                         where=f"{called}: {name}", value=value,
-                                         allowed=kind.words))
+        return InvalidTypeError(f"wrong type ({type(value).__name__})", where=f"{called}: {name}",
+                                value=value, allowed=kind.words)
 
 
 def _kind_of(hint: Any) -> _Kind | None:

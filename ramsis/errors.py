@@ -1,7 +1,7 @@
 """The errors that ramsis raises, each with the exit code that the command line gives it.
 
 Every message is one line that says what is wrong, where, which value was met and what is
-allowed; :func:`describe` writes it so.
+allowed; :func:`describe` writes it so, and every error asks it to.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import reprlib
 from itertools import islice
-from typing import Any, ClassVar, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat, TypedDict, Unpack
 
 __all__ = [
+    "Details",
     "InfeasibleError",
     "InputFileError",
     "InvalidTypeError",
@@ -87,10 +88,27 @@ class _Shown(reprlib.Repr):
 _SHOWN = _Shown()
 
 
+class Details(TypedDict, total=False):
+    """What is known of an error besides what is wrong."""
+
+    where: str | None
+    value: object
+    allowed: str | None
+
+
 class RamsisError(Exception):
-    """Anything that ramsis refuses; ``exit_code`` is what the command line exits with."""
+    """Anything that ramsis refuses; ``exit_code`` is what the command line exits with.
+
+    Its message is a text, or where there are details what :func:`describe` makes of both.
+
+    >>> RamsisError("not positive", where="slo_ms", value=-3.0)
+    RamsisError('slo_ms: not positive: got -3.0')
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str = "", **details: Unpack[Details]) -> None:
+        super().__init__(describe(what, **details) if details else what)
 
 
 class InvalidValueError(RamsisError, ValueError):
@@ -143,8 +161,8 @@ def check_positive(**numbers: float) -> None:
     for where, value in numbers.items():
         number = isinstance(value, SupportsFloat) and not isinstance(value, str)
         if not (number and math.isfinite(value) and value > 0):
-            raise InvalidValueError(describe("not positive", where=where, value=value,
-                                             allowed="a finite number > 0"))
+            raise InvalidValueError("not positive", where=where, value=value,
+                                    allowed="a finite number > 0")
 
 
 def check_number_of(
@@ -159,5 +177,5 @@ def check_number_of(
     whole = isinstance(number, int) and not isinstance(number, bool)
     if not (whole and 1 <= number <= (math.inf if most is None else most)):  # type: ignore[operator]
         allowed = "a whole number >= 1" if most is None else f"a whole number from 1 to {most}"
-        raise InvalidValueError(describe(f"not a number of {what}", where=where or what,
-                                         value=number, allowed=allowed))
+        raise InvalidValueError(f"not a number of {what}", where=where or what, value=number,
+                                allowed=allowed)

@@ -19,7 +19,7 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from ramsis.errors import InputFileError, OutputError, RamsisError, describe
+from ramsis.errors import InputFileError, OutputError, RamsisError
 
 __all__ = ["MAX_FILE_BYTES", "canonical_json", "check_within", "fingerprint", "folder_lock",
            "keys_once", "make_folder", "not_utf8", "read_bytes", "read_document", "read_json",
@@ -93,16 +93,12 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
             content = stream.read(limit + 1)  # some sources do not know their size
             size = max(len(content), os.fstat(stream.fileno()).st_size)
     except OSError as error:
-        raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=where)
-        ) from error
+        raise InputFileError(f"cannot read file ({error.strerror})", where=where) from error
     except ValueError as error:
-        raise InputFileError(describe(f"cannot read file ({error})", where=where)) from error
+        raise InputFileError(f"cannot read file ({error})", where=where) from error
     if len(content) > limit:
-        raise InputFileError(
-            describe("file is too large", where=where, value=f"{size} bytes",
-                     allowed=f"at most {limit} bytes ({limit >> 20} MB)")
-        )
+        raise InputFileError("file is too large", where=where, value=f"{size} bytes",
+                             allowed=f"at most {limit} bytes ({limit >> 20} MB)")
     return content
 
 
@@ -124,9 +120,9 @@ def read_text(
 
 def not_utf8(path: str | os.PathLike[str]) -> InputFileError:
     """The error for a file of another encoding, with what makes it UTF-8."""
-    return InputFileError(describe(
+    return InputFileError(
         "file is not UTF-8 text", where=str(path),
-        allowed="text in UTF-8; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it"))
+        allowed="text in UTF-8; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it")
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -143,20 +139,20 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     text = read_text(path, limit=_MOST_TOML_BYTES)
     deep = _DEEP_KEY.search(text)
     if deep is not None:
-        raise InputFileError(describe("key has too many parts", where=str(path),
-                                      value=deep.group(), allowed="at most 64"))
+        raise InputFileError("key has too many parts", where=str(path), value=deep.group(),
+                             allowed="at most 64")
     parts = sum(found.group().count(".") for found in _LONG_KEY.finditer(text))
     if parts > _MOST_PARTS:
-        raise InputFileError(describe("keys have too many parts", where=str(path), value=parts,
-                                      allowed=f"at most {_MOST_PARTS} in all"))
+        raise InputFileError("keys have too many parts", where=str(path), value=parts,
+                             allowed=f"at most {_MOST_PARTS} in all")
     try:
         found: dict[str, Any] = _within_floats(tomllib.loads(text))
         return found
     except (ValueError, RecursionError) as error:
-        raise InputFileError(describe(f"not valid TOML ({error})", where=str(path),
-                                      allowed="lines of key = value")) from error
+        raise InputFileError(f"not valid TOML ({error})", where=str(path),
+                             allowed="lines of key = value") from error
     except IndexError as error:  # what the parser makes of an escape that is cut off
-        raise InputFileError(describe("not valid TOML (cut off)", where=str(path))) from error
+        raise InputFileError("not valid TOML (cut off)", where=str(path)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -173,12 +169,11 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = str(path)
     text = read_text(path)
     if not text.strip():
-        raise InputFileError(describe("file is empty", where=where, allowed="a JSON object"))
+        raise InputFileError("file is empty", where=where, allowed="a JSON object")
     if len(text) > _LARGE_JSON and (text.count(",") > _MOST_VALUES
                                     or text.count("[") + text.count("{") > _MOST_PARTS):
-        raise InputFileError(describe(
-            "too many values", where=where,
-            allowed=f"{_MOST_VALUES} values and {_MOST_PARTS} lists and objects"))
+        raise InputFileError("too many values", where=where,
+                             allowed=f"{_MOST_VALUES} values and {_MOST_PARTS} lists and objects")
     try:
         document = json.loads(text, parse_constant=_refuse_constant,
                               parse_int=_number if _LONG_NUMBER.search(text) else None,
@@ -186,15 +181,11 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         if "\\ud" in text or "\\uD" in text:
             json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
     except (ValueError, RecursionError) as error:
-        raise InputFileError(
-            describe(f"not valid JSON, cut off or damaged ({error})", where=where,
-                     allowed="a whole JSON document")
-        ) from error
+        raise InputFileError(f"not valid JSON, cut off or damaged ({error})", where=where,
+                             allowed="a whole JSON document") from error
     if not isinstance(document, dict):
-        raise InputFileError(
-            describe("top level is not an object", where=where, value=type(document).__name__,
-                     allowed="a JSON object")
-        )
+        raise InputFileError("top level is not an object", where=where,
+                             value=type(document).__name__, allowed="a JSON object")
     return document
 
 
@@ -282,7 +273,7 @@ def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iter
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OutputError(describe(f"cannot write file ({reason})", where=str(path))) from error
+        raise OutputError(f"cannot write file ({reason})", where=str(path)) from error
 
 
 def _mode(target: Path) -> int | None:
@@ -370,8 +361,7 @@ def remove(path: str | os.PathLike[str]) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise OutputError(describe(f"cannot remove file ({error.strerror})",
-                                   where=str(path))) from error
+        raise OutputError(f"cannot remove file ({error.strerror})", where=str(path)) from error
 
 
 def check_within(folder: str | os.PathLike[str], name: str) -> None:
@@ -385,8 +375,8 @@ def check_within(folder: str | os.PathLike[str], name: str) -> None:
     path = os.path.join(folder, name)
     found = os.path.realpath(path)
     if not found.startswith(os.path.join(os.path.realpath(folder), "")):
-        raise OutputError(describe("a link leads out of the folder", where=path, value=found,
-                                   allowed="what lies in its folder"))
+        raise OutputError("a link leads out of the folder", where=path, value=found,
+                          allowed="what lies in its folder")
 
 
 def make_folder(
@@ -408,8 +398,8 @@ def make_folder(
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise OutputError(describe(f"cannot make the folder ({error.strerror})",
-                                   where=str(folder if of is None else of))) from error
+        raise OutputError(f"cannot make the folder ({error.strerror})",
+                          where=str(folder if of is None else of)) from error
 
 
 @contextmanager
@@ -432,9 +422,8 @@ def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise OutputError(
-            describe(f"cannot open the folder ({error.strerror})", where=str(folder))
-        ) from error
+        raise OutputError(f"cannot open the folder ({error.strerror})",
+                          where=str(folder)) from error
     try:
         with suppress(OSError):  # some network file systems have none
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["available_bytes", "check_memory", "share_memory"]
 
@@ -61,10 +61,10 @@ def check_memory(what: str, where: str, count: float, bytes_each: float) -> None
         return
     available = available_bytes()
     if not count * bytes_each <= available:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             f"too many {what} for the memory", where=where, value=f"{count:.4g}",
             allowed=f"at most {available / bytes_each:.3g} in the {available / 1e9:.1f} GB that "
-                    "are free"))
+            "are free")
 
 
 def _of_system() -> float:

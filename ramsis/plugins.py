@@ -120,13 +120,13 @@ def own(
     """
     where = where or f"{what}"
     if not _IS_NAME.fullmatch(text):  # fixed:20, say, which also stands on command lines
-        raise error(describe(f"not the name of {what}", where=where, value=text, allowed=_NAMED))
+        raise error(f"not the name of {what}", where=where, value=text, allowed=_NAMED)
     if not is_trusted(text):
         raise error(untrusted(text, what, where, option))
 
     def refusal(reason: Exception, allowed: str = "") -> RamsisError:
-        return error(describe(f"cannot import {what} ({reason})", where=where, value=text,
-                              allowed=allowed or _NAMED))
+        return error(f"cannot import {what} ({reason})", where=where, value=text,
+                     allowed=allowed or _NAMED)
 
     place, _, attribute = text.partition(":")
     with blamed(f"cannot import {what} {text}", error):
@@ -175,8 +175,7 @@ def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[N
             where = _place(reason.__traceback__) or ""
             why = " ".join(str(reason).split())
         kind = type(reason).__name__
-        raise error(describe(f"{failed} ({f'{kind}: {why}' if why else kind})",
-                             where=where)) from reason
+        raise error(f"{failed} ({f'{kind}: {why}' if why else kind})", where=where) from reason
 
 
 def _place(traceback: TracebackType | None) -> str | None:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["check_schema", "read_schema"]
 
@@ -36,8 +36,6 @@ def check_schema(document: Mapping[str, Any], package: str, name: str, where: st
     if first is None:
         return
     path = first.json_path.removeprefix("$").removeprefix(".")
-    raise InputFileError(
-        describe(f"breaks the schema's rule '{first.validator}'", value=first.instance,
-                 where=f"{where}: {path}" if path else where,
-                 allowed=f"{first.validator} {json.dumps(first.validator_value)[:80]}")
-    )
+    raise InputFileError(f"breaks the schema's rule '{first.validator}'", value=first.instance,
+                         where=f"{where}: {path}" if path else where,
+                         allowed=f"{first.validator} {json.dumps(first.validator_value)[:80]}")

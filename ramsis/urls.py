@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, describe, install
+from ramsis.errors import InputFileError, InvalidValueError, install
 
 __all__ = ["ABSENT", "Remote", "file_system", "is_url", "why"]
 
@@ -45,15 +45,14 @@ def file_system(url: str, where: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise InvalidValueError(describe("URLs need fsspec", where=where, value=url,
-                                         allowed=install("store"))) from error
+        raise InvalidValueError("URLs need fsspec", where=where, value=url,
+                                allowed=install("store")) from error
     try:
         system, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:
-        raise InvalidValueError(describe(f"cannot open the store ({' '.join(str(error).split())})",
-                                         where=where, value=url,
-                                         allowed="a folder, or a URL that fsspec opens")
-                                ) from None
+        raise InvalidValueError(f"cannot open the store ({' '.join(str(error).split())})",
+                                where=where, value=url,
+                                allowed="a folder, or a URL that fsspec opens") from None
     return system, str(root).rstrip("/")
 
 
@@ -136,4 +135,4 @@ class Remote:
             raise self._unread(self._error)
 
     def _unread(self, error: Exception) -> InputFileError:
-        return InputFileError(describe(f"cannot be read ({why(error)})", where=self.url))
+        return InputFileError(f"cannot be read ({why(error)})", where=self.url)

@@ -37,7 +37,6 @@ from ramsis.errors import (
     InputFileError,
     NotConvergedError,
     RamsisError,
-    describe,
 )
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles.importers.instances import read_instance_profile
@@ -100,8 +99,8 @@ def read_scenarios(path: Path) -> dict[str, list[Family]]:
         families = found.setdefault(row.text("scenario"), {})
         model = row.text("model")
         if model in families:
-            raise InputFileError(describe("model stands twice in a scenario", value=model,
-                                          where=row.at("model")))
+            raise InputFileError("model stands twice in a scenario", value=model,
+                                 where=row.at("model"))
         families[model] = Family(model, row.positive("rate_rps"), row.positive("slo_ms"))
     return {name: list(families.values()) for name, families in found.items()}
 
@@ -113,8 +112,8 @@ def problem_of(
     """The placement problem of a scenario, with as many GPUs as can be needed."""
     for family in families:
         if family.name not in latencies:
-            raise InputFileError(describe("model is not in the profile", where=where,
-                                          value=family.name, allowed=", ".join(latencies)))
+            raise InputFileError("model is not in the profile", where=where, value=family.name,
+                                 allowed=", ".join(latencies))
     all_variants = with_instance_profile((), [family.name for family in families], latencies)
     variants = tuple(_in_time(variant, family, share)
                      for variant, family in zip(all_variants, families, strict=True))
@@ -131,10 +130,10 @@ def _in_time(variant: Variant, family: Family, share: float) -> Variant:
     kept = tuple(entry for entry in variant.latency if round(entry.latency_ms, 9) < limit_ms)
     if not kept:
         shortest = min(entry.latency_ms for entry in variant.latency)
-        raise InfeasibleError(describe(
-            "no instance meets the SLO", where=f"model {family.name}",
-            value=f"{family.slo_ms:g} ms", allowed=f"above {shortest / share:g} ms (shortest "
-            f"latency {shortest:g} ms, share {share:g})"))
+        raise InfeasibleError("no instance meets the SLO", where=f"model {family.name}",
+                              value=f"{family.slo_ms:g} ms",
+                              allowed=f"above {shortest / share:g} ms (shortest "
+                              f"latency {shortest:g} ms, share {share:g})")
     return replace(variant, latency=kept)
 
 
@@ -195,8 +194,8 @@ def raised(
             return placement, factors
         for name in missing:
             factors[name] = round(factors[name] + 0.01, 2)
-    raise NotConvergedError(describe("no plan meets p99", where=problem.name,
-                                     value=f"rates raised by {max(factors.values()):g}"))
+    raise NotConvergedError("no plan meets p99", where=problem.name,
+                            value=f"rates raised by {max(factors.values()):g}")
 
 
 def queues_row(
@@ -225,9 +224,9 @@ def rows_of(given: argparse.Namespace) -> tuple[list[dict[str, Any]], int]:
     """A row for each scenario, and the exit code of the first that has no plan, or 0."""
     table = shipped_partitions()[given.gpu]
     if not 0 < given.latency_share <= 1 or given.max_processes < 1:
-        raise InputFileError(describe("no batch can be in time",
-                                      value=(given.latency_share, given.max_processes),
-                                      allowed="--latency-share in (0, 1], --max-processes >= 1"))
+        raise InputFileError("no batch can be in time",
+                             value=(given.latency_share, given.max_processes),
+                             allowed="--latency-share in (0, 1], --max-processes >= 1")
     gpu = WorkerType("gpu", 0, max(kind.memory_mb for kind in table.instances), partitions=table)
     latencies = instance_latencies(read_instance_profile(given.profiles), gpu,
                                    max_processes=given.max_processes, where=str(given.profiles))

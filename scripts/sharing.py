@@ -34,7 +34,7 @@ from placement_milp.sharing import (
 from placement_milp.sharing.bound import goodput_bound_rps, work_ms
 from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
 from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings
-from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import canonical_json, write_atomic
 from ramsis.plugins import trust
 from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
@@ -113,8 +113,8 @@ def numbers(text: str, name: str, kind: Callable[[str], Any] = float) -> list[An
     except ValueError:
         found = []
     if not found or not all(0 < value < float("inf") for value in found):
-        raise InputFileError(describe("not a list of numbers", where=f"--{name}", value=text,
-                                      allowed="numbers > 0, with commas between them"))
+        raise InputFileError("not a list of numbers", where=f"--{name}", value=text,
+                             allowed="numbers > 0, with commas between them")
     return found
 
 
@@ -227,24 +227,23 @@ def random_mix(profile: SharingProfile, seed: int, number: int) -> dict[str, Any
 
 def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
     if given.seeds < 1 or not 0 < given.duration_s < float("inf"):
-        raise InputFileError(describe("no runs", value=(given.seeds, given.duration_s),
-                                      allowed="--seeds >= 1, --duration-s > 0"))
+        raise InputFileError("no runs", value=(given.seeds, given.duration_s),
+                             allowed="--seeds >= 1, --duration-s > 0")
     grid = (given.models, given.rps, given.slo_ms, given.gpus)
     if (None in grid) if given.random is None else any(value is not None for value in grid):
-        raise InputFileError(describe("no mixes", allowed="either --random, or all of --models, "
-                                      "--rps, --slo-ms and --gpus"))
+        raise InputFileError("no mixes", allowed="either --random, or all of --models, "
+                             "--rps, --slo-ms and --gpus")
     if given.random is not None and (given.random < 1 or given.random_seed < 0):
-        raise InputFileError(describe("no random mixes", value=(given.random, given.random_seed),
-                                      allowed="--random >= 1, --random-seed >= 0"))
+        raise InputFileError("no random mixes", value=(given.random, given.random_seed),
+                             allowed="--random >= 1, --random-seed >= 0")
     if given.slower is None and given.random is not None:
         given.slower = _SLOWER
     if given.slower is not None and not 0 < given.slower < float("inf"):
-        raise InputFileError(describe("not a factor", where="--slower", value=given.slower,
-                                      allowed="a finite number > 0"))
+        raise InputFileError("not a factor", where="--slower", value=given.slower,
+                             allowed="a finite number > 0")
     if given.ties < 0 or not 0 <= given.client_overhead_ms < float("inf"):
-        raise InputFileError(describe(
-            "negative number", value=(given.ties, given.client_overhead_ms),
-            allowed="--ties and --client-overhead-ms >= 0"))
+        raise InputFileError("negative number", value=(given.ties, given.client_overhead_ms),
+                             allowed="--ties and --client-overhead-ms >= 0")
     profile = read_sharing_profile(given.profile)
     digest = hashlib.sha256(Path(given.profile).read_bytes()).hexdigest()[:12]
     settings = {name: getattr(given, name) for name in (

@@ -20,7 +20,7 @@ from placement_milp.presets.proteus import proteus
 from placement_milp.presets.sharing import igniter, queue_aware, usher, wao_usher
 from placement_milp.problem import Problem
 from placement_milp.result import Placement
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["PRESETS", "alpaserve", "gpu_sharing", "igniter", "infaas", "infadapter", "jellyfish",
            "nexus", "proteus", "queue_aware", "usher", "wao_usher"]
@@ -37,11 +37,11 @@ def _for_whole_workers(name: str, preset: _Preset) -> _Preset:
         several = [variant.name for variant in problem.variants
                    if any(entry.processes > 1 for entry in variant.latency)]
         if cut or several:
-            raise InvalidValueError(describe(
+            raise InvalidValueError(
                 f"preset {name} does not know partitions and processes side by side",
                 where=problem.name, value=", ".join((cut or several)[:4]),
                 allowed="whole workers with one process each, or another preset: "
-                        + ", ".join(_PROGRAMS)))
+                        + ", ".join(_PROGRAMS))
         return preset(problem, limits or Limits())
 
     return run

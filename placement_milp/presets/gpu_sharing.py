@@ -46,7 +46,7 @@ from placement_milp.feasible import latencies
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Stage, Use
-from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 
 __all__ = ["gpu_sharing"]
 
@@ -132,8 +132,8 @@ def _instances(problem: Problem) -> list[_Instance]:
     by_name = {family.name: family for family in problem.families}
     for name, number in Counter(variant.family for variant in problem.variants).items():
         if number > 1:
-            raise InvalidValueError(describe("family has several variants", where=name,
-                                             value=number, allowed="one model in each family"))
+            raise InvalidValueError("family has several variants", where=name, value=number,
+                                    allowed="one model in each family")
     found = [
         _Instance(by_name[variant.family], variant, item, entry, gpu)
         for variant in problem.variants for item in problem.worker_types
@@ -141,8 +141,8 @@ def _instances(problem: Problem) -> list[_Instance]:
         if entry.latency_ms <= by_name[variant.family].slo_ms and entry.compute_share is not None
     ]
     if not found:
-        raise InfeasibleError(describe("no batch is within its SLO and has a compute_share",
-                                       where=problem.name))
+        raise InfeasibleError("no batch is within its SLO and has a compute_share",
+                              where=problem.name)
     return found
 
 

@@ -30,7 +30,7 @@ from placement_milp.patterns import Offer, Pattern, Quality, single
 from placement_milp.presets.heuristic import heuristic_placement
 from placement_milp.problem import Family, Problem, Variant, WorkerType
 from placement_milp.result import Placement
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["nexus"]
 
@@ -71,8 +71,8 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
     start = time.perf_counter()
     types = [item for item in problem.worker_types if item.count]
     if len(types) != 1:
-        raise InvalidValueError(describe("Nexus packs workers of one type", value=len(types),
-                                         where="worker_types", allowed="one type with workers"))
+        raise InvalidValueError("Nexus packs workers of one type", value=len(types),
+                                where="worker_types", allowed="one type with workers")
     (item,) = types
     used: list[tuple[Pattern, int]] = []
     residual: list[_Session] = []

@@ -24,7 +24,7 @@ from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unser
 from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.profiles.sharing import SharedBatch
 
 __all__ = ["igniter", "models_of_problem", "placed_by", "queue_aware", "usher", "wao_usher"]
@@ -96,20 +96,20 @@ def models_of_problem(
     """The models and GPUs of a problem, with what a policy looks at."""
     for name, number in Counter(variant.family for variant in problem.variants).items():
         if number > 1:
-            raise InvalidValueError(describe("family has several variants", where=name,
-                                             value=number, allowed="one model in each family"))
+            raise InvalidValueError("family has several variants", where=name, value=number,
+                                    allowed="one model in each family")
     gpus = tuple(Gpu(name, item.name) for item in problem.worker_types
                  for name in item.worker_names())
     by_family = {variant.family: variant for variant in problem.variants}
     models = tuple(_model(problem, family, by_family.get(family.name), metric)
                    for family in problem.families)
     if not gpus:
-        raise InfeasibleError(describe("no GPUs", where=problem.name))
+        raise InfeasibleError("no GPUs", where=problem.name)
     for model in models:
         if not model.batches:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "model fits no GPU", where=f"{problem.name}: {model.name}",
-                allowed=f"a latency with {metric} or compute_share, within a worker's memory"))
+                allowed=f"a latency with {metric} or compute_share, within a worker's memory")
     return models, gpus
 
 

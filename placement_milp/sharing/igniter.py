@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["DIVISIONS", "CacheTerm", "GpuWorkload", "Igniter", "PowerTerm", "SchedulingTerm"]
@@ -151,14 +151,14 @@ class Igniter:
                         if isinstance(value, (int, float))}
         for name, value in numbers.items():
             if not 0 <= value < math.inf:
-                raise InputFileError(describe("negative coefficient", where=f"iGniter: {name}",
-                                              value=value, allowed="a finite number >= 0"))
+                raise InputFileError("negative coefficient", where=f"iGniter: {name}", value=value,
+                                     allowed="a finite number >= 0")
         if not 0 < self.share_step <= 1:
-            raise InputFileError(describe("not a step of shares", where="iGniter: share_step",
-                                          value=self.share_step, allowed="above 0, at most 1"))
+            raise InputFileError("not a step of shares", where="iGniter: share_step",
+                                 value=self.share_step, allowed="above 0, at most 1")
         if self.division not in DIVISIONS:
-            raise InputFileError(describe("unknown division", where="iGniter: division",
-                                          value=self.division, allowed=", ".join(DIVISIONS)))
+            raise InputFileError("unknown division", where="iGniter: division",
+                                 value=self.division, allowed=", ".join(DIVISIONS))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs, as far as these go."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharingProfile
 
 __all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_of", "planned_rps",
@@ -71,8 +71,8 @@ def models_of(
     found = []
     for name, rate in rates_rps.items():
         if name not in profile.models():
-            raise InputFileError(describe("model is not in the profile", value=name,
-                                          allowed=", ".join(profile.models())))
+            raise InputFileError("model is not in the profile", value=name,
+                                 allowed=", ".join(profile.models()))
         found.append(SharedModel(name, rate, slo_ms, {
             kind: profile.batches(name, kind) for kind in profile.gpu_types()
             if profile.batches(name, kind)}))
@@ -88,8 +88,8 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
         Fewer than one, or more than are planned for.
     """
     if not 1 <= count <= _MOST_GPUS:
-        raise InputFileError(describe("not a number of GPUs", where="count", value=count,
-                                      allowed=f"a whole number from 1 to {_MOST_GPUS}"))
+        raise InputFileError("not a number of GPUs", where="count", value=count,
+                             allowed=f"a whole number from 1 to {_MOST_GPUS}")
     return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
 
 
@@ -111,26 +111,25 @@ def check_replicas(
     for i, item in enumerate(replicas):
         where = f"replica {i} ({item.model})"
         if item.gpu not in kinds:
-            raise InputFileError(describe("GPU does not exist", where=where, value=item.gpu,
-                                          allowed=", ".join(kinds)))
+            raise InputFileError("GPU does not exist", where=where, value=item.gpu,
+                                 allowed=", ".join(kinds))
         if item.model not in known:
-            raise InputFileError(describe("model does not exist", where=where, value=item.model,
-                                          allowed=", ".join(known)))
+            raise InputFileError("model does not exist", where=where, value=item.model,
+                                 allowed=", ".join(known))
         row = None if item.batch < 1 else known[item.model].batch(kinds[item.gpu], item.batch)
         if row is None:
-            raise InputFileError(describe("batch does not fit the GPU", where=where,
-                                          value=item.batch, allowed="a batch of the profile"))
+            raise InputFileError("batch does not fit the GPU", where=where, value=item.batch,
+                                 allowed="a batch of the profile")
         if item.mps_share is not None and not 0 < item.mps_share <= 1:
-            raise InputFileError(describe("not a share", where=where, value=item.mps_share,
-                                          allowed="above 0, at most 1"))
+            raise InputFileError("not a share", where=where, value=item.mps_share,
+                                 allowed="above 0, at most 1")
         memory[item.gpu] += row.memory  # type: ignore[assignment]
         shares[item.gpu] += item.mps_share or 0.0  # type: ignore[assignment]
     for used, what in ((memory, "memory"), (shares, "shares")):
         for name, total in used.items():
             if total > 1 + _RELATIVE:
-                raise InputFileError(describe(f"{what} above 100 %", where=name,
-                                              value=round(100 * float(total), 2),
-                                              allowed="at most 100"))
+                raise InputFileError(f"{what} above 100 %", where=name,
+                                     value=round(100 * float(total), 2), allowed="at most 100")
 
 
 def planned_rps(

@@ -24,7 +24,7 @@ from placement_milp.sharing.programs import Program
 from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.plugins import blamed, own
 
 __all__ = ["plan", "policy_names", "register", "sharing_policy"]
@@ -55,7 +55,7 @@ def register(name: str, policy: SharingPolicy) -> None:
         A name in use.
     """
     if name in _POLICIES:
-        raise InputFileError(describe("policy name is in use", value=name))
+        raise InputFileError("policy name is in use", value=name)
     _POLICIES[name] = lambda: policy
 
 
@@ -71,20 +71,20 @@ def sharing_policy(name: str) -> SharingPolicy:
     if name in _POLICIES:
         return _POLICIES[name]()
     if ":" not in name:
-        raise InputFileError(describe("unknown policy", value=name,
-                                      allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION"))
+        raise InputFileError("unknown policy", value=name,
+                             allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION")
     found = own(name, "policy")
     if not callable(found):
-        raise InputFileError(describe("policy is not a function", value=name,
-                                      allowed="a function of models and GPUs"))
+        raise InputFileError("policy is not a function", value=name,
+                             allowed="a function of models and GPUs")
 
     def checked(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
         with blamed(f"policy {name} failed"):
             replicas = list(found(models, gpus))
         for item in replicas:
             if not isinstance(item, Replica):
-                raise InputFileError(describe("policy returns something else", where=name,
-                                              value=item, allowed="replicas"))
+                raise InputFileError("policy returns something else", where=name, value=item,
+                                     allowed="replicas")
         return replicas
 
     return checked
@@ -112,12 +112,12 @@ def plan(
         cannot hold.
     """
     if not models or not gpus:
-        raise InputFileError(describe("no models or no GPUs", value=(len(models), len(gpus))))
+        raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)))
     for model in models:
         if not any(model.batches.get(gpu.gpu_type) for gpu in gpus):
-            raise InputFileError(describe("model fits no GPU", where=model.name,
-                                          value=sorted({gpu.gpu_type for gpu in gpus}),
-                                          allowed=", ".join(model.batches) or "none"))
+            raise InputFileError("model fits no GPU", where=model.name,
+                                 value=sorted({gpu.gpu_type for gpu in gpus}),
+                                 allowed=", ".join(model.batches) or "none")
     chosen = policy or sharing_policy(name)
     replicas = tuple(chosen(models, gpus))
     check_replicas(models, gpus, replicas)

@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 from placement_milp.sharing.estimate import Estimator, Item, State
 from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["QueueAware"]
 
@@ -102,12 +102,12 @@ class QueueAware:
 
     def __post_init__(self) -> None:
         if min(self.duration_s, self.checked_s) <= 0 or self.seeds < 1:
-            raise InputFileError(describe("no arrivals to compare plans by",
-                                          value=(self.duration_s, self.checked_s, self.seeds),
-                                          allowed="duration_s and checked_s > 0, seeds >= 1"))
+            raise InputFileError("no arrivals to compare plans by",
+                                 value=(self.duration_s, self.checked_s, self.seeds),
+                                 allowed="duration_s and checked_s > 0, seeds >= 1")
         if not 0 <= self.headroom < math.inf:
-            raise InputFileError(describe("not a headroom", value=self.headroom,
-                                          allowed="a finite number >= 0"))
+            raise InputFileError("not a headroom", value=self.headroom,
+                                 allowed="a finite number >= 0")
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""

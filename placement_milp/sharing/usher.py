@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["METRICS", "Usher", "groups_of"]
@@ -87,8 +87,8 @@ class Usher:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise InvalidValueError(describe("unknown metric", value=self.metric,
-                                             allowed=", ".join(METRICS)))
+            raise InvalidValueError("unknown metric", value=self.metric,
+                                    allowed=", ".join(METRICS))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles.importers.mlperf import ServerRun
 
@@ -57,16 +57,14 @@ def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
     slos = sorted({policy.slo_ms for policy in policies})
     own = [policy for policy in policies if math.isclose(policy.slo_ms, run.slo_ms, rel_tol=1e-6)]
     if not own:
-        raise InvalidValueError(
-            describe("no policy is for the run's target latency", where="--loadgen",
-                     value=f"{run.slo_ms:g} ms",
-                     allowed=", ".join(f"{slo:g} ms" for slo in slos)))
+        raise InvalidValueError("no policy is for the run's target latency", where="--loadgen",
+                                value=f"{run.slo_ms:g} ms",
+                                allowed=", ".join(f"{slo:g} ms" for slo in slos))
     enough = [policy for policy in own if policy.load_qps >= run.load_qps]
     if not enough:
         highest = max(policy.load_qps for policy in own)
-        raise InvalidValueError(
-            describe("no policy is for a load as high as the run's", where="--loadgen",
-                     value=f"{run.load_qps:g} QPS", allowed=f"at most {highest:g} QPS"))
+        raise InvalidValueError("no policy is for a load as high as the run's", where="--loadgen",
+                                value=f"{run.load_qps:g} QPS", allowed=f"at most {highest:g} QPS")
     policy = min(enough, key=lambda one: one.load_qps)
     promised = policy.expectations.violation_rate
     late = math.ceil(run.late_low * run.queries - 1e-9)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import ArrivalProcess
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["count_probabilities", "count_tail", "counts_cdf", "counts_support", "passage_tails"]
 
@@ -98,10 +98,9 @@ def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
         if size > most:
             break
         size += 16 + size // 4
-    raise InvalidValueError(
-        describe("PF(k, T) does not add up to 1 over k", where=f"arrivals, T = {longest_ms:g} ms",
-                 value=total, allowed=f"1 within {_TOTAL_TOLERANCE:g}")
-    )
+    raise InvalidValueError("PF(k, T) does not add up to 1 over k",
+                            where=f"arrivals, T = {longest_ms:g} ms", value=total,
+                            allowed=f"1 within {_TOTAL_TOLERANCE:g}")
 
 
 def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -> FloatArray:

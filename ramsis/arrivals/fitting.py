@@ -38,7 +38,7 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.arrivals.registry import format_process
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
 
@@ -143,15 +143,14 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
     """
     times = np.asarray(times_ms, dtype=float) - times_ms[0] if len(times_ms) else np.zeros(0)
     if len(times) < LEAST_ARRIVALS or times[-1] <= 0.0:
-        raise InvalidValueError(
-            describe("too few timestamps to fit a process", where="trace", value=len(times),
-                     allowed=f"at least {LEAST_ARRIVALS}, not all equal")
-        )
+        raise InvalidValueError("too few timestamps to fit a process", where="trace",
+                                value=len(times),
+                                allowed=f"at least {LEAST_ARRIVALS}, not all equal")
     gaps, duration = np.diff(times), float(times[-1])
     if duration > _LONGEST_MS:
-        raise InvalidValueError(describe("trace is too long to fit a process", where="trace",
-                                         value=f"{duration:g} ms",
-                                         allowed=f"at most {_LONGEST_MS:g} ms: check the unit"))
+        raise InvalidValueError("trace is too long to fit a process", where="trace",
+                                value=f"{duration:g} ms",
+                                allowed=f"at most {_LONGEST_MS:g} ms: check the unit")
     rate_qps = 1000.0 * len(gaps) / duration
     window = _window(gaps, duration)
     steps = max(1, int(math.log(duration / (_WINDOWS_AT_LEAST * window), 2)))

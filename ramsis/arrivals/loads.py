@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal, InvalidOperation
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["MAX_LEVELS", "parse_loads"]
 
@@ -39,18 +39,15 @@ def _part(part: str, text: str) -> list[float]:
     except InvalidOperation:
         numbers = []
     if len(numbers) not in (1, 3) or not all(map(_positive, numbers)):
-        raise InvalidValueError(
-            describe("not a load", where="load", value=text, allowed=_ALLOWED)
-        )
+        raise InvalidValueError("not a load", where="load", value=text, allowed=_ALLOWED)
     if len(numbers) == 1:
         return [float(numbers[0])]
     start, stop, step = numbers
     steps = (stop - start) / step
     if steps < 0 or steps != int(steps) or steps >= MAX_LEVELS:
         raise InvalidValueError(
-            describe("the range does not end on its last level", where="load", value=part,
-                     allowed=f"from <= to, a whole number of steps, at most {MAX_LEVELS} levels")
-        )
+            "the range does not end on its last level", where="load", value=part,
+            allowed=f"from <= to, a whole number of steps, at most {MAX_LEVELS} levels")
     return [float(start + i * step) for i in range(int(steps) + 1)]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = [
     "ArrivalProcess",
@@ -134,10 +134,9 @@ class ShippedProcess:
         for parameter in self.parameters:
             value = getattr(self, parameter.name)
             if not parameter.accepts(value):
-                raise InvalidValueError(
-                    describe(f"{parameter.meaning} out of range", where=f"arrivals {self.name}",
-                             value=value, allowed=parameter.allowed)
-                )
+                raise InvalidValueError(f"{parameter.meaning} out of range",
+                                        where=f"arrivals {self.name}", value=value,
+                                        allowed=parameter.allowed)
 
     @property
     def rate_per_ms(self) -> float:
@@ -176,10 +175,8 @@ class ShippedProcess:
 def check_load(load_qps: float) -> None:
     """Refuse a load that is not a finite number > 0."""
     if not (math.isfinite(load_qps) and load_qps > 0):
-        raise InvalidValueError(
-            describe("load is not positive", where="load_qps", value=load_qps,
-                     allowed="a finite number > 0 (queries per second)")
-        )
+        raise InvalidValueError("load is not positive", where="load_qps", value=load_qps,
+                                allowed="a finite number > 0 (queries per second)")
 
 
 def is_orderly(process: ArrivalProcess) -> bool:

@@ -25,7 +25,7 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.arrivals.trace_formats.columns import lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import decimal_number
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
@@ -80,14 +80,14 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
         An unknown unit.
     """
     if unit not in UNITS:
-        raise InvalidValueError(describe("unknown unit of time", where="unit", value=unit,
-                                         allowed=", ".join(UNITS)))
+        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
+                                allowed=", ".join(UNITS))
     path = find_trace(path_or_name)
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
-        raise InputFileError(describe("empty trace", where=str(path),
-                                      allowed="a time and a load in each line"))
+        raise InputFileError("empty trace", where=str(path),
+                             allowed="a time and a load in each line")
     try:
         if columns := _minutes(first[1]):
             return _minute_bins(lines, columns, str(path))
@@ -105,8 +105,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines that hold something."""
     if not path.exists():
         known = ", ".join(shipped_traces())
-        raise InputFileError(describe("cannot read trace (No such file or directory)",
-                                      where=str(path), allowed=f"a path, or one of: {known}"))
+        raise InputFileError("cannot read trace (No such file or directory)", where=str(path),
+                             allowed=f"a path, or one of: {known}")
     for first, text in blocks(path):
         for number, line in lines_of(text, first):
             kept = line.partition("#")[0].strip()
@@ -121,15 +121,15 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateT
         place = f"{where}: line {number}"
         values = [_number(part) for part in _parts(text)]
         if len(values) != 2 or math.isnan(values[0]):
-            raise InputFileError(describe("not a time and a load", where=place, value=text,
-                                          allowed="two numbers, such as 12 2431"))
+            raise InputFileError("not a time and a load", where=place, value=text,
+                                 allowed="two numbers, such as 12 2431")
         time_ms, rate = values[0] * factor, values[1]
         if not (math.isfinite(rate) and rate >= 0):
-            raise InputFileError(describe("rate is not a load", where=place, value=text,
-                                          allowed="a finite number >= 0"))
+            raise InputFileError("rate is not a load", where=place, value=text,
+                                 allowed="a finite number >= 0")
         if start_ms and not time_ms > start_ms[-1]:
-            raise InputFileError(describe("time goes back", where=place, value=text,
-                                          allowed="a time after that of the line before"))
+            raise InputFileError("time goes back", where=place, value=text,
+                                 allowed="a time after that of the line before")
         start_ms.append(time_ms)
         rate_qps.append(rate)
     return RateTrace(start_ms, rate_qps)
@@ -153,9 +153,9 @@ def _minute_bins(
         for i, column in enumerate(columns):
             count = _number(cells[column]) if column < len(cells) else math.nan
             if not (math.isfinite(count) and count >= 0):
-                raise InputFileError(describe("not a count", where=f"{where}: line {number}, "
-                                              f"minute {i + 1}", value=count,
-                                              allowed="a finite number >= 0"))
+                raise InputFileError("not a count", where=f"{where}: line {number}, "
+                                     f"minute {i + 1}", value=count,
+                                     allowed="a finite number >= 0")
             totals[i] += count
     return RateTrace([60_000.0 * i for i in range(len(totals))], [n / 60.0 for n in totals])
 

@@ -27,7 +27,7 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
 from ramsis.arrivals.renewal import Renewal
 from ramsis.arrivals.user_defined import made_by, maker_of
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.plugins import untrusted
 
 __all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
@@ -94,10 +94,8 @@ class Arrivals:
         if name in SHIPPED and (words or not text.endswith(":")):
             return _shipped(SHIPPED[name], _parameters(text, words, SHIPPED[name]))
         if not words:
-            raise InvalidValueError(
-                describe("unknown arrival process", where="arrivals", value=text,
-                         allowed=f"{', '.join(patterns())}, or {OWN}")
-            )
+            raise InvalidValueError("unknown arrival process", where="arrivals", value=text,
+                                    allowed=f"{', '.join(patterns())}, or {OWN}")
         return cls(text)
 
     @classmethod
@@ -124,10 +122,8 @@ class Arrivals:
                 raise _wrong_parameters(name, sorted(given), kind)
             return _shipped(kind, {k: _number(k, v, name, kind) for k, v in given.items()})
         if ":" not in name:
-            raise InvalidValueError(
-                describe("unknown arrival process", where="arrivals", value=name,
-                         allowed=", ".join([*SHIPPED, "package.module:name"]))
-            )
+            raise InvalidValueError("unknown arrival process", where="arrivals", value=name,
+                                    allowed=", ".join([*SHIPPED, "package.module:name"]))
         if own is not None and own != name:
             raise InvalidValueError(untrusted(name, "arrival process", "arrivals", "--arrivals"))
         return cls(name, tuple(given.items()))
@@ -164,10 +160,9 @@ class Arrivals:
         if isinstance(process, ArrivalProcess):
             return process
         why = getattr(process, "why_no_counts", "") or "it has no log_pf(count, interval_ms)"
-        raise InvalidValueError(
-            describe(f"no policies can be made for this process ({why})", where="arrivals",
-                     value=self.text, allowed=f"{', '.join(patterns(counts=True))}, or {OWN}")
-        )
+        raise InvalidValueError(f"no policies can be made for this process ({why})",
+                                where="arrivals", value=self.text,
+                                allowed=f"{', '.join(patterns(counts=True))}, or {OWN}")
 
     def drawn(self, load_qps: float) -> Sampler:
         """The process of a load, to be drawn from.
@@ -180,11 +175,9 @@ class Arrivals:
         process = self(load_qps)
         if isinstance(process, Sampler):
             return process
-        raise InvalidValueError(
-            describe("the process cannot be drawn from, so it cannot be simulated",
-                     where="arrivals", value=self.text,
-                     allowed="one with sample(duration_ms, rng)")
-        )
+        raise InvalidValueError("the process cannot be drawn from, so it cannot be simulated",
+                                where="arrivals", value=self.text,
+                                allowed="one with sample(duration_ms, rng)")
 
 
 AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
@@ -273,10 +266,8 @@ def _wrong_parameters(
     text: str, given: list[str], kind: type[ShippedProcess]
 ) -> InvalidValueError:
     wanted = ", ".join(one.word for one in kind.parameters) or "none"
-    return InvalidValueError(
-        describe("wrong parameters of an arrival process", where=f"arrivals {text!r}",
-                 value=", ".join(given), allowed=wanted)
-    )
+    return InvalidValueError("wrong parameters of an arrival process", where=f"arrivals {text!r}",
+                             value=", ".join(given), allowed=wanted)
 
 
 def _number(key: str, value: object, text: str, kind: type[ShippedProcess]) -> float:
@@ -285,8 +276,7 @@ def _number(key: str, value: object, text: str, kind: type[ShippedProcess]) -> f
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidValueError(
-            describe(f"{key.replace('_', '-')} is not a number", where=f"arrivals {text!r}",
-                     value=value, allowed=f"{kind.pattern()} with finite numbers")
-        )
+        raise InvalidValueError(f"{key.replace('_', '-')} is not a number",
+                                where=f"arrivals {text!r}", value=value,
+                                allowed=f"{kind.pattern()} with finite numbers")
     return number

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.memory import check_memory
 
 __all__ = ["MAX_ARRIVALS", "check_amount", "check_sample", "poisson_instants", "renewal_times"]
@@ -92,9 +92,8 @@ def check_amount(
         More than :data:`MAX_ARRIVALS`, or than there is memory for.
     """
     if not arrivals <= MAX_ARRIVALS:
-        raise InvalidValueError(describe("too many arrivals for one run", where=where,
-                                         value=f"{arrivals:.3g}",
-                                         allowed=f"at most {MAX_ARRIVALS}"))
+        raise InvalidValueError("too many arrivals for one run", where=where,
+                                value=f"{arrivals:.3g}", allowed=f"at most {MAX_ARRIVALS}")
     check_memory("arrivals for one run", where, arrivals, bytes_each)
 
 
@@ -107,8 +106,6 @@ def check_sample(rate_per_ms: float, duration_ms: float) -> None:
         It is refused.
     """
     if not (math.isfinite(duration_ms) and duration_ms >= 0):
-        raise InvalidValueError(
-            describe("not a duration", where="duration_ms", value=duration_ms,
-                     allowed="a finite number >= 0")
-        )
+        raise InvalidValueError("not a duration", where="duration_ms", value=duration_ms,
+                                allowed="a finite number >= 0")
     check_amount(rate_per_ms * duration_ms)

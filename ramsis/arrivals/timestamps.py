@@ -20,7 +20,7 @@ from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fie
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, is_iso
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 
 __all__ = ["UNITS", "read_timestamps"]
 
@@ -58,17 +58,15 @@ def read_timestamps(
     """
     where = str(path)
     if unit is not None and unit not in UNITS:
-        raise InvalidValueError(
-            describe("unknown unit of time", where="unit", value=unit, allowed=", ".join(UNITS))
-        )
+        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
+                                allowed=", ".join(UNITS))
     try:
         times = _times(blocks(Path(path)), where, unit, time_column)
     except csv.Error as error:
-        raise InputFileError(describe(f"cannot read trace ({error})", where=where)) from error
+        raise InputFileError(f"cannot read trace ({error})", where=where) from error
     if not len(times):
-        raise InputFileError(
-            describe("no timestamps", where=where, allowed="one a line, or a CSV column of them")
-        )
+        raise InputFileError("no timestamps", where=where,
+                             allowed="one a line, or a CSV column of them")
     return times
 
 
@@ -112,10 +110,8 @@ def _column(
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
         return InstantColumn(index, unit or _unit_of(fields[index])), True
     if len(fields) > 1:
-        raise InputFileError(
-            describe("several columns and no header to tell the time's", value=begin[1],
-                     where=place, allowed="one column, or a header line")
-        )
+        raise InputFileError("several columns and no header to tell the time's", value=begin[1],
+                             where=place, allowed="one column, or a header line")
     return InstantColumn(0, unit), False
 
 
@@ -135,25 +131,22 @@ def _time_column(
     if wanted is not None:
         if wanted in clean:
             return clean.index(wanted)
-        raise InputFileError(describe("no such column", where=where, value=wanted,
-                                      allowed=", ".join(clean)))
+        raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
         return 0
     counts = next((name for name in clean if _stem(name) in _COUNT_NAMES), None)
     if counts is not None:
-        raise InputFileError(describe(
+        raise InputFileError(
             "a table of counts, not a line for each request", where=where, value=counts,
             allowed="lines of seconds and QPS without a header, or --time-column where each line "
-                    "is one request"))
+            "is one request")
     likely = [i for i, name in enumerate(clean) if _stem(name) in _TIME_NAMES]
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
     for found in (likely, dated):
         if len(found) == 1:
             return found[0]
-    raise InputFileError(
-        describe("cannot tell which column holds the time", where=where, value=", ".join(clean),
-                 allowed="--time-column with one of these")
-    )
+    raise InputFileError("cannot tell which column holds the time", where=where,
+                         value=", ".join(clean), allowed="--time-column with one of these")
 
 
 def _stem(name: str) -> str:

@@ -16,7 +16,7 @@ from ramsis.arrays import BoolArray, FloatArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
-from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive
 
 __all__ = ["RateTrace", "Recorded"]
 
@@ -60,8 +60,8 @@ class RateTrace:
         start = np.array(start_ms, dtype=float).reshape(-1)
         rate = np.array(rate_qps, dtype=float).reshape(-1)
         if not len(start) or start.shape != rate.shape:
-            raise InvalidValueError(describe("no trace", where="rate trace", value=len(start),
-                                             allowed="one or more steps, each with a rate"))
+            raise InvalidValueError("no trace", where="rate trace", value=len(start),
+                                    allowed="one or more steps, each with a rate")
         _refuse_first(~(np.isfinite(rate) & (rate >= 0)), rate, "rate is not a load",
                       "a finite number >= 0")
         _refuse_first(~np.isfinite(start), start, "not a time", "a finite number")
@@ -70,11 +70,11 @@ class RateTrace:
         last = start[-1] - start[-2] if len(start) > 1 else 1000.0
         end = start[-1] + last if end_ms is None else float(end_ms)
         if not (math.isfinite(end) and end > start[-1]):
-            raise InvalidValueError(describe("trace ends before its last step", where="end_ms",
-                                             value=end, allowed=f"a number > {start[-1]}"))
+            raise InvalidValueError("trace ends before its last step", where="end_ms", value=end,
+                                    allowed=f"a number > {start[-1]}")
         if not rate.any():
-            raise InvalidValueError(describe("empty trace", where="rate trace", value=0.0,
-                                             allowed="a rate > 0 somewhere"))
+            raise InvalidValueError("empty trace", where="rate trace", value=0.0,
+                                    allowed="a rate > 0 somewhere")
         put = object.__setattr__
         put(self, "start_ms", start - start[0])
         put(self, "rate_qps", rate)
@@ -159,8 +159,8 @@ class Recorded:
     def __init__(self, times_ms: ArrayLike, duration_ms: float | None = None) -> None:
         times = np.array(times_ms, dtype=float).reshape(-1)
         if not len(times):
-            raise InvalidValueError(describe("empty trace", where="times_ms", value=0,
-                                             allowed="one or more arrivals"))
+            raise InvalidValueError("empty trace", where="times_ms", value=0,
+                                    allowed="one or more arrivals")
         _refuse_first(~np.isfinite(times), times, "not a time", "a finite number")
         _refuse_first(np.append(False, np.diff(times) < 0), times, "time goes back",
                       "times that do not fall")
@@ -221,5 +221,5 @@ def _refuse_first(bad: BoolArray, values: FloatArray, what: str, allowed: str) -
     """Refuse the first bad value of an array, by its line (from 1)."""
     if bad.any():
         first = int(np.argmax(bad))
-        raise InvalidValueError(describe(what, where=f"entry {first + 1}",
-                                         value=float(values[first]), allowed=allowed))
+        raise InvalidValueError(what, where=f"entry {first + 1}", value=float(values[first]),
+                                allowed=allowed)

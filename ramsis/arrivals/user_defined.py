@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.plugins import blamed, own
 
 __all__ = ["made_by", "maker_of"]
@@ -25,10 +25,8 @@ def maker_of(text: str) -> Callable[..., Any]:
     maker = own(text, "arrival process", where="arrivals", error=InvalidValueError,
                 option="--arrivals")
     if not callable(maker):
-        raise InvalidValueError(
-            describe("arrival process is not callable", where="arrivals", value=text,
-                     allowed="a callable that takes load_qps")
-        )
+        raise InvalidValueError("arrival process is not callable", where="arrivals", value=text,
+                                allowed="a callable that takes load_qps")
     found: Callable[..., Any] = maker
     return found
 
@@ -48,22 +46,17 @@ def made_by(
             process = maker(load_qps, **parameters)
         except TypeError as error:
             takes = ", ".join(["load_qps", *parameters])
-            raise InvalidValueError(
-                describe(f"cannot make an arrival process ({error})", where="arrivals", value=name,
-                         allowed=f"a callable that takes {takes}")
-            ) from error
+            raise InvalidValueError(f"cannot make an arrival process ({error})", where="arrivals",
+                                    value=name,
+                                    allowed=f"a callable that takes {takes}") from error
     if not isinstance(process, ArrivalProcess | Sampler):
         raise InvalidValueError(
-            describe("not an arrival process", where=f"arrivals {name}",
-                     value=type(process).__name__,
-                     allowed="an object with rate_per_ms, and log_pf(count, interval_ms) or "
-                     "sample(duration_ms, rng)")
-        )
+            "not an arrival process", where=f"arrivals {name}", value=type(process).__name__,
+            allowed="an object with rate_per_ms, and log_pf(count, interval_ms) or "
+            "sample(duration_ms, rng)")
     wanted = load_qps / 1000.0
     if not abs(process.rate_per_ms - wanted) <= _RATE_TOLERANCE * wanted:
-        raise InvalidValueError(
-            describe("the process does not have the rate of its load",
-                     where=f"arrivals {name}: rate_per_ms", value=process.rate_per_ms,
-                     allowed=f"{wanted:.10g}, a thousandth of {load_qps:g} QPS")
-        )
+        raise InvalidValueError("the process does not have the rate of its load",
+                                where=f"arrivals {name}: rate_per_ms", value=process.rate_per_ms,
+                                allowed=f"{wanted:.10g}, a thousandth of {load_qps:g} QPS")
     return process

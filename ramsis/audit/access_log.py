@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,16 +88,16 @@ def access_frame(text: str, where: str) -> pd.DataFrame | None:
             continue
         matched = form.fullmatch(line)
         if matched is None:
-            raise InputFileError(describe(
-                "not a line of this access log", where=f"{where}: line {number}", value=line,
-                allowed="lines of one format, as the first (remove this line)"))
+            raise InputFileError("not a line of this access log", where=f"{where}: line {number}",
+                                 value=line,
+                                 allowed="lines of one format, as the first (remove this line)")
         row = matched.groupdict()
         if form is _NGINX:
             took = _TOOK.search(row.pop("rest"))
             if took is None:
-                raise InputFileError(describe(
+                raise InputFileError(
                     "no time taken behind the line", where=f"{where}: line {number}", value=line,
-                    allowed="nginx's log_format combined with $request_time behind it"))
+                    allowed="nginx's log_format combined with $request_time behind it")
             row["request_time"] = took[1]
             row["time_local"] = _iso(row["time_local"])
         elif form is _HAPROXY:
@@ -135,9 +135,9 @@ def json_frame(text: str, where: str) -> pd.DataFrame | None:
             if not isinstance(item, dict):
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
-            raise InputFileError(describe(
-                f"not a JSON object ({error})", where=f"{where}: line {number}", value=line,
-                allowed="JSON lines, an object for each request")) from error
+            raise InputFileError(f"not a JSON object ({error})", where=f"{where}: line {number}",
+                                 value=line,
+                                 allowed="JSON lines, an object for each request") from error
         rows.append({name: _text(part) for key, value in item.items()
                      for name, part in _parts(key, value)})
         numbers.append(number)

@@ -31,7 +31,7 @@ from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, obser
 from ramsis.bounds.targets import ROUNDING
 from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
-from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
+from ramsis.errors import InputFileError, InvalidValueError, check_number_of
 from ramsis.profiles import ProfileSet
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
@@ -79,9 +79,8 @@ class AuditSettings:
         check_number_of("workers", self.workers)
         check_number_of("seeds", self.seeds)
         if not 0 <= self.max_violation <= 1:
-            raise InvalidValueError(describe("not a share of violations", where="max_violation",
-                                             value=self.max_violation,
-                                             allowed="a fraction in [0, 1]"))
+            raise InvalidValueError("not a share of violations", where="max_violation",
+                                    value=self.max_violation, allowed="a fraction in [0, 1]")
         _ = self.policies
 
     @property
@@ -90,9 +89,9 @@ class AuditSettings:
         found = {text: fleet_scheduler(text) for text in self.schedulers}
         for text, scheduler in found.items():
             if not scheduler.makes_policies:
-                raise InvalidValueError(describe("not policies", where="scheduler", value=text,
-                                                 allowed="round-robin, shortest-queue or "
-                                                 "central-queue, with settings"))
+                raise InvalidValueError("not policies", where="scheduler", value=text,
+                                        allowed="round-robin, shortest-queue or "
+                                        "central-queue, with settings")
         return found
 
 
@@ -389,9 +388,8 @@ def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     number = {name: i for i, name in enumerate(models)}
     for name in dict.fromkeys(log.model[log.answered].tolist()):
         if name not in number:
-            raise InputFileError(describe("a model that the profile lacks",
-                                          where=f"{where}: model", value=name,
-                                          allowed=", ".join(models)))
+            raise InputFileError("a model that the profile lacks", where=f"{where}: model",
+                                 value=name, allowed=", ".join(models))
     return np.array([number.get(name, -1) if answered else -1
                      for name, answered in zip(log.model.tolist(), log.answered.tolist(),
                                                strict=True)], dtype=np.int64)

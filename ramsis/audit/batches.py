@@ -8,7 +8,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.request_log import RequestLog
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["LoggedBatches", "batches_of"]
 
@@ -63,9 +63,9 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     known = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
     beyond = log.worker[known] >= workers
     if beyond.any():
-        raise InputFileError(describe("more workers than stated", where=f"{where}: worker",
-                                      value=int(log.worker[known].max()),
-                                      allowed=f"0 to {workers - 1}, by --workers {workers}"))
+        raise InputFileError("more workers than stated", where=f"{where}: worker",
+                             value=int(log.worker[known].max()),
+                             allowed=f"0 to {workers - 1}, by --workers {workers}")
     keys = np.stack([log.worker[known].astype(float), model[known].astype(float),
                      log.start_s[known], log.finish_s[known]])
     found, group = np.unique(keys, axis=1, return_inverse=True)
@@ -118,6 +118,6 @@ def _check_workers(
     running = np.cumsum(change[order])
     if len(running) and running.max() > workers:
         place = order[int(np.argmax(running > workers))]
-        raise InputFileError(describe(
-            "more batches at once than workers", where=f"{where}: {at[place]:.6f} s",
-            value=int(running.max()), allowed=f"at most {workers}, by --workers"))
+        raise InputFileError("more batches at once than workers",
+                             where=f"{where}: {at[place]:.6f} s", value=int(running.max()),
+                             allowed=f"at most {workers}, by --workers")

@@ -53,7 +53,7 @@ from ramsis.audit.access_log import (
 )
 from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import LONGEST_SLO_MS
-from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import not_utf8, read_bytes, written_whole
 from ramsis.tables import cell, text_of
 
@@ -225,8 +225,8 @@ class RequestLogWriter:
         try:
             yield
         except OSError as error:
-            raise OutputError(describe(f"cannot write file ({error.strerror})",
-                                       where=str(self.path))) from error
+            raise OutputError(f"cannot write file ({error.strerror})",
+                              where=str(self.path)) from error
 
 
 def _put_aside(path: Path) -> None:
@@ -290,15 +290,14 @@ class LogFormat:
     def __post_init__(self) -> None:
         for name in self.columns:
             if name not in (*FIELDS, *DERIVED):
-                raise InvalidValueError(describe("no such field of a request log",
-                                                 where="column", value=name,
-                                                 allowed=", ".join((*FIELDS, *DERIVED))))
+                raise InvalidValueError("no such field of a request log", where="column",
+                                        value=name, allowed=", ".join((*FIELDS, *DERIVED)))
         if self.unit is not None and self.unit not in _SECONDS:
-            raise InvalidValueError(describe("unknown unit of time", where="unit",
-                                             value=self.unit, allowed=", ".join(_SECONDS)))
+            raise InvalidValueError("unknown unit of time", where="unit", value=self.unit,
+                                    allowed=", ".join(_SECONDS))
         if self.slo_ms is not None and not 0 < self.slo_ms <= LONGEST_SLO_MS:
-            raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
-                                             allowed=f"a number > 0, up to {LONGEST_SLO_MS:g}"))
+            raise InvalidValueError("not positive", where="slo_ms", value=self.slo_ms,
+                                    allowed=f"a number > 0, up to {LONGEST_SLO_MS:g}")
 
 
 def read_request_log(
@@ -375,16 +374,16 @@ class _Table:
         if frame is None:
             frame = _csv_frame(text, where)
         if frame.empty:
-            raise InputFileError(describe("no requests", where=where,
-                                          allowed="a header and a line for each"))
+            raise InputFileError("no requests", where=where,
+                                 allowed="a header and a line for each")
         columns = [str(column) for column in frame.columns]
         own = {name: column for name in FIELDS if (column := _own(name, columns)) is not None}
         own.update(form.columns)
         usual = aliases(columns, own)
         frame, notes = requests_only(frame, {**usual, **own})
         if frame.empty:
-            raise InputFileError(describe("no requests", where=where,
-                                          allowed="requests that were not refused"))
+            raise InputFileError("no requests", where=where,
+                                 allowed="requests that were not refused")
         if usual:
             notes.insert(0, "columns taken: " + ", ".join(
                 f"{name} = {column}" for name, column in usual.items()))
@@ -417,10 +416,10 @@ class _Table:
             return found, self.frame[found].str.strip()
         if required or wanted is not None:
             near = difflib.get_close_matches(wanted or name, columns, n=1, cutoff=0.5)
-            raise InputFileError(describe(
+            raise InputFileError(
                 "no such column", where=self.where, value=wanted or COLUMNS[FIELDS.index(name)],
                 allowed=f"--column {name}={near[0] if near else 'NAME'} with one of "
-                        + ", ".join(columns)))
+                        + ", ".join(columns))
         return None
 
     def times(self, name: str, *, required: bool = False) -> FloatArray:
@@ -452,9 +451,9 @@ class _Table:
             if unit:
                 self.notes.append(f"{title}: taken as {unit} since 1970, by the values")
         if unit not in _SECONDS:
-            raise InputFileError(describe("times of no stated unit", where=self.where,
-                                          value=title, allowed="--unit, or a column's name that "
-                                          "ends in _s, _ms, …"))
+            raise InputFileError("times of no stated unit", where=self.where, value=title,
+                                 allowed="--unit, or a column's name that "
+                                 "ends in _s, _ms, …")
         return numbers * _SECONDS[unit]
 
     def outcomes(self) -> TextArray:
@@ -539,7 +538,7 @@ class _Table:
         found = self.column(name)
         value = "" if found is None else found[1].iloc[line]
         place = f"{self.where}: line {self.frame.index[line]}: {name}"
-        raise InputFileError(describe(what, where=place, value=value, allowed=allowed))
+        raise InputFileError(what, where=place, value=value, allowed=allowed)
 
 
 def _own(name: str, columns: list[str]) -> str | None:
@@ -560,10 +559,9 @@ def _csv_frame(text: str, where: str) -> pd.DataFrame:
         frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, sep=mark,
                             skipinitialspace=True, skip_blank_lines=False)
     except (ValueError, pd.errors.ParserError) as error:
-        raise InputFileError(describe(f"not a CSV ({error})", where=where)) from error
+        raise InputFileError(f"not a CSV ({error})", where=where) from error
     if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
-        raise InputFileError(describe("not a CSV (a line has more fields than the header)",
-                                      where=where))
+        raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
     return frame.fillna("").set_index(np.arange(2, len(frame) + 2))
 
 

@@ -199,15 +199,13 @@ def fluid_bound(
     own = [times] if isinstance(times, Times) else list(times)
     types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one for one in own]
     if not types:
-        raise InvalidValueError(describe("no worker types", where="workers",
-                                         allowed="one or more"))
+        raise InvalidValueError("no worker types", where="workers", allowed="one or more")
     counts = np.array(workers, dtype=float).reshape(-1)
     classes = classes_of(slo_ms)
     check_positive(workers=float(counts.min()), load_qps=load_qps)
     if len(counts) != len(types):
-        raise InvalidValueError(describe("not a number of workers for each type",
-                                         where="workers", value=counts.tolist(),
-                                         allowed=f"{len(types)} numbers"))
+        raise InvalidValueError("not a number of workers for each type", where="workers",
+                                value=counts.tolist(), allowed=f"{len(types)} numbers")
     longest = _checked_limits(types, classes, max_batch, terms)
     kinds = np.array(numbered_alike(types))
     merged = [types[int(np.argmax(kinds == k))] for k in range(int(kinds.max()) + 1)]
@@ -237,22 +235,21 @@ def _checked_limits(
     """The largest batch of all types, if the limits fit them."""
     longest = max(one.max_batch for one in types)
     if max_batch is not None and not 1 <= max_batch <= longest:
-        raise InvalidValueError(
-            describe("largest batch out of range", where="max_batch", value=max_batch,
-                     allowed=f"1 to {longest}, the latency table's largest"))
+        raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
+                                allowed=f"1 to {longest}, the latency table's largest")
     price, max_violation, gathering = terms
     if not (math.isfinite(price) and price >= 0):
-        raise InvalidValueError(describe("not a price", where="violation_price", value=price,
-                                         allowed="a finite number >= 0"))
+        raise InvalidValueError("not a price", where="violation_price", value=price,
+                                allowed="a finite number >= 0")
     if max_violation is not None and not 0 <= max_violation <= 1:
-        raise InvalidValueError(describe("not a share of violations", where="max_violation",
-                                         value=max_violation, allowed="a fraction in [0, 1]"))
+        raise InvalidValueError("not a share of violations", where="max_violation",
+                                value=max_violation, allowed="a fraction in [0, 1]")
     if gathering and len(classes) > 1:
-        raise InvalidValueError(describe("gathering windows need one SLO", where="gathering",
-                                         allowed="a single SLO class"))
+        raise InvalidValueError("gathering windows need one SLO", where="gathering",
+                                allowed="a single SLO class")
     if gathering and any(one.distributed for one in types):
-        raise InvalidValueError(describe("gathering windows need fixed service times",
-                                         where="gathering", allowed="a latency statistic"))
+        raise InvalidValueError("gathering windows need fixed service times", where="gathering",
+                                allowed="a latency statistic")
     return longest
 
 
@@ -403,10 +400,10 @@ def _limit_violations(
     whole, found = float(program.most.sum()), program.largest(in_time)
     largest = found.value / whole
     if largest < 1.0 - max_violation - _ROUNDING:
-        raise InfeasibleError(describe(
+        raise InfeasibleError(
             f"too few workers for so few violations at {1000.0 * load:g} QPS",
             where="max_violation", value=max_violation,
-            allowed=f"more workers, or at least {outward(1.0 - largest, up=True)}"))
+            allowed=f"more workers, or at least {outward(1.0 - largest, up=True)}")
     # No more than was found to be possible, which rounding could ask for.
     served = min((1.0 - max_violation) * whole, float(found.amount @ in_time))
     program.limit(-in_time[None, :], np.array([-served]))

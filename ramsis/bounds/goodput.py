@@ -87,7 +87,7 @@ from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
 from ramsis.checks import check_arguments
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
@@ -276,27 +276,25 @@ def _check(requests: ReleasedRequests, servers: Servers, rounds: int) -> None:
     """Refuse arrays that do not fit each other."""
     shape = servers.batch_ms.shape
     if len(shape) != 3 or 0 in shape or servers.workers.shape != shape[:1]:
-        raise InvalidValueError(describe("batch times and workers do not fit each other",
-                                         where="servers", value=(shape, servers.workers.shape),
-                                         allowed="(types, models, batches) and (types,)"))
+        raise InvalidValueError("batch times and workers do not fit each other", where="servers",
+                                value=(shape, servers.workers.shape),
+                                allowed="(types, models, batches) and (types,)")
     sizes = {requests.release_ms.shape, requests.deadline_ms.shape, requests.model.shape}
     if len(sizes) != 1 or requests.model.ndim != 1:
-        raise InvalidValueError(describe("arrays of requests do not fit each other",
-                                         where="requests", value=sorted(sizes),
-                                         allowed="one length for all"))
+        raise InvalidValueError("arrays of requests do not fit each other", where="requests",
+                                value=sorted(sizes), allowed="one length for all")
     if not (np.isfinite(requests.release_ms).all() and np.isfinite(requests.deadline_ms).all()):
-        raise InvalidValueError(describe("a time of a request is not a number", where="requests",
-                                         allowed="finite times in ms"))
+        raise InvalidValueError("a time of a request is not a number", where="requests",
+                                allowed="finite times in ms")
     if len(requests.model) and not 0 <= requests.model.min() <= requests.model.max() < shape[1]:
-        raise InvalidValueError(describe("no such model", where="requests",
-                                         value=int(requests.model.max()),
-                                         allowed=f"0 to {shape[1] - 1}"))
+        raise InvalidValueError("no such model", where="requests", value=int(requests.model.max()),
+                                allowed=f"0 to {shape[1] - 1}")
     if not (servers.batch_ms > 0).all() or not (servers.workers >= 0).all():
-        raise InvalidValueError(describe("a batch time or number of workers out of range",
-                                         where="servers", allowed="times > 0, numbers >= 0"))
+        raise InvalidValueError("a batch time or number of workers out of range", where="servers",
+                                allowed="times > 0, numbers >= 0")
     if rounds < 0:
-        raise InvalidValueError(describe("rounds out of range", where="rounds", value=rounds,
-                                         allowed="0 or more"))
+        raise InvalidValueError("rounds out of range", where="rounds", value=rounds,
+                                allowed="0 or more")
 
 
 def _task(priced: _Priced, servers: Servers) -> Task:

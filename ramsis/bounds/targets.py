@@ -44,14 +44,13 @@ class Targets:
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_violation < 1:
-            raise InvalidValueError(describe("not a share of violations", where="max_violation",
-                                             value=self.max_violation,
-                                             allowed="a fraction in [0, 1)"))
+            raise InvalidValueError("not a share of violations", where="max_violation",
+                                    value=self.max_violation, allowed="a fraction in [0, 1)")
         for where in ("min_accuracy", "min_effective_accuracy"):
             value = getattr(self, where)
             if value is not None and not 0 < value <= 1:
-                raise InvalidValueError(describe("not an accuracy", where=where, value=value,
-                                                 allowed="a fraction in (0, 1]"))
+                raise InvalidValueError("not an accuracy", where=where, value=value,
+                                        allowed="a fraction in (0, 1]")
 
     def met(self, accuracy: float, violation_rate: float) -> bool:
         """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""
@@ -116,8 +115,8 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
 
 
 def _unreachable(what: str, where: str, value: float | None, allowed: str) -> InfeasibleError:
-    return InfeasibleError(describe(f"no number of workers reaches this {what}", where=where,
-                                    value=value, allowed=allowed))
+    return InfeasibleError(f"no number of workers reaches this {what}", where=where, value=value,
+                           allowed=allowed)
 
 
 def outward(value: float, *, up: bool = False) -> str:

@@ -68,7 +68,7 @@ from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, check_positive
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"]
@@ -192,51 +192,49 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     check_positive(slo_ms=slo_ms)
     if arrival.ndim != 1 or not (np.isfinite(arrival).all() and (np.diff(arrival) >= 0).all()
                                  and (arrival >= 0).all() and len(arrival)):
-        raise InvalidValueError(describe("not arrivals", where="arrival_ms",
-                                         allowed="one or more finite times >= 0, rising"))
+        raise InvalidValueError("not arrivals", where="arrival_ms",
+                                allowed="one or more finite times >= 0, rising")
     span_s = float(arrival[-1] - arrival[0]) / 1000.0
     if span_s == 0.0:
-        raise InvalidValueError(describe(
-            "a trace of one instant", where="arrival_ms", value=float(arrival[0]),
-            allowed="arrivals at two times or more"))
+        raise InvalidValueError("a trace of one instant", where="arrival_ms",
+                                value=float(arrival[0]), allowed="arrivals at two times or more")
     if not 0.0 <= startup_s <= span_s:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "start-up not within the trace", where="startup_s", value=startup_s,
-            allowed=f"0 to {outward(span_s)}, from the first arrival to the last"))
+            allowed=f"0 to {outward(span_s)}, from the first arrival to the last")
     if (times is None) == (rate is None):
-        raise InvalidValueError(describe(
-            "what a worker can do is not said once", where="rate_per_worker_qps", value=rate,
-            allowed="either service times or a rate"))
+        raise InvalidValueError("what a worker can do is not said once",
+                                where="rate_per_worker_qps", value=rate,
+                                allowed="either service times or a rate")
     if rate is not None:
         check_positive(rate_per_worker_qps=rate)
         if min_effective_accuracy is not None:
-            raise InvalidValueError(describe(
-                "a rate says nothing of accuracy", where="min_effective_accuracy",
-                value=min_effective_accuracy, allowed="service times, or max_violation alone"))
+            raise InvalidValueError("a rate says nothing of accuracy",
+                                    where="min_effective_accuracy", value=min_effective_accuracy,
+                                    allowed="service times, or max_violation alone")
     if max_violation is None and min_effective_accuracy is None:
-        raise InvalidValueError(describe("no target", where="max_violation",
-                                         allowed="max_violation or min_effective_accuracy"))
+        raise InvalidValueError("no target", where="max_violation",
+                                allowed="max_violation or min_effective_accuracy")
     if max_violation is not None and not 0 <= max_violation < 1:
-        raise InvalidValueError(describe("not a share of violations", where="max_violation",
-                                         value=max_violation, allowed="a fraction in [0, 1)"))
+        raise InvalidValueError("not a share of violations", where="max_violation",
+                                value=max_violation, allowed="a fraction in [0, 1)")
     if min_effective_accuracy is not None and not 0 < min_effective_accuracy <= 1:
-        raise InvalidValueError(describe(
-            "not an accuracy", where="min_effective_accuracy", value=min_effective_accuracy,
-            allowed="a fraction in (0, 1]"))
+        raise InvalidValueError("not an accuracy", where="min_effective_accuracy",
+                                value=min_effective_accuracy, allowed="a fraction in (0, 1]")
     longest = max_batch if times is None else times.max_batch
     if not 1 <= max_batch <= longest:
-        raise InvalidValueError(describe("largest batch out of range", where="max_batch",
-                                         value=max_batch, allowed=f"1 to {longest}"))
+        raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
+                                allowed=f"1 to {longest}")
     if least < 0:
-        raise InvalidValueError(describe("not a number of workers", where="least", value=least,
-                                         allowed="a whole number from 0"))
+        raise InvalidValueError("not a number of workers", where="least", value=least,
+                                allowed="a whole number from 0")
     if most is not None and most < max(least, 1):
-        raise InvalidValueError(describe("fewer workers than the least", where="most", value=most,
-                                         allowed=f"a whole number from {max(least, 1)}"))
+        raise InvalidValueError("fewer workers than the least", where="most", value=most,
+                                allowed=f"a whole number from {max(least, 1)}")
     if duration_s is not None and not arrival[-1] <= 1000.0 * duration_s < math.inf:
-        raise InvalidValueError(describe(
-            "ends before the last arrival", where="duration_s", value=duration_s,
-            allowed=f"from {outward(arrival[-1] / 1000.0, up=True)}"))
+        raise InvalidValueError("ends before the last arrival", where="duration_s",
+                                value=duration_s,
+                                allowed=f"from {outward(arrival[-1] / 1000.0, up=True)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,12 +440,12 @@ class _Target:
         """The refusal of one that is not reached; with the nearest that is."""
         share = most / self.requests
         if worth[0]:
-            return InfeasibleError(describe(
-                f"{what} this effective accuracy", where="min_effective_accuracy",
-                value=self.shown[1], allowed=f"at most {outward(share)}"))
-        return InfeasibleError(describe(
-            f"{what} this share of violations", where="max_violation", value=self.shown[0],
-            allowed=f"at least {outward(1.0 - share, up=True)}"))
+            return InfeasibleError(f"{what} this effective accuracy",
+                                   where="min_effective_accuracy", value=self.shown[1],
+                                   allowed=f"at most {outward(share)}")
+        return InfeasibleError(f"{what} this share of violations", where="max_violation",
+                               value=self.shown[0],
+                               allowed=f"at least {outward(1.0 - share, up=True)}")
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,8 @@ def fewest_workers_bound_over_time(
     """
     queries = np.array(counts, dtype=float).reshape(-1)
     if not (np.isfinite(queries).all() and (queries >= 0).all() and queries.any()):
-        raise InvalidValueError(describe("not numbers of queries", where="counts",
-                                         allowed="finite numbers >= 0, not all 0"))
+        raise InvalidValueError("not numbers of queries", where="counts",
+                                allowed="finite numbers >= 0, not all 0")
     check_positive(window_ms=window_ms)
     classes = classes_of(slo_ms)
     program, longest_ms = _Program.of([times], classes, targets), classes[-1].slo_ms
@@ -181,8 +181,7 @@ class CheapestWorkers:
         for cost in costs:
             check_positive(load_qps=load_qps, cost=cost)
         if not times:
-            raise InvalidValueError(describe("no worker types", where="profiles",
-                                             allowed="one or more"))
+            raise InvalidValueError("no worker types", where="profiles", allowed="one or more")
         self.kinds: Counts = tuple(numbered_alike(times))
         self.costs = np.array(costs, dtype=float)
         self.most = np.array([np.inf if k is None else float(k)
@@ -203,10 +202,10 @@ class CheapestWorkers:
         """
         found = self._solve(np.append(self.costs, 0.0), whole=whole, scale=(1.0, 1.0))
         if found is None:
-            raise InfeasibleError(describe(
+            raise InfeasibleError(
                 "too few workers for the targets at this load", where="max_workers",
                 value=self.load_qps,
-                allowed=f"at most {self._carried_qps():.6g} QPS, or more workers"))
+                allowed=f"at most {self._carried_qps():.6g} QPS, or more workers")
         counts = found[: len(self.costs)]
         return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())
 

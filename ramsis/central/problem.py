@@ -67,7 +67,7 @@ from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
 __all__ = ["FEW_WORKERS", "MAX_WORKERS", "CentralProblem"]
 
@@ -361,18 +361,17 @@ def _check(
 ) -> None:
     check_positive(slo_ms=slo_ms, load_qps=load_qps)
     if not (math.isfinite(price) and price >= 0):
-        raise InvalidValueError(describe("not a price", where="violation_price", value=price,
-                                         allowed="a finite number >= 0"))
+        raise InvalidValueError("not a price", where="violation_price", value=price,
+                                allowed="a finite number >= 0")
     check_number_of("workers", workers, most=MAX_WORKERS)
     if steps is not None and not 2 <= steps <= 1000:
-        raise InvalidValueError(describe("not a number of slack bins", where="grid", value=steps,
-                                         allowed="2 to 1000"))
+        raise InvalidValueError("not a number of slack bins", where="grid", value=steps,
+                                allowed="2 to 1000")
 
 
 def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
     """Refuse a problem with an array that would fill the memory."""
     if numbers > _MOST_NUMBERS:
-        raise InvalidValueError(
-            describe("the problem is too large", where="central queue",
-                     value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
-                     allowed="a smaller max_queue, a lower load or more workers"))
+        raise InvalidValueError("the problem is too large", where="central queue",
+                                value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
+                                allowed="a smaller max_queue, a lower load or more workers")

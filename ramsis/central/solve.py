@@ -42,7 +42,7 @@ from ramsis.central.actions import improve, table_of
 from ramsis.central.chain import EXACT, Chain, ChainValues, SteadyState
 from ramsis.central.model import CentralArrays, central_model
 from ramsis.central.problem import FEW_WORKERS, CentralProblem
-from ramsis.errors import NotConvergedError, describe
+from ramsis.errors import NotConvergedError
 
 __all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
            "solve_central"]
@@ -151,8 +151,7 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
 
 
 def _not_computed() -> NotConvergedError:
-    return NotConvergedError(describe("the values of a policy cannot be computed",
-                                      value="singular system"))
+    return NotConvergedError("the values of a policy cannot be computed", value="singular system")
 
 
 def _solved(
@@ -234,8 +233,8 @@ def _iterated(
                 return _Policy(to, action, values, rounds, most, chain)
             exact = EXACT
         to, action = better_to, better_action
-    raise NotConvergedError(describe("policy iteration did not come to rest",
-                                     value=f"{_MOST_ROUNDS} rounds"))
+    raise NotConvergedError("policy iteration did not come to rest",
+                            value=f"{_MOST_ROUNDS} rounds")
 
 
 def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:

@@ -17,7 +17,7 @@ from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import FIGURE
 from ramsis.cli.options.traces import named_trace
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 
 __all__ = ["arrivals"]
 
@@ -71,7 +71,7 @@ def fit(
     try:
         found = fit_trace(times if motion is None else motion.steady_ms)
     except InvalidValueError as error:
-        raise InputFileError(describe(str(error), where=trace)) from error
+        raise InputFileError(str(error), where=trace) from error
     rows = [_row(one, found) for one in found.fits]
     if as_json:
         print_json(rows, best=found.best.word, **_summary(found), **_motion(motion, found))
@@ -92,10 +92,8 @@ def _times(
     if named is None:
         return read_timestamps(trace, unit=unit, time_column=time_column)
     if named.times_ms is None:
-        raise InputFileError(
-            describe("holds loads, not arrivals", where=str(trace), value=named.format,
-                     allowed="a trace of requests")
-        )
+        raise InputFileError("holds loads, not arrivals", where=str(trace), value=named.format,
+                             allowed="a trace of requests")
     return named.times_ms
 
 

@@ -10,7 +10,7 @@ import click
 from ramsis import policy, profiles
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import read_document
 from ramsis.schemas import check_schema
 
@@ -57,8 +57,8 @@ def _validate(file: str) -> str:
     found = document.get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
-        raise InputFileError(describe("unknown format or version", where=f"{file}: format",
-                                      value=found, allowed=", ".join(_CHECKS)))
+        raise InputFileError("unknown format or version", where=f"{file}: format", value=found,
+                             allowed=", ".join(_CHECKS))
     return check(Path(file))
 
 
@@ -85,8 +85,8 @@ def _count(number: int, what: str, several: str | None = None) -> str:
 
 def _manifest(path: Path) -> str:
     if path.name != policy.MANIFEST_NAME:
-        raise InputFileError(describe("manifest under another name", where=str(path),
-                                      allowed=policy.MANIFEST_NAME))
+        raise InputFileError("manifest under another name", where=str(path),
+                             allowed=policy.MANIFEST_NAME)
     return _policy_set(path.parent)
 
 

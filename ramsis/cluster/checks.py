@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 
 __all__ = ["below_every_latency", "check_reachable", "numbered_alike"]
 
@@ -17,8 +17,8 @@ def below_every_latency(
     slo_ms: float, lowest_ms: float, *, whose: str = "SLO", fastest: str = _FASTEST
 ) -> InfeasibleError:
     """The error for an SLO within which no batch can be done; ``lowest_ms`` is what could be."""
-    return InfeasibleError(describe(f"{whose} is below every latency", where="slo_ms",
-                                    value=slo_ms, allowed=f"at least {lowest_ms:g} ms, {fastest}"))
+    return InfeasibleError(f"{whose} is below every latency", where="slo_ms", value=slo_ms,
+                           allowed=f"at least {lowest_ms:g} ms, {fastest}")
 
 
 def check_reachable(

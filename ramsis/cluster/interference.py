@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["NO_INTERFERENCE", "THESIS", "Interference", "Load"]
 
@@ -80,9 +80,8 @@ class Interference:
                    **{f"pairs[{pair}]": ratio - 1 for pair, ratio in self.pairs.items()}}
         for name, value in numbers.items():
             if not 0 <= value < math.inf:
-                raise InputFileError(describe("negative coefficient", value=value,
-                                              where=f"interference: {name}",
-                                              allowed="a finite number >= 0"))
+                raise InputFileError("negative coefficient", value=value,
+                                     where=f"interference: {name}", allowed="a finite number >= 0")
 
     def on_share(self, model: str, utilisation: float, mps_share: float | None) -> float:
         """Factor on the latency of a batch that is held to a share, alone on the GPU."""

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from ramsis.cluster.cluster import Cluster
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 
 __all__ = ["ByType", "by_type", "check_named", "named_cluster", "not_by_type", "read_profiles",
@@ -62,9 +62,9 @@ def read_slos(text: str, where: str) -> tuple[SloClass, ...]:
     except InvalidValueError:
         raise
     except ValueError:
-        raise InvalidValueError(describe("not a valid float", where=where, value=text,
-                                         allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
-                                         "shares of the queries that sum to 1")) from None
+        raise InvalidValueError("not a valid float", where=where, value=text,
+                                allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
+                                "shares of the queries that sum to 1") from None
 
 
 def by_type(text: str, where: str) -> dict[str, str]:
@@ -82,8 +82,8 @@ def by_type(text: str, where: str) -> dict[str, str]:
 
 def not_by_type(text: str, where: str) -> InvalidValueError:
     """The error of a text that gives no value for each worker type."""
-    return InvalidValueError(describe("not a value for each worker type", where=where, value=text,
-                                      allowed="TYPE=VALUE,TYPE=VALUE,…"))
+    return InvalidValueError("not a value for each worker type", where=where, value=text,
+                             allowed="TYPE=VALUE,TYPE=VALUE,…")
 
 
 def read_workers(text: str, where: str) -> ByType[int]:
@@ -99,8 +99,8 @@ def _count(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidValueError(describe("not a valid integer", where=where, value=text,
-                                         allowed="a whole number, or TYPE=N,TYPE=N,…")) from None
+        raise InvalidValueError("not a valid integer", where=where, value=text,
+                                allowed="a whole number, or TYPE=N,TYPE=N,…") from None
 
 
 def read_profiles(text: str, where: str) -> ByType[str]:
@@ -124,18 +124,17 @@ def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, s
     if not profiles.typed:
         return
     if not workers.typed:
-        raise InvalidValueError(describe(
-            "worker types have profiles but no numbers", where=where[1], value=workers.text,
-            allowed=",".join(f"{name}=N" for name in profiles.values)))
+        raise InvalidValueError("worker types have profiles but no numbers", where=where[1],
+                                value=workers.text,
+                                allowed=",".join(f"{name}=N" for name in profiles.values))
     for name in profiles.values:
         if name not in workers.values:
-            raise InvalidValueError(describe("unknown worker type", where=where[0],
-                                             value=name, allowed=", ".join(workers.values)))
+            raise InvalidValueError("unknown worker type", where=where[0], value=name,
+                                    allowed=", ".join(workers.values))
     for name in workers.values:
         if name not in profiles.values:
-            raise InvalidValueError(describe("unknown worker type: it has no profile",
-                                             where=where[1], value=name,
-                                             allowed=", ".join(profiles.values)))
+            raise InvalidValueError("unknown worker type: it has no profile", where=where[1],
+                                    value=name, allowed=", ".join(profiles.values))
 
 
 def named_cluster(

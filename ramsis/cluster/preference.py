@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["PREFERENCES", "WEIGHT", "check_preference", "preference_cost"]
 
@@ -36,8 +36,8 @@ def check_preference(prefer: str | None) -> None:
     InvalidValueError
     """
     if prefer is not None and prefer not in PREFERENCES:
-        raise InvalidValueError(describe("unknown preference", where="prefer", value=prefer,
-                                         allowed=", ".join(PREFERENCES)))
+        raise InvalidValueError("unknown preference", where="prefer", value=prefer,
+                                allowed=", ".join(PREFERENCES))
 
 
 def preference_cost(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
-from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.runtime.routing import DISPATCHES
 
 __all__ = ["StationArrivals", "split"]
@@ -76,15 +76,15 @@ def split(
     """
     check_number_of("stations", stations)
     if dispatch not in DISPATCHES:
-        raise InvalidValueError(describe("unknown dispatch", where="dispatch", value=dispatch,
-                                         allowed=", ".join(DISPATCHES)))
+        raise InvalidValueError("unknown dispatch", where="dispatch", value=dispatch,
+                                allowed=", ".join(DISPATCHES))
     rule = DISPATCHES[dispatch]
     if not rule.own_queues and stations > 1:
-        raise InvalidValueError(describe("several stations have several queues",
-                                         where="dispatch", value=dispatch,
-                                         allowed=", ".join(
-                                             name for name, one in DISPATCHES.items()
-                                             if one.own_queues)))
+        raise InvalidValueError("several stations have several queues",
+                                where="dispatch", value=dispatch,
+                                allowed=", ".join(
+                                    name for name, one in DISPATCHES.items()
+                                    if one.own_queues))
     return StationArrivals(_thinned(process, share), stations,
                            exact=rule.in_turn or stations == 1)
 
@@ -92,8 +92,8 @@ def split(
 def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
     """What is left of a process when each request stays with a probability."""
     if not 0 < share <= 1:
-        raise InvalidValueError(describe("not a share of the queries", where="share", value=share,
-                                         allowed="above 0, up to 1"))
+        raise InvalidValueError("not a share of the queries", where="share", value=share,
+                                allowed="above 0, up to 1")
     if share == 1.0:
         return process
     if isinstance(process, NegativeBinomial):
@@ -101,6 +101,6 @@ def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
                        dispersion=1.0 + share * (process.dispersion - 1.0))
     if isinstance(process, (Poisson, MarkovModulated)):
         return replace(process, load_qps=share * process.load_qps)
-    raise InvalidValueError(describe("a process of one's own is not split at random",
-                                     where="arrivals", value=type(process).__name__,
-                                     allowed="poisson, negative-binomial or mmpp"))
+    raise InvalidValueError("a process of one's own is not split at random", where="arrivals",
+                            value=type(process).__name__,
+                            allowed="poisson, negative-binomial or mmpp")

@@ -22,7 +22,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import cdf, quantile
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.model import ProfileSet
 from ramsis.profiles.pareto import prune
@@ -216,8 +216,8 @@ def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTabl
         As :meth:`ServiceTimes.of`.
     """
     if service != DISTRIBUTION and service not in STATISTICS:
-        raise InvalidValueError(describe("unknown service times", where="service", value=service,
-                                         allowed=", ".join((*STATISTICS, DISTRIBUTION))))
+        raise InvalidValueError("unknown service times", where="service", value=service,
+                                allowed=", ".join((*STATISTICS, DISTRIBUTION)))
     statistic = FIXED if service == DISTRIBUTION else service
     return profile.latency_table(cast(Statistic, statistic), max_batch)
 

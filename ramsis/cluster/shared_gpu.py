@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
@@ -41,8 +41,8 @@ class SharedModel:
         for what in ("rate_rps", "slo_ms"):
             value = getattr(self, what)
             if not 0 < value < math.inf:
-                raise InputFileError(describe("not positive", where=f"{self.name}: {what}",
-                                              value=value, allowed="a finite number > 0"))
+                raise InputFileError("not positive", where=f"{self.name}: {what}", value=value,
+                                     allowed="a finite number > 0")
 
     def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
         """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
@@ -108,9 +108,8 @@ class NetworkTime:
     def __post_init__(self) -> None:
         for name in ("bytes_per_request", "a", "b", "c"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise InputFileError(describe("negative coefficient", where=f"network: {name}",
-                                              value=getattr(self, name),
-                                              allowed="a finite number >= 0"))
+                raise InputFileError("negative coefficient", where=f"network: {name}",
+                                     value=getattr(self, name), allowed="a finite number >= 0")
 
     def ms(self, size: int) -> float:
         """Time of a batch of a size."""
@@ -146,11 +145,11 @@ class RouterSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.copy_ms < math.inf:
-            raise InputFileError(describe("negative coefficient", where="copy_ms",
-                                          value=self.copy_ms, allowed="a finite number >= 0"))
+            raise InputFileError("negative coefficient", where="copy_ms", value=self.copy_ms,
+                                 allowed="a finite number >= 0")
         if not 0 < self.waiting_ms < math.inf:
-            raise InputFileError(describe("not positive", where="waiting_ms",
-                                          value=self.waiting_ms, allowed="a finite number > 0"))
+            raise InputFileError("not positive", where="waiting_ms", value=self.waiting_ms,
+                                 allowed="a finite number > 0")
 
     def network_of(self, model: str) -> NetworkTime:
         """The network time of a model."""

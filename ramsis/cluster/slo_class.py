@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive
 
 __all__ = ["LONGEST_SLO_MS", "SloClass", "classes_of", "merged_classes"]
 
@@ -39,13 +39,12 @@ class SloClass:
     def __post_init__(self) -> None:
         check_positive(slo_ms=self.slo_ms)
         if self.slo_ms > LONGEST_SLO_MS:
-            raise InvalidValueError(describe("longer than any deadline", where="slo_ms",
-                                             value=self.slo_ms,
-                                             allowed=f"up to {LONGEST_SLO_MS:g} ms"))
+            raise InvalidValueError("longer than any deadline", where="slo_ms", value=self.slo_ms,
+                                    allowed=f"up to {LONGEST_SLO_MS:g} ms")
         if not 0 < self.share <= 1:
-            raise InvalidValueError(describe("not a share of the queries",
-                                             where=f"class of {self.slo_ms:g} ms",
-                                             value=self.share, allowed="above 0, up to 1"))
+            raise InvalidValueError("not a share of the queries",
+                                    where=f"class of {self.slo_ms:g} ms", value=self.share,
+                                    allowed="above 0, up to 1")
 
     @property
     def label(self) -> str:
@@ -84,8 +83,8 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     """
     total = math.fsum(one.share for one in classes)
     if abs(total - 1.0) > _ROUNDING:
-        raise InvalidValueError(describe("shares of the SLO classes do not sum to 1",
-                                         where="slo_ms", value=round(total, 9), allowed="1"))
+        raise InvalidValueError("shares of the SLO classes do not sum to 1", where="slo_ms",
+                                value=round(total, 9), allowed="1")
     levels = sorted({float(one.slo_ms) for one in classes})
     if len(levels) == 1:
         return (SloClass(levels[0]),)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles.model import ProfileSet
 
 __all__ = ["WorkerType", "check_names"]
@@ -53,5 +53,5 @@ def check_names(types: Sequence[WorkerType], where: str) -> None:
     """Refuse no worker types, or a name twice."""
     names = [one.name for one in types]
     if not types or len(set(names)) < len(names):
-        raise InvalidValueError(describe("not worker types of different names", where=where,
-                                         value=names, allowed="one or more"))
+        raise InvalidValueError("not worker types of different names", where=where, value=names,
+                                allowed="one or more")

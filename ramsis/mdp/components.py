@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import absorption
 from ramsis.mdp.result import Solution
 from ramsis.mdp.sparse import SparseMDP, best_pairs
@@ -203,9 +203,9 @@ def _refuse_traps(mdp: SparseMDP, node: IntArray, owner: IntArray, size: int) ->
     if lacking.any():
         state = int(np.argmax(lacking[node]))
         raise InvalidValueError(
-            describe("a policy can go on for ever at no cost, so it has no average reward",
-                     where=mdp.name(state), value=0.0,
-                     allowed="a positive cost somewhere in every closed class"))
+            "a policy can go on for ever at no cost, so it has no average reward",
+            where=mdp.name(state), value=0.0,
+            allowed="a positive cost somewhere in every closed class")
 
 
 def solve_components(

@@ -34,7 +34,7 @@ from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from threadpoolctl import ThreadpoolController
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import NotConvergedError, describe
+from ramsis.errors import NotConvergedError
 
 __all__ = ["RESTART", "ChainSolution", "DenseChain", "rounding_error", "solve_chain",
            "with_restarts"]
@@ -127,10 +127,8 @@ def solve_chain(chain: DenseChain, restart: float, reference: int | None) -> Cha
         error = np.abs(frequency @ chain.kernel - frequency).max()
         residual = float(error / np.abs(frequency).max())
     if not (np.isfinite(value).all() and residual < _BALANCE):
-        raise NotConvergedError(
-            describe("a policy has no single stationary distribution", where="policy iteration",
-                     value=f"balance residual {residual:.1e}")
-        )
+        raise NotConvergedError("a policy has no single stationary distribution",
+                                where="policy iteration", value=f"balance residual {residual:.1e}")
     gain = float(value[reference])
     value[reference] = 0.0
     frequency = np.maximum(frequency, 0.0)

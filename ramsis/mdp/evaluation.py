@@ -22,7 +22,7 @@ from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, NotConvergedError, describe
+from ramsis.errors import InvalidValueError, NotConvergedError
 from ramsis.mdp.chain import (
     Elimination,
     Factorisation,
@@ -184,10 +184,8 @@ def _average_without_weak_links(
     try:
         return _average(mdp, strong, reward, cost)
     except SingularSystemError as error:
-        raise NotConvergedError(
-            describe(f"a policy's equations are numerically singular ({error})",
-                     allowed="transition probabilities of comparable size")
-        ) from error
+        raise NotConvergedError(f"a policy's equations are numerically singular ({error})",
+                                allowed="transition probabilities of comparable size") from error
 
 
 def _refuse_free_classes(
@@ -199,9 +197,8 @@ def _refuse_free_classes(
     if not total.all():
         state = int(np.argmax(label == int(np.argmin(total))))
         raise InvalidValueError(
-            describe("a policy can go on for ever at no cost, so it has no average reward",
-                     where=mdp.name(state), value=0.0,
-                     allowed="a positive cost somewhere in every closed class")
-        )
+            "a policy can go on for ever at no cost, so it has no average reward",
+            where=mdp.name(state), value=0.0,
+            allowed="a positive cost somewhere in every closed class")
 
 check_arguments(globals(), __all__)

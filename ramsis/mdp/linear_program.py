@@ -37,7 +37,7 @@ from scipy.optimize import linprog
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.checks import check_arguments
-from ramsis.errors import InfeasibleError, NotConvergedError, describe
+from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
@@ -178,9 +178,8 @@ def _highs(**program: Any) -> Any:
             return found
         if found.status in (2, 3):
             raise InfeasibleError(
-                describe("the average reward is not defined", value=found.message,
-                         allowed="problems in which no policy can go on for ever at no cost")
-            )
-    raise NotConvergedError(describe("linear program not solved", value=found.message))
+                "the average reward is not defined", value=found.message,
+                allowed="problems in which no policy can go on for ever at no cost")
+    raise NotConvergedError("linear program not solved", value=found.message)
 
 check_arguments(globals(), __all__)

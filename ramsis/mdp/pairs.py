@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["ROW_SUM_TOLERANCE", "CanonicalPairs", "canonical_pairs", "pair_name", "state_name"]
 
@@ -78,14 +78,11 @@ def canonical_pairs(
     for name, array in (("state", states), ("action", actions), ("reward", rewards),
                         ("cost", costs)):
         if array is not None and array.shape != (n_pairs,):
-            raise InvalidValueError(
-                describe(f"{name} has the wrong shape", value=array.shape,
-                         allowed=f"({n_pairs},), one per row of transition")
-            )
+            raise InvalidValueError(f"{name} has the wrong shape", value=array.shape,
+                                    allowed=f"({n_pairs},), one per row of transition")
     if names is not None and len(names) != n_states:
-        raise InvalidValueError(
-            describe("state_names has the wrong length", value=len(names), allowed=str(n_states))
-        )
+        raise InvalidValueError("state_names has the wrong length", value=len(names),
+                                allowed=str(n_states))
 
     def place(pair: int) -> str:
         return pair_name(pair, states, actions, names)
@@ -104,10 +101,8 @@ def canonical_pairs(
 def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
-        raise InvalidValueError(
-            describe(f"{name} is not an array of integers", value=str(array.dtype),
-                     allowed="an integer type")
-        )
+        raise InvalidValueError(f"{name} is not an array of integers", value=str(array.dtype),
+                                allowed="an integer type")
     return array.astype(np.int64, copy=False)
 
 
@@ -115,11 +110,9 @@ def _as_csr(transition: Any) -> sparse.csr_array:
     """``transition`` as CSR of floats, without touching the caller's arrays."""
     given: Any = transition if sparse.issparse(transition) else np.asarray(transition)
     if given.ndim != 2 or 0 in given.shape or given.dtype.kind not in "biuf":
-        raise InvalidValueError(
-            describe("transition is not a matrix of numbers",
-                     value=(given.shape, str(given.dtype)),
-                     allowed="shape (pairs, states), neither of them 0")
-        )
+        raise InvalidValueError("transition is not a matrix of numbers",
+                                value=(given.shape, str(given.dtype)),
+                                allowed="shape (pairs, states), neither of them 0")
     return sparse.csr_array(given, dtype=np.float64)
 
 
@@ -133,23 +126,19 @@ def _check_pairs(
     """The order that sorts the pairs, after checking that they cover the states once each."""
     outside = np.flatnonzero((state < 0) | (state >= n_states))
     if outside.size:
-        raise InvalidValueError(
-            describe("state index out of range", where=place(outside[0]),
-                     value=int(state[outside[0]]), allowed=f"0 … {n_states - 1}")
-        )
+        raise InvalidValueError("state index out of range", where=place(outside[0]),
+                                value=int(state[outside[0]]), allowed=f"0 … {n_states - 1}")
     order = np.lexsort((action, state))
     twice = (np.diff(state[order]) == 0) & (np.diff(action[order]) == 0)
     if twice.any():
-        raise InvalidValueError(
-            describe("the pair is given twice", where=place(order[int(np.argmax(twice))]),
-                     allowed="each action once in a state")
-        )
+        raise InvalidValueError("the pair is given twice",
+                                where=place(order[int(np.argmax(twice))]),
+                                allowed="each action once in a state")
     present = np.bincount(state, minlength=n_states)
     if not present.all():
-        raise InvalidValueError(
-            describe("state has no action", where=state_name(int(np.argmin(present)), names),
-                     allowed="at least one action in every state")
-        )
+        raise InvalidValueError("state has no action",
+                                where=state_name(int(np.argmin(present)), names),
+                                allowed="at least one action in every state")
     return order
 
 
@@ -159,10 +148,8 @@ def _check_numbers(
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= lowest)))
     if bad.size:
         allowed = "a finite number" + (f" >= {lowest:g}" if lowest > -np.inf else "")
-        raise InvalidValueError(
-            describe(f"{name} is not allowed", where=place(bad[0]), value=float(values[bad[0]]),
-                     allowed=allowed)
-        )
+        raise InvalidValueError(f"{name} is not allowed", where=place(bad[0]),
+                                value=float(values[bad[0]]), allowed=allowed)
 
 
 def _check_matrix(matrix: sparse.csr_array, place: _Place) -> sparse.csr_array:
@@ -174,17 +161,14 @@ def _check_matrix(matrix: sparse.csr_array, place: _Place) -> sparse.csr_array:
 
     outside = np.flatnonzero((columns < 0) | (columns >= matrix.shape[1]))
     if outside.size:
-        raise InvalidValueError(
-            describe("next state out of range", where=place(row_of(outside[0])),
-                     value=int(columns[outside[0]]), allowed=f"0 … {matrix.shape[1] - 1}")
-        )
+        raise InvalidValueError("next state out of range", where=place(row_of(outside[0])),
+                                value=int(columns[outside[0]]),
+                                allowed=f"0 … {matrix.shape[1] - 1}")
     bad = np.flatnonzero(~(np.isfinite(data) & (data >= 0)))
     if bad.size:
         raise InvalidValueError(
-            describe(f"transition probability to state {int(columns[bad[0]])} is not allowed",
-                     where=place(row_of(bad[0])), value=float(data[bad[0]]),
-                     allowed="a number in [0, 1]")
-        )
+            f"transition probability to state {int(columns[bad[0]])} is not allowed",
+            where=place(row_of(bad[0])), value=float(data[bad[0]]), allowed="a number in [0, 1]")
     if not matrix.has_canonical_format or not data.all():
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -192,10 +176,9 @@ def _check_matrix(matrix: sparse.csr_array, place: _Place) -> sparse.csr_array:
     total = np.asarray(matrix.sum(axis=1)).ravel()
     wrong = np.flatnonzero(np.abs(total - 1.0) > ROW_SUM_TOLERANCE)
     if wrong.size:
-        raise InvalidValueError(
-            describe("transition probabilities do not add up to 1", where=place(wrong[0]),
-                     value=float(total[wrong[0]]), allowed=f"1 within {ROW_SUM_TOLERANCE:g}")
-        )
+        raise InvalidValueError("transition probabilities do not add up to 1",
+                                where=place(wrong[0]), value=float(total[wrong[0]]),
+                                allowed=f"1 within {ROW_SUM_TOLERANCE:g}")
     if np.abs(total - 1.0).max() > _EXACT:
         matrix = sparse.csr_array(sparse.diags_array(1.0 / total) @ matrix)
     return matrix

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import NotConvergedError, describe
+from ramsis.errors import NotConvergedError
 
 __all__ = ["Certificate", "Criterion", "Solution", "Status"]
 
@@ -91,11 +91,9 @@ class Certificate:
         """Raise :class:`~ramsis.errors.NotConvergedError` unless the stopping rule was met."""
         if not self.converged:
             raise NotConvergedError(
-                describe(f"solver stopped after {self.iterations} iterations with bounds "
-                         f"{self.lower_bound:.9g} and {self.upper_bound:.9g}",
-                         where=where, value=self.status.value,
-                         allowed="more iterations or a larger tolerance")
-            )
+                f"solver stopped after {self.iterations} iterations with bounds "
+                f"{self.lower_bound:.9g} and {self.upper_bound:.9g}", where=where,
+                value=self.status.value, allowed="more iterations or a larger tolerance")
 
 
 @dataclass(frozen=True, eq=False)

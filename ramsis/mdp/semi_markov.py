@@ -25,7 +25,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation
 from ramsis.mdp.sparse import SparseMDP
 
@@ -80,11 +80,10 @@ def eliminate_free_states(mdp: SparseMDP) -> Reduced:
     several = np.diff(mdp.first)[mdp.state] > 1
     if (free_pair & several).any():
         raise InvalidValueError(
-            describe("the pair costs nothing and its state has other actions, "
-                     "which value iteration cannot eliminate",
-                     where=mdp.place(int(np.argmax(free_pair & several))), value=0.0,
-                     allowed="a positive cost, or policy iteration or the linear program")
-        )
+            "the pair costs nothing and its state has other actions, "
+            "which value iteration cannot eliminate",
+            where=mdp.place(int(np.argmax(free_pair & several))), value=0.0,
+            allowed="a positive cost, or policy iteration or the linear program")
     is_free = np.zeros(mdp.n_states, dtype=bool)
     is_free[mdp.state[free_pair]] = True
     kept, free = np.flatnonzero(~is_free), np.flatnonzero(is_free)
@@ -129,9 +128,8 @@ def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, floa
 def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
     """Every state that costs nothing must reach one that costs something."""
     if free.size == mdp.n_states:
-        raise InvalidValueError(
-            describe("every pair costs nothing", value=0.0, allowed="a positive cost somewhere")
-        )
+        raise InvalidValueError("every pair costs nothing", value=0.0,
+                                allowed="a positive cost somewhere")
     chain = mdp.transition[mdp.first[free]]
     exit_node = free.size
     leaves = np.asarray(chain @ (~is_free).astype(float)).ravel() > 0.0
@@ -145,10 +143,9 @@ def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
     if reached.size <= free.size:
         trapped = np.setdiff1d(np.arange(free.size), reached)
         raise InvalidValueError(
-            describe("the state costs nothing and leads only to states that cost nothing",
-                     where=mdp.name(int(free[trapped[0]])), value=0.0,
-                     allowed="a way to a state with a positive cost")
-        )
+            "the state costs nothing and leads only to states that cost nothing",
+            where=mdp.name(int(free[trapped[0]])), value=0.0,
+            allowed="a way to a state with a positive cost")
 
 
 def _pass_through(

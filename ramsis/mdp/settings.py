@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["check_discount", "check_iterations", "check_tolerance",
            "required_discount"]
@@ -23,14 +23,11 @@ def check_discount(discount: float | None) -> float | None:
         return None
     allowed = "0 <= discount < 1, or None for average reward"
     if not 0.0 <= discount <= 1.0:
-        raise InvalidValueError(
-            describe("discount is out of range", value=discount, allowed=allowed)
-        )
+        raise InvalidValueError("discount is out of range", value=discount, allowed=allowed)
     if discount == 1.0:
         raise InvalidValueError(
-            describe("discounted sums need not converge at discount 1, use average reward",
-                     value=discount, allowed=allowed)
-        )
+            "discounted sums need not converge at discount 1, use average reward", value=discount,
+            allowed=allowed)
     return float(discount)
 
 
@@ -44,17 +41,15 @@ def required_discount(discount: float) -> float:
     """
     found = check_discount(discount)
     if found is None:
-        raise InvalidValueError(describe("no discount", value=discount,
-                                         allowed="0 <= discount < 1"))
+        raise InvalidValueError("no discount", value=discount, allowed="0 <= discount < 1")
     return found
 
 
 def check_tolerance(tolerance: float) -> float:
     """``tolerance`` as a positive finite float."""
     if not (tolerance > 0.0 and math.isfinite(tolerance)):
-        raise InvalidValueError(
-            describe("tolerance is out of range", value=tolerance, allowed="a finite number > 0")
-        )
+        raise InvalidValueError("tolerance is out of range", value=tolerance,
+                                allowed="a finite number > 0")
     return float(tolerance)
 
 
@@ -65,8 +60,6 @@ def check_iterations(max_iterations: int) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise InvalidValueError(
-            describe("max_iterations is out of range", value=max_iterations,
-                     allowed="an integer >= 1")
-        )
+        raise InvalidValueError("max_iterations is out of range", value=max_iterations,
+                                allowed="an integer >= 1")
     return count

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from numpy.typing import ArrayLike
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.result import Solution
 from ramsis.mdp.settings import required_discount
 from ramsis.mdp.sparse import SparseMDP
@@ -108,9 +108,8 @@ def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
     """Refuse a name that is not one of those known, by default of :data:`SOLVERS`."""
     known = SOLVERS if known is None else known
     if solver not in known:
-        raise InvalidValueError(
-            describe("unknown solver", where="solver", value=solver, allowed=", ".join(known))
-        )
+        raise InvalidValueError("unknown solver", where="solver", value=solver,
+                                allowed=", ".join(known))
 
 
 def _policy_iteration(

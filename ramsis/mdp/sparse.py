@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 
 __all__ = ["SparseMDP", "best_pairs", "kernel_arrays"]
@@ -108,18 +108,15 @@ class SparseMDP:
         probability, gain = np.asarray(transition, dtype=float), np.asarray(reward, dtype=float)
         shape = gain.shape
         if gain.ndim != 2 or probability.shape != (shape[1], shape[0], shape[0]):
-            raise InvalidValueError(
-                describe("shapes of transition and reward do not fit",
-                         value=(probability.shape, shape), allowed="(A, S, S) and (S, A)")
-            )
+            raise InvalidValueError("shapes of transition and reward do not fit",
+                                    value=(probability.shape, shape),
+                                    allowed="(A, S, S) and (S, A)")
         mask = np.ones(shape, dtype=bool) if allowed is None else np.asarray(allowed, dtype=bool)
         costs = np.ones(shape) if cost is None else np.asarray(cost, dtype=float)
         for name, array in (("allowed", mask), ("cost", costs)):
             if array.shape != shape:
-                raise InvalidValueError(
-                    describe(f"{name} has the wrong shape", value=array.shape,
-                             allowed=f"{shape}, that of reward")
-                )
+                raise InvalidValueError(f"{name} has the wrong shape", value=array.shape,
+                                        allowed=f"{shape}, that of reward")
         state, action = np.nonzero(mask)
         return cls(
             state=state,
@@ -145,10 +142,8 @@ class SparseMDP:
         listed = list(pairs)
         lengths = {len(pair) for pair in listed}
         if lengths not in ({4}, {5}):
-            raise InvalidValueError(
-                describe("pairs have different or wrong lengths", value=sorted(lengths),
-                         allowed="at least one pair, all with 4 entries or all with 5")
-            )
+            raise InvalidValueError("pairs have different or wrong lengths", value=sorted(lengths),
+                                    allowed="at least one pair, all with 4 entries or all with 5")
         nexts: list[Mapping[int, float]] = [pair[2] for pair in listed]
         columns = [j for chances in nexts for j in chances]
         states = [pair[0] for pair in listed]
@@ -238,19 +233,15 @@ class SparseMDP:
         """
         wanted = np.asarray(policy)
         if wanted.shape != (self.n_states,):
-            raise InvalidValueError(
-                describe("policy has the wrong shape", value=wanted.shape,
-                         allowed=f"({self.n_states},), one action label per state")
-            )
+            raise InvalidValueError("policy has the wrong shape", value=wanted.shape,
+                                    allowed=f"({self.n_states},), one action label per state")
         rows = np.flatnonzero(self.action == wanted[self.state])
         if rows.size != self.n_states:
             lacking = int(np.setdiff1d(np.arange(self.n_states), self.state[rows])[0])
             own = self.action[self.first[lacking] : self.first[lacking + 1]]
-            raise InvalidValueError(
-                describe("policy takes an action that the state does not have",
-                         where=self.name(lacking), value=wanted[lacking].item(),
-                         allowed=", ".join(map(str, own[:20])))
-            )
+            raise InvalidValueError("policy takes an action that the state does not have",
+                                    where=self.name(lacking), value=wanted[lacking].item(),
+                                    allowed=", ".join(map(str, own[:20])))
         return rows
 
 
@@ -273,9 +264,8 @@ def _csr(
             shape=(rows.size - 1, n_states),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidValueError(
-            describe(f"transition is not a matrix ({error})", allowed="integer states")
-        ) from error
+        raise InvalidValueError(f"transition is not a matrix ({error})",
+                                allowed="integer states") from error
 
 
 def kernel_arrays(

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import (
     Factorisation,
     SingularSystemError,
@@ -130,9 +130,8 @@ def power_iteration(
     chain = _chain(transition)
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     if not 0.0 <= damping < 1.0:
-        raise InvalidValueError(
-            describe("damping is out of range", value=damping, allowed="0 <= damping < 1")
-        )
+        raise InvalidValueError("damping is out of range", value=damping,
+                                allowed="0 <= damping < 1")
     size = chain.shape[0]
     current = np.full(size, 1.0 / size) if start is None else _start(start, size)
     for iteration in range(1, max_iterations + 1):
@@ -149,9 +148,8 @@ def _chain(transition: Any) -> sparse.csr_array:
     """A checked chain: a decision problem with one action in every state."""
     size = np.shape(transition)[0] if np.ndim(transition) else 0
     if np.shape(transition) != (size, size):
-        raise InvalidValueError(
-            describe("transition is not square", value=np.shape(transition), allowed="(S, S)")
-        )
+        raise InvalidValueError("transition is not square", value=np.shape(transition),
+                                allowed="(S, S)")
     nothing = np.zeros(size)
     return SparseMDP(np.arange(size), nothing.astype(np.int64), transition, nothing).transition
 
@@ -159,10 +157,8 @@ def _chain(transition: Any) -> sparse.csr_array:
 def _start(start: ArrayLike, size: int) -> FloatArray:
     given = np.asarray(start, dtype=np.float64)
     if given.shape != (size,) or not (given >= 0.0).all() or abs(given.sum() - 1.0) > 1e-9:
-        raise InvalidValueError(
-            describe("start is not a distribution over the states",
-                     allowed=f"{size} probabilities that add up to 1")
-        )
+        raise InvalidValueError("start is not a distribution over the states",
+                                allowed=f"{size} probabilities that add up to 1")
     return np.asarray(given / given.sum(), dtype=np.float64)
 
 
@@ -174,11 +170,9 @@ def _class_weights(
         return np.ones(1)
     if start is None:
         one, other = int(np.argmax(label == 0)), int(np.argmax(label == 1))
-        raise InvalidValueError(
-            describe(f"the chain has {count} closed classes, so no unique stationary "
-                     f"distribution (states {one} and {other} never meet)",
-                     allowed="one closed class, or a start distribution")
-        )
+        raise InvalidValueError(f"the chain has {count} closed classes, so no unique stationary "
+                                f"distribution (states {one} and {other} never meet)",
+                                allowed="one closed class, or a start distribution")
     begin = _start(start, label.size)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
     arrived = begin[recurrent]

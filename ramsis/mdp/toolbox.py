@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import SparseEfficiencyWarning
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
@@ -133,20 +133,15 @@ def _check_algorithm(algorithm: str | None, discount: float | None) -> str:
     if algorithm is None:
         algorithm = _AVERAGE_ALGORITHM if discount is None else ALGORITHMS[0]
     if algorithm not in ALGORITHMS:
-        raise InvalidValueError(
-            describe("unknown algorithm of pymdptoolbox", value=algorithm,
-                     allowed=", ".join(ALGORITHMS))
-        )
+        raise InvalidValueError("unknown algorithm of pymdptoolbox", value=algorithm,
+                                allowed=", ".join(ALGORITHMS))
     if (algorithm == _AVERAGE_ALGORITHM) != (discount is None):
         raise InvalidValueError(
-            describe(f"{algorithm} of pymdptoolbox does not fit the discount", value=discount,
-                     allowed=f"None for {_AVERAGE_ALGORITHM}, a discount for the others")
-        )
+            f"{algorithm} of pymdptoolbox does not fit the discount", value=discount,
+            allowed=f"None for {_AVERAGE_ALGORITHM}, a discount for the others")
     if discount == 0.0:
-        raise InvalidValueError(
-            describe("pymdptoolbox takes no discount of 0", value=discount,
-                     allowed="0 < discount < 1")
-        )
+        raise InvalidValueError("pymdptoolbox takes no discount of 0", value=discount,
+                                allowed="0 < discount < 1")
     return algorithm
 
 

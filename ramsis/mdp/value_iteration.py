@@ -41,7 +41,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp._kernels import advantage_sweep
 from ramsis.mdp.certificates import average_solution, discounted_certificate, judged
 from ramsis.mdp.evaluation import Evaluation
@@ -240,10 +240,8 @@ def _fixed_damping(damping: float | str) -> float | None:
     if damping == "adaptive":
         return None
     if isinstance(damping, str) or not 0.0 <= damping < 1.0:
-        raise InvalidValueError(
-            describe("damping is out of range", value=damping,
-                     allowed="'adaptive' or a number with 0 <= damping < 1")
-        )
+        raise InvalidValueError("damping is out of range", value=damping,
+                                allowed="'adaptive' or a number with 0 <= damping < 1")
     return float(damping)
 
 check_arguments(globals(), __all__)

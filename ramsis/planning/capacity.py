@@ -21,7 +21,7 @@ from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.checks import check_arguments
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.planning.comparison import compare
 from ramsis.planning.schedulers import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
@@ -47,8 +47,7 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
     """
     _check_type(scenario, grow)
     if count < 1:
-        raise InvalidValueError(describe("too few workers", where="count", value=count,
-                                         allowed="1 or more"))
+        raise InvalidValueError("too few workers", where="count", value=count, allowed="1 or more")
     types = tuple(
         one if one.name != grow else replace(
             one, count=count, active=None if one.active is None else min(one.active, count))
@@ -71,8 +70,8 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     """
     _check_type(scenario, grow)
     if not 0.0 < memory_mb < inf:
-        raise InvalidValueError(describe("no memory", where="memory_mb", value=memory_mb,
-                                         allowed="more than 0"))
+        raise InvalidValueError("no memory", where="memory_mb", value=memory_mb,
+                                allowed="more than 0")
     size_mb = dict(zip(scenario.arrays.models, scenario.arrays.memory_mb.tolist(), strict=True))
     copies = {one.name: one.instance_names() for one in scenario.models}
     workers = {worker for one in scenario.worker_types if one.name == grow
@@ -119,18 +118,18 @@ class _Growth:
         name, _, what = grow.partition(":")
         _check_type(scenario, name)
         if what not in ("", "memory"):
-            raise InvalidValueError(describe("nothing that grows", where="grow", value=grow,
-                                             allowed=f"{name} or {name}:memory"))
+            raise InvalidValueError("nothing that grows", where="grow", value=grow,
+                                    allowed=f"{name} or {name}:memory")
         if not what:
             return cls(scenario, name, None, 1, most or _MOST)
         if most is not None:
-            raise InvalidValueError(describe(
+            raise InvalidValueError(
                 "for numbers of workers", where="most", value=most,
-                allowed=f"nothing with {grow}, which ends with all models on each worker"))
+                allowed=f"nothing with {grow}, which ends with all models on each worker")
         sizes_mb = scenario.arrays.memory_mb
         if not sizes_mb.any():
-            raise InvalidValueError(describe("the scenario's models take no memory", where="grow",
-                                             value=grow, allowed=name))
+            raise InvalidValueError("the scenario's models take no memory", where="grow",
+                                    value=grow, allowed=name)
         step_mb = float(sizes_mb[sizes_mb > 0.0].min())
         elsewhere_mb = {
             one.name: one.memory_mb or inf for one in scenario.worker_types if one.name != name}
@@ -207,9 +206,9 @@ def fewest_by_scenario_bound(
     highest, count, short = growth.most, growth.first, growth.first - 1
     while (violations := lost(count)) is not None and violations > max_violation + _ROUNDING:
         if count == highest:
-            raise InfeasibleError(describe(
-                f"no scheduler reaches this on {growth.words(highest)}",
-                where="max_violation", value=max_violation, allowed=f"at least {violations:.6g}"))
+            raise InfeasibleError(f"no scheduler reaches this on {growth.words(highest)}",
+                                  where="max_violation", value=max_violation,
+                                  allowed=f"at least {violations:.6g}")
         short, count = count, min(2 * count, highest)
     if violations is None:
         return None
@@ -288,29 +287,29 @@ def fewest_in_scenario(
                 "max_violation": max_violation,
                 "clear": None if wide is None else violations + wide <= max_violation,
                 "tried": tried, **row}
-    raise InfeasibleError(describe(
+    raise InfeasibleError(
         f"{scheduler} does not reach this on up to {growth.words(max(last, first))}{why}",
-        where="max_violation", value=max_violation, allowed=f"at least {fewest:.6g}"))
+        where="max_violation", value=max_violation, allowed=f"at least {fewest:.6g}")
 
 
 def _check_type(scenario: Scenario, grow: str) -> None:
     """Refuse a worker type that the scenario does not have."""
     names = [one.name for one in scenario.worker_types]
     if grow not in names:
-        raise InvalidValueError(describe("unknown worker type", where="grow", value=grow,
-                                         allowed=", ".join(names)))
+        raise InvalidValueError("unknown worker type", where="grow", value=grow,
+                                allowed=", ".join(names))
 
 
 def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None:
     """Refuse numbers out of range."""
     if not 0.0 <= max_violation < 1.0:
-        raise InvalidValueError(describe("no share of violations", where="max_violation",
-                                         value=max_violation, allowed="0 to less than 1"))
+        raise InvalidValueError("no share of violations", where="max_violation",
+                                value=max_violation, allowed="0 to less than 1")
     if not len(seeds):
-        raise InvalidValueError(describe("none", where="seeds", allowed="one or more"))
+        raise InvalidValueError("none", where="seeds", allowed="one or more")
     if most is not None and not 1 <= most <= _MOST:
-        raise InvalidValueError(describe("most workers out of range", where="most", value=most,
-                                         allowed=f"1 to {_MOST}"))
+        raise InvalidValueError("most workers out of range", where="most", value=most,
+                                allowed=f"1 to {_MOST}")
 
 
 check_arguments(globals(), __all__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import scenario_bound
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.planning.groups import Grouping, grouping_named, stage_means
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate, Metrics, measure
@@ -128,7 +128,7 @@ def compare(
     """
     for name, given in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(given):
-            raise InvalidValueError(describe("none", where=name, allowed="one or more"))
+            raise InvalidValueError("none", where=name, allowed="one or more")
     groupings = [grouping_named(one, scenario) for one in dict.fromkeys(by)]
     grouped: list[list[list[GroupFigures]]] = [[[] for _ in groupings] for _ in schedulers]
     metrics: list[list[Metrics]] = [[] for _ in schedulers]

@@ -11,7 +11,7 @@ import numpy as np
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from ramsis.arrays import FloatArray
-from ramsis.errors import InputFileError, check_positive, describe
+from ramsis.errors import InputFileError, check_positive
 from ramsis.scenario import Requests, Scenario, draw_requests
 
 __all__ = ["placement_problem"]
@@ -41,9 +41,9 @@ def placement_problem(
     peak_qps = _peak_qps(scenario, requests, window_s)
     asked = np.flatnonzero(peak_qps > 0).tolist()
     if not asked:
-        raise InputFileError(describe("no requests to place models for",
-                                      where=f"scenario {scenario.name}: streams",
-                                      allowed="streams that send requests by themselves"))
+        raise InputFileError("no requests to place models for",
+                             where=f"scenario {scenario.name}: streams",
+                             allowed="streams that send requests by themselves")
     slo_ms = np.full(len(arrays.models), np.inf)
     slos = np.array([one.slo_ms for one in scenario.streams])[requests.stream]
     np.minimum.at(slo_ms, arrays.family[requests.model], slos)

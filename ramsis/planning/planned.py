@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placement_milp import read_placement
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine
 from ramsis.sim.schedulers.loading.planned import Planned
@@ -60,17 +60,16 @@ def held_of_placement(path: str, scenario: Scenario) -> Mapping[int, frozenset[i
         kind = types.get(group.worker_type)
         names = known[group.worker_type]
         if kind is None or len(names) != kind.count * kind.lanes:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "a worker type that the scenario does not have", where=path,
                 value=f"{group.worker_type} ({len(names)} of them)",
                 allowed=", ".join(f"{one.name} ({one.count * one.lanes} of them)"
-                                  for one in types.values())))
+                                  for one in types.values()))
         variants = [name for use in group.uses for name in use.variants]
         for name in variants:
             if name not in model_of:
-                raise InputFileError(describe("a model that the scenario does not have",
-                                              where=path, value=name,
-                                              allowed=f"models of {scenario.name}"))
+                raise InputFileError("a model that the scenario does not have", where=path,
+                                     value=name, allowed=f"models of {scenario.name}")
         for worker_name in group.workers:
             worker = first[kind.name] + names.index(worker_name) // kind.lanes
             held[worker] = held.get(worker, frozenset()) | {model_of[name] for name in variants}
@@ -79,8 +78,8 @@ def held_of_placement(path: str, scenario: Scenario) -> Mapping[int, frozenset[i
         memory_mb = float(arrays.memory_mb[sorted(models)].sum())
         if (memory_mb > (kind.memory_mb or memory_mb) * (1 + 1e-9) + 1e-6
                 or len(models) > (kind.max_models or len(models))):
-            raise InputFileError(describe(
+            raise InputFileError(
                 "a worker holds more than fits", where=path,
                 value=f"{arrays.workers[worker]}: {len(models)} models, {memory_mb:g} MB",
-                allowed=f"{kind.memory_mb or 'any'} MB, {kind.max_models or 'any'} models"))
+                allowed=f"{kind.memory_mb or 'any'} MB, {kind.max_models or 'any'} models")
     return held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.planning.planned import PlannedByFile
 from ramsis.policy import DISPATCHES
 from ramsis.sim.cluster import SCHEDULERS as SIMULATED
@@ -25,7 +25,7 @@ def scheduler_named(text: str) -> SchedulerSpec:
     """
     name = text.partition(":")[0]
     if name in DISPATCHES and name not in SCHEDULERS:
-        raise InputFileError(describe(
-            "policies are made for the load of a fleet, and not for a scenario", where="scheduler",
-            value=text, allowed="policies:files=DIR, that `ramsis generate` makes"))
+        raise InputFileError("policies are made for the load of a fleet, and not for a scenario",
+                             where="scheduler", value=text,
+                             allowed="policies:files=DIR, that `ramsis generate` makes")
     return scheduler(text, SCHEDULERS)

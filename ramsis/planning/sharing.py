@@ -14,7 +14,7 @@ from placement_milp.sharing.plan import check_replicas
 from ramsis.checks import check_arguments
 from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Replica, RouterSettings
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
 
 __all__ = ["cluster_of_placement", "play_placement"]
@@ -40,9 +40,9 @@ def cluster_of_placement(
     for group in placed.groups:
         for use in group.uses:
             if use.batch is None:
-                raise InputFileError(describe(
+                raise InputFileError(
                     "a worker follows a policy", where=str(path), value=group.workers[0],
-                    allowed="uses with a batch; `ramsis simulate --placement` plays policies"))
+                    allowed="uses with a batch; `ramsis simulate --placement` plays policies")
             replicas += [Replica(use.family, worker, use.batch, use.mps_share)
                          for worker in group.workers]
     models, gpus = models_of_problem(placed.problem, "utilisation")

@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import (
     canonical_json,
     check_within,
@@ -150,8 +150,8 @@ def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
                          ("SLO classes", {one.classes for one in found}),
                          ("dispatch rules", {one.dispatch for one in found})):
         if len(values) > 1:
-            raise InvalidValueError(describe(f"policies for several {what} in one set",
-                                             value=sorted(map(str, values))))
+            raise InvalidValueError(f"policies for several {what} in one set",
+                                    value=sorted(map(str, values)))
     types, classes = _header_of(found[0]) if found else ({}, {})
     return PolicySet(map(level_of, found), types, classes)
 
@@ -352,10 +352,9 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
                          for station in policies.levels[i].stations)
         stated = level.expected["expected_effective_accuracy"]
         if abs(total.effective_accuracy - stated) > _TOLERANCE:
-            raise InputFileError(describe(
-                "not the sum of the stations' promises",
-                where=f"{path}: levels[{i}].expected_effective_accuracy", value=stated,
-                allowed=f"{total.effective_accuracy}"))
+            raise InputFileError("not the sum of the stations' promises",
+                                 where=f"{path}: levels[{i}].expected_effective_accuracy",
+                                 value=stated, allowed=f"{total.effective_accuracy}")
     return policies
 
 
@@ -384,9 +383,8 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
             os.replace(new, target / WHOLE_NAME)
             _finish(target)
         except OSError as error:
-            raise OutputError(
-                describe(f"cannot replace the set ({error.strerror})", where=str(folder))
-            ) from error
+            raise OutputError(f"cannot replace the set ({error.strerror})",
+                              where=str(folder)) from error
         finally:
             shutil.rmtree(new, ignore_errors=True)
 

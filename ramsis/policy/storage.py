@@ -84,7 +84,7 @@ def validate(path: str | os.PathLike[str]) -> Policy:
 
 
 def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError:
-    return InputFileError(describe(what, where=f"{where}: {path}", **details))
+    return InputFileError(what, where=f"{where}: {path}", **details)
 
 
 def _check_models(policy: Policy, where: str) -> None:

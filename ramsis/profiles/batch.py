@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
 
@@ -217,10 +217,8 @@ class BatchProfile:
             When the name is another, or the profile does not hold this statistic.
         """
         if statistic not in STATISTICS:
-            raise InvalidValueError(
-                describe("unknown statistic", where="statistic", value=statistic,
-                         allowed=", ".join(STATISTICS))
-            )
+            raise InvalidValueError("unknown statistic", where="statistic", value=statistic,
+                                    allowed=", ".join(STATISTICS))
         value: float | None = getattr(self, f"{statistic}_ms")
         if value is None:
             raise ProfileError("statistic is not in the profile", f"{statistic}_ms",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import keys_once
 
 __all__ = ["Node", "parsed"]
@@ -26,9 +26,8 @@ def parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError) as error:
-        raise InputFileError(
-            describe(f"not valid JSON, cut off or damaged ({error})", where=where)
-        ) from error
+        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
+                             where=where) from error
 
 
 class Node:
@@ -55,17 +54,13 @@ class Node:
         """As :meth:`get`; absence is an error."""
         found = self.get(*keys)
         if found is None:
-            raise InputFileError(
-                describe("missing", where=f"{self.where}: {'.'.join(keys)}")
-            )
+            raise InputFileError("missing", where=f"{self.where}: {'.'.join(keys)}")
         return found
 
     def entries(self) -> Iterator[Node]:
         """The entries of a list."""
         if not isinstance(self.value, list):
-            raise InputFileError(
-                describe("not a list", where=self.where, value=type(self.value).__name__)
-            )
+            raise InputFileError("not a list", where=self.where, value=type(self.value).__name__)
         for i, value in enumerate(self.value):
             yield Node(value, f"{self.where}[{i}]")
 
@@ -77,38 +72,32 @@ class Node:
         """A finite number > 0."""
         value = finite(self.value, self.where)
         if value <= 0:
-            raise InputFileError(
-                describe("not positive", where=self.where, value=self.value,
-                         allowed="a number > 0")
-            )
+            raise InputFileError("not positive", where=self.where, value=self.value,
+                                 allowed="a number > 0")
         return value
 
     def whole(self) -> int:
         """A whole number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise InputFileError(
-                describe("not a whole number", where=self.where, value=self.value)
-            )
+            raise InputFileError("not a whole number", where=self.where, value=self.value)
         finite(self.value, self.where)
         return self.value
 
     def text(self) -> str:
         """A text that is not empty."""
         if not isinstance(self.value, str) or not self.value.strip():
-            raise InputFileError(describe("not a text", where=self.where, value=self.value))
+            raise InputFileError("not a text", where=self.where, value=self.value)
         return self.value
 
 
 def finite(value: Any, where: str) -> float:
     """``value`` as a float, when it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputFileError(describe("not a number", where=where, value=value))
+        raise InputFileError("not a number", where=where, value=value)
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise InputFileError(
-            describe("not finite", where=where, value=result, allowed="a finite number")
-        )
+        raise InputFileError("not finite", where=where, value=result, allowed="a finite number")
     return result

@@ -86,11 +86,10 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
     try:
         text = canonical_json(profile_set.to_document())
     except (TypeError, ValueError) as error:
-        raise InvalidValueError(
-            describe(f"not representable in JSON ({error})", where="hardware or measurement")
-        ) from error
+        raise InvalidValueError(f"not representable in JSON ({error})",
+                                where="hardware or measurement") from error
     if Path(path).is_dir():
-        raise OutputError(describe("is a folder", where=str(path), allowed="a file name"))
+        raise OutputError("is a folder", where=str(path), allowed="a file name")
     write_atomic(path, text)
 
 
@@ -102,10 +101,8 @@ def to_document(profile_set: ProfileSet) -> dict[str, Any]:
 def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
     """The set in a document; ``path`` is put before the place in every message."""
     if document.get("format") != FORMAT:
-        raise InputFileError(
-            describe("unknown format or version", where=f"{path}: format",
-                     value=document.get("format"), allowed=repr(FORMAT))
-        )
+        raise InputFileError("unknown format or version", where=f"{path}: format",
+                             value=document.get("format"), allowed=repr(FORMAT))
     with _at(path, ""):
         values = _object(document, _SET_FIELDS, ("name", "models"))
         for name in ("hardware", "measurement"):

@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.batch import BatchProfile, Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import pareto_front
@@ -74,10 +74,8 @@ def interpolate_front(
     [('small', 0.7, 10.0), ('small+1', 0.71, 30.0), ('large', 0.72, 50.0)]
     """
     if isinstance(step, bool) or not _LEAST_STEP <= step <= 1:
-        raise InvalidValueError(
-            describe("step out of range", where="step", value=step,
-                     allowed=f"a fraction of accuracy in [{_LEAST_STEP:g}, 1]")
-        )
+        raise InvalidValueError("step out of range", where="step", value=step,
+                                allowed=f"a fraction of accuracy in [{_LEAST_STEP:g}, 1]")
     whole = profile.latency_table(statistic, max_batch)
     table = whole.select(pareto_front(whole))
     names, accuracy = zip(*_points(table, step), strict=True)
@@ -111,15 +109,13 @@ def between_models(
     known, latency_ms = table.accuracy[order], table.latency_ms[order]
     wanted = np.atleast_1d(np.asarray(accuracy, dtype=float))
     if wanted.ndim != 1 or (names is not None and len(names) != len(wanted)):
-        raise InvalidValueError(describe("not an accuracy for each name", where="accuracy",
-                                         value=wanted.shape, allowed="one dimension"))
+        raise InvalidValueError("not an accuracy for each name", where="accuracy",
+                                value=wanted.shape, allowed="one dimension")
     if (np.diff(known) <= 0).any():
-        raise InvalidValueError(describe("two models of one accuracy", where="table"))
+        raise InvalidValueError("two models of one accuracy", where="table")
     if not ((known[0] <= wanted) & (wanted <= known[-1])).all():
-        raise InvalidValueError(
-            describe("outside the accuracies of the table", where="accuracy",
-                     value=wanted.tolist(), allowed=f"{known[0]:g} … {known[-1]:g}")
-        )
+        raise InvalidValueError("outside the accuracies of the table", where="accuracy",
+                                value=wanted.tolist(), allowed=f"{known[0]:g} … {known[-1]:g}")
     columns = [np.interp(wanted, known, column) for column in latency_ms.T]
     chosen = names or tuple(f"front-{i}" for i in range(len(wanted)))
     return LatencyTable.measured(chosen, wanted, np.array(columns).T, table.statistic)

@@ -54,8 +54,8 @@ class GpuLimits:
     def __post_init__(self) -> None:
         for name in ("sms", "threads", "blocks", "registers", "shared_memory_bytes"):
             if getattr(self, name) < 1:
-                raise InvalidValueError(describe("not positive", where=name,
-                                                 value=getattr(self, name), allowed=">= 1"))
+                raise InvalidValueError("not positive", where=name, value=getattr(self, name),
+                                        allowed=">= 1")
 
 
 V100 = GpuLimits(sms=80, threads=2048, blocks=32, registers=65536, shared_memory_bytes=98304)
@@ -123,16 +123,15 @@ def blocks_per_sm(launch: Launch, gpu: GpuLimits) -> int:
     """
     threads = math.prod(launch.block)
     if threads < 1 or math.prod(launch.grid) < 1:
-        raise InvalidValueError(describe("a launch without threads",
-                                         value=(launch.grid, launch.block)))
+        raise InvalidValueError("a launch without threads", value=(launch.grid, launch.block))
     bounds = [gpu.threads // threads, gpu.blocks]
     if launch.shared_memory_bytes:
         bounds.append(gpu.shared_memory_bytes // launch.shared_memory_bytes)
     if launch.registers:
         bounds.append(gpu.registers // (threads * launch.registers))
     if min(bounds) < 1:
-        raise InvalidValueError(describe("a block that no multiprocessor holds", value=launch,
-                                         allowed=str(gpu)))
+        raise InvalidValueError("a block that no multiprocessor holds", value=launch,
+                                allowed=str(gpu))
     return min(bounds)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
@@ -169,10 +169,8 @@ class ProfileSet:
         for name in names:
             if name not in by_name:
                 near = difflib.get_close_matches(name, by_name, n=3) or list(by_name)
-                raise InvalidValueError(
-                    describe(f"unknown model of profile set {self.name!r}", where="models",
-                             value=name, allowed=", ".join(near))
-                )
+                raise InvalidValueError(f"unknown model of profile set {self.name!r}",
+                                        where="models", value=name, allowed=", ".join(near))
             chosen.append(by_name[name])
         return replace(self, models=tuple(chosen))
 
@@ -240,10 +238,9 @@ class ProfileSet:
         """
         if isinstance(max_batch, bool) or not (
                 isinstance(max_batch, int) and 1 <= max_batch <= MAX_BATCH):
-            raise InvalidValueError(
-                describe("largest batch size out of range", where="max_batch", value=max_batch,
-                         allowed=f"a whole number from 1 to {MAX_BATCH}")
-            )
+            raise InvalidValueError("largest batch size out of range", where="max_batch",
+                                    value=max_batch,
+                                    allowed=f"a whole number from 1 to {MAX_BATCH}")
         return self.once(("latency table", statistic, max_batch),
                          lambda: self._latency_table(statistic, max_batch))
 
@@ -327,8 +324,8 @@ def check_overhead(overhead_ms: float) -> None:
     InvalidValueError
     """
     if not (math.isfinite(overhead_ms) and overhead_ms >= 0):
-        raise InvalidValueError(describe("not an overhead", where="overhead_ms",
-                                         value=overhead_ms, allowed="a finite number >= 0"))
+        raise InvalidValueError("not an overhead", where="overhead_ms", value=overhead_ms,
+                                allowed="a finite number >= 0")
 
 
 def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:

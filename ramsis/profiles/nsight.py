@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.kernels import Kernel, Launch
 
@@ -81,10 +81,10 @@ def read_kernel_trace(
     for item in sorted(map(_traced, rows)):
         waiting = occupancy.get((_base(item.name), item.launch.grid, item.launch.block))
         if not waiting:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "kernel of the trace has no metrics", where=str(metrics), value=_base(item.name),
                 allowed=f"a row with grid {item.launch.grid} and block {item.launch.block} for "
-                        "each launch"))
+                "each launch")
         kernels.append(Kernel(item.name, item.launch, item.start_ms,
                               item.start_ms + item.duration_ms, waiting.popleft()))
     return tuple(sorted(kernels, key=lambda kernel: kernel.start_ms))
@@ -94,16 +94,16 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
     """The kernels of one GPU; copies, and memory that is set, have no grid."""
     kernels = [row for row in rows if row.cells.get("GrdX")]
     if not kernels:
-        raise InputFileError(describe(
+        raise InputFileError(
             "trace has no kernels", where=path,
-            allowed="rows with a grid (of CUDA graphs with --cuda-graph-trace=node)"))
+            allowed="rows with a grid (of CUDA graphs with --cuda-graph-trace=node)")
     found = list(dict.fromkeys(row.cells.get("Device", "") for row in kernels))
     if device is None and len(found) > 1:
-        raise InputFileError(describe("trace of several GPUs", where=path,
-                                      value=", ".join(found), allowed="the name of one"))
+        raise InputFileError("trace of several GPUs", where=path, value=", ".join(found),
+                             allowed="the name of one")
     if device is not None and device not in found:
-        raise InputFileError(describe("trace has no such GPU", where=path, value=device,
-                                      allowed=", ".join(found)))
+        raise InputFileError("trace has no such GPU", where=path, value=device,
+                             allowed=", ".join(found))
     return [row for row in kernels if device in (None, row.cells.get("Device", ""))]
 
 
@@ -120,8 +120,8 @@ def _table(path: Path, *needed: str) -> list[CsvRow]:
             least = 1 + max(j for j, name in enumerate(names)
                             if _plain(name) in {*needed, "Metric Value"})
             return list(_rows_below(str(path), i + 2, lines[i + 1:], names, least))
-    raise InputFileError(describe("no header with the columns of a kernel trace",
-                                  where=str(path), allowed=", ".join(needed)))
+    raise InputFileError("no header with the columns of a kernel trace", where=str(path),
+                         allowed=", ".join(needed))
 
 
 def _rows_below(
@@ -135,9 +135,9 @@ def _rows_below(
             padded = stripped + [""] * (len(names) - len(cells))
             yield CsvRow(path, number, dict(zip(names, map(_ungrouped, padded), strict=True)))
         elif len(cells) > 1 and _COUNTED.fullmatch(stripped[0]):
-            raise InputFileError(describe(
-                "line is cut off or has cells too many", where=f"{path}: line {number}",
-                value=len(cells), allowed=f"{least} to {len(names)} cells"))
+            raise InputFileError("line is cut off or has cells too many",
+                                 where=f"{path}: line {number}", value=len(cells),
+                                 allowed=f"{least} to {len(names)} cells")
 
 
 def _ungrouped(cell: str) -> str:
@@ -153,8 +153,7 @@ def _column(row: CsvRow, name: str) -> tuple[str, str]:
     """A column's full name, and the unit in its brackets."""
     full = next((key for key in row.cells if _plain(key) == name), None)
     if full is None:
-        raise InputFileError(describe("column is missing", where=row.at(name),
-                                      allowed=f"{name} (unit)"))
+        raise InputFileError("column is missing", where=row.at(name), allowed=f"{name} (unit)")
     return full, full.partition(" (")[2].rstrip(")")
 
 
@@ -170,26 +169,26 @@ def _traced(row: CsvRow) -> _Traced:
 def _time_ms(row: CsvRow, name: str) -> float:
     column, unit = _column(row, name)
     if unit not in _UNIT_MS:
-        raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
-                                      allowed=", ".join(_UNIT_MS)))
+        raise InputFileError("unknown unit", where=row.at(column), value=unit,
+                             allowed=", ".join(_UNIT_MS))
     time_ms = row.number(column, _UNIT_MS[unit])
     if not math.isfinite(time_ms):
-        raise InputFileError(describe("not finite", where=row.at(column), value=time_ms))
+        raise InputFileError("not finite", where=row.at(column), value=time_ms)
     return time_ms
 
 
 def _bytes(row: CsvRow, name: str) -> int:
     column, unit = _column(row, name)
     if unit not in _UNIT_BYTES:
-        raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
-                                      allowed=", ".join(_UNIT_BYTES)))
+        raise InputFileError("unknown unit", where=row.at(column), value=unit,
+                             allowed=", ".join(_UNIT_BYTES))
     text = row.cells[column]
     if not text:
         return 0
     value = row.number(column) * _UNIT_BYTES[unit]
     if not 0 <= value < _MOST_BYTES:
-        raise InputFileError(describe("not an amount of memory", where=row.at(column), value=text,
-                                      allowed="0 or more, of a block"))
+        raise InputFileError("not an amount of memory", where=row.at(column), value=text,
+                             allowed="0 or more, of a block")
     return _round_number(value, _UNIT_BYTES[unit] / 10 ** len(text.partition(".")[2]) / 2)
 
 
@@ -230,24 +229,23 @@ def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
                _triple(row, "Block Size"))
         found[key].append(_percent(row, column))
     if not found:
-        raise InputFileError(describe("no kernel has the metric", where=str(path),
-                                      allowed=OCCUPANCY_METRIC))
+        raise InputFileError("no kernel has the metric", where=str(path), allowed=OCCUPANCY_METRIC)
     return found
 
 
 def _percent(row: CsvRow, column: str) -> float:
     value = row.number(column)
     if not 0 <= value <= 100:
-        raise InputFileError(describe("not a percentage", where=row.at(column), value=value,
-                                      allowed="0 to 100"))
+        raise InputFileError("not a percentage", where=row.at(column), value=value,
+                             allowed="0 to 100")
     return value / 100.0
 
 
 def _triple(row: CsvRow, column: str) -> tuple[int, int, int]:
     numbers: Sequence[str] = re.findall(r"\d+", row.text(column))
     if len(numbers) != 3:
-        raise InputFileError(describe("not three numbers", where=row.at(column),
-                                      value=row.text(column), allowed="(x, y, z)"))
+        raise InputFileError("not three numbers", where=row.at(column), value=row.text(column),
+                             allowed="(x, y, z)")
     return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 

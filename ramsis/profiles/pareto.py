@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.table import LatencyTable
 
 __all__ = ["dominators", "pareto_front", "prune"]
@@ -39,10 +39,8 @@ def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
         When ``batch`` is not in 1 … ``table.max_batch``.
     """
     if not 1 <= batch <= table.max_batch:
-        raise InvalidValueError(
-            describe("batch size out of range", where="batch", value=batch,
-                     allowed=f"1 … {table.max_batch}")
-        )
+        raise InvalidValueError("batch size out of range", where="batch", value=batch,
+                                allowed=f"1 … {table.max_batch}")
     kept = _front(table, table.latency_ms[:, batch - 1 : batch])
     return tuple(table.models[i] for i in kept)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
 __all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
@@ -105,8 +105,8 @@ class SharingProfile:
             A model that the profile does not have.
         """
         if model not in self.models():
-            raise InvalidValueError(describe("model is not in the profile", value=model,
-                                             allowed=", ".join(self.models())))
+            raise InvalidValueError("model is not in the profile", value=model,
+                                    allowed=", ".join(self.models()))
         return tuple(sorted((row for row in self.rows if row.mps_share is None
                              and (row.model, row.gpu_type) == (model, gpu_type)),
                             key=lambda row: row.batch))
@@ -124,9 +124,8 @@ class SharingProfile:
         shares = [share for share, _ in curve]
         if not curve or not shares[0] <= mps_share <= shares[-1]:
             measured = f"measured shares {shares}" if curve else "a measured batch"
-            raise InvalidValueError(describe("no latency was measured", value=mps_share,
-                                             where=f"{model} batch {batch} on {gpu_type}",
-                                             allowed=measured))
+            raise InvalidValueError("no latency was measured", value=mps_share,
+                                    where=f"{model} batch {batch} on {gpu_type}", allowed=measured)
         i = bisect_left(shares, mps_share)
         if shares[i] == mps_share:
             return curve[i][1]
@@ -176,27 +175,26 @@ def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
         item = _row(row)
         case = (item.model, item.gpu_type, item.batch, item.mps_share)
         if case in rows:
-            raise InputFileError(describe("the same case stands twice", where=row.at("batch"),
-                                          value=item.batch))
+            raise InputFileError("the same case stands twice", where=row.at("batch"),
+                                 value=item.batch)
         rows[case] = item
     if not rows:
-        raise InputFileError(describe("no readable rows", where=str(path)))
+        raise InputFileError("no readable rows", where=str(path))
     return SharingProfile(tuple(rows.values()), tuple(skipped))
 
 
 def _row(row: CsvRow) -> SharedBatch:
     batch = row.count("batch")
     if batch < 1:
-        raise InputFileError(describe("not a batch size", where=row.at("batch"), value=batch,
-                                      allowed="a whole number >= 1"))
+        raise InputFileError("not a batch size", where=row.at("batch"), value=batch,
+                             allowed="a whole number >= 1")
     rate = row.positive("throughput_rps")
     printed_ms = 1000.0 * row.positive("latency_s")
     latency_ms = 1000.0 * batch / rate
     step = latency_ms - 1000.0 * batch / (rate + _RATE_STEP_RPS / 2)
     if abs(latency_ms - printed_ms) > _LATENCY_STEP_MS / 2 + step + 1e-9:
-        raise InputFileError(describe("latency is not batch / throughput",
-                                      where=row.at("latency_s"), value=printed_ms / 1000.0,
-                                      allowed=f"{latency_ms / 1000.0:.4f}"))
+        raise InputFileError("latency is not batch / throughput", where=row.at("latency_s"),
+                             value=printed_ms / 1000.0, allowed=f"{latency_ms / 1000.0:.4f}")
     mps = _share(row, "mps_share_pct") if row.cells.get("mps_share_pct") else None
     return SharedBatch(
         row.text("model"), row.text("gpu_type") if row.cells.get("gpu_type") else "gpu", batch,
@@ -209,8 +207,8 @@ def _share(row: CsvRow, column: str) -> float:
     """A percentage as a share, in (0, 1]."""
     value = row.number(column)
     if not 0 < value <= 100:
-        raise InputFileError(describe("not a percentage", where=row.at(column), value=value,
-                                      allowed="above 0, at most 100"))
+        raise InputFileError("not a percentage", where=row.at(column), value=value,
+                             allowed="above 0, at most 100")
     return value / 100.0
 
 

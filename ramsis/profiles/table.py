@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["LatencyTable", "Origin", "fill_row", "smoothed", "theil_sen_slope"]
 
@@ -154,10 +154,8 @@ class LatencyTable:
         """
         for name in models:
             if name not in self.models:
-                raise InvalidValueError(
-                    describe("unknown model", where="models", value=name,
-                             allowed=", ".join(self.models))
-                )
+                raise InvalidValueError("unknown model", where="models", value=name,
+                                        allowed=", ".join(self.models))
         rows = [self.models.index(name) for name in models]
         return LatencyTable(tuple(models), self.accuracy[rows], self.latency_ms[rows],
                             self.origin[rows], self.statistic, self.run_as[rows], self.padding)
@@ -167,9 +165,7 @@ def _frozen(values: ArrayLike, dtype: type[np.generic], where: str) -> NDArray[A
     try:
         array = np.array(values, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise InvalidValueError(
-            describe("not an array of numbers", where=where, value=values)
-        ) from error
+        raise InvalidValueError("not an array of numbers", where=where, value=values) from error
     array.setflags(write=False)
     return array
 
@@ -177,51 +173,35 @@ def _frozen(values: ArrayLike, dtype: type[np.generic], where: str) -> NDArray[A
 def _check_shapes(table: LatencyTable) -> None:
     count = len(table.models)
     if count == 0:
-        raise InvalidValueError(
-            describe("no models", where="models", allowed="one or more names")
-        )
+        raise InvalidValueError("no models", where="models", allowed="one or more names")
     if not all(isinstance(name, str) and name for name in table.models):
-        raise InvalidValueError(
-            describe("a model has no name", where="models", value=table.models,
-                     allowed="non-empty strings")
-        )
+        raise InvalidValueError("a model has no name", where="models", value=table.models,
+                                allowed="non-empty strings")
     if len(set(table.models)) != count:
-        raise InvalidValueError(
-            describe("duplicate model", where="models", value=table.models,
-                     allowed="each name once")
-        )
+        raise InvalidValueError("duplicate model", where="models", value=table.models,
+                                allowed="each name once")
     if table.accuracy.shape != (count,):
-        raise InvalidValueError(
-            describe("wrong shape", where="accuracy", value=table.accuracy.shape,
-                     allowed=f"({count},)")
-        )
+        raise InvalidValueError("wrong shape", where="accuracy", value=table.accuracy.shape,
+                                allowed=f"({count},)")
     if table.latency_ms.ndim != 2 or len(table.latency_ms) != count or not table.latency_ms.size:
-        raise InvalidValueError(
-            describe("wrong shape", where="latency_ms", value=table.latency_ms.shape,
-                     allowed=f"({count}, B) with B >= 1")
-        )
+        raise InvalidValueError("wrong shape", where="latency_ms", value=table.latency_ms.shape,
+                                allowed=f"({count}, B) with B >= 1")
     for name in ("origin", "run_as"):
         if getattr(table, name).shape != table.latency_ms.shape:
-            raise InvalidValueError(
-                describe("wrong shape", where=name, value=getattr(table, name).shape,
-                         allowed=str(table.latency_ms.shape))
-            )
+            raise InvalidValueError("wrong shape", where=name, value=getattr(table, name).shape,
+                                    allowed=str(table.latency_ms.shape))
 
 
 def _check_entries(table: LatencyTable) -> None:
     accurate = (table.accuracy >= 0) & (table.accuracy <= 1)
     if not accurate.all():
         row = int(np.argmin(accurate))
-        raise InvalidValueError(
-            describe("accuracy out of range", where=f"model {table.models[row]}",
-                     value=float(table.accuracy[row]), allowed="a fraction in [0, 1]")
-        )
+        raise InvalidValueError("accuracy out of range", where=f"model {table.models[row]}",
+                                value=float(table.accuracy[row]), allowed="a fraction in [0, 1]")
     known = (table.origin >= min(Origin)) & (table.origin <= max(Origin))
     if not known.all():
-        raise InvalidValueError(
-            describe("unknown origin", where="origin",
-                     value=int(table.origin[~known][0]), allowed="0, 1, 2, 3 or 4")
-        )
+        raise InvalidValueError("unknown origin", where="origin",
+                                value=int(table.origin[~known][0]), allowed="0, 1, 2, 3 or 4")
     positive = np.isfinite(table.latency_ms) & (table.latency_ms > 0)
     _refuse_entry(table, ~positive, "latency is not positive", "a finite number > 0")
     falling = np.zeros_like(positive)
@@ -236,10 +216,9 @@ def _refuse_entry(
     if not bad.any():
         return
     row, column = (int(i) for i in np.argwhere(bad)[0])
-    raise InvalidValueError(
-        describe(what, where=f"model {table.models[row]}, batch {column + 1}, latency_ms",
-                 value=float(table.latency_ms[row, column]), allowed=allowed)
-    )
+    raise InvalidValueError(what,
+                            where=f"model {table.models[row]}, batch {column + 1}, latency_ms",
+                            value=float(table.latency_ms[row, column]), allowed=allowed)
 
 
 def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:

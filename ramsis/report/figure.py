@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ramsis.errors import InvalidValueError, describe, install
+from ramsis.errors import InvalidValueError, install
 from ramsis.files import written_whole
 
 if TYPE_CHECKING:
@@ -38,13 +38,10 @@ def check_figure(path: str | os.PathLike[str]) -> None:
         The file's suffix is not .png, .pdf or .svg, or matplotlib is not installed.
     """
     if Path(path).suffix not in _SUFFIXES:
-        raise InvalidValueError(
-            describe("unknown kind of figure", where="plot", value=Path(path).name,
-                     allowed="a file name that ends in " + ", ".join(_SUFFIXES))
-        )
+        raise InvalidValueError("unknown kind of figure", where="plot", value=Path(path).name,
+                                allowed="a file name that ends in " + ", ".join(_SUFFIXES))
     if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidValueError(describe("figures need matplotlib", where="plot",
-                                         allowed=install("plot")))
+        raise InvalidValueError("figures need matplotlib", where="plot", allowed=install("plot"))
 
 
 _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 __all__ = ["plot_frontier"]
@@ -40,7 +40,7 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         The file cannot be written.
     """
     if not rows:
-        raise InvalidValueError(describe("nothing to draw", where="plot", value="no corners"))
+        raise InvalidValueError("nothing to draw", where="plot", value="no corners")
     first = rows[0]
     loads = sorted({float(row["load_qps"]) for row in rows})
     with saved_figure(path, figsize=(6.4, 4.4)) as figure:

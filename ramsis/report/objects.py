@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement_milp import Placement
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.report.figure import COLOURS, captured, saved_figure
@@ -55,8 +55,8 @@ def policy(shown: Policy, *, idle: int | None = None) -> Figure:
     """
     levels = shown.idle_levels[1:].tolist()
     if idle is not None and idle not in levels:
-        raise InvalidValueError(describe("no such number of idle workers", where="idle",
-                                         value=idle, allowed=", ".join(map(str, levels))))
+        raise InvalidValueError("no such number of idle workers", where="idle", value=idle,
+                                allowed=", ".join(map(str, levels)))
     row = len(levels) - 1 if idle is None else levels.index(idle)
     model, batch = (one[row] for one in shown.model_and_batch())
     colours = np.where(batch > 0, model.astype(float), np.nan)
@@ -132,11 +132,11 @@ def sweep(
     differ in more than ``x``.
     """
     if not rows:
-        raise InvalidValueError(describe("nothing to draw", where="plot", value="no rows"))
+        raise InvalidValueError("nothing to draw", where="plot", value="no rows")
     for where, name in (("x", x), ("y", y), ("by", by), *([("panels", panels)] if panels else [])):
         if name not in rows[0]:
-            raise InvalidValueError(describe("no such column", where=where, value=name,
-                                             allowed=", ".join(rows[0])))
+            raise InvalidValueError("no such column", where=where, value=name,
+                                    allowed=", ".join(rows[0]))
     others = [name for name in axes if name not in (x, by, panels)
               and len({row.get(name) for row in rows}) > 1]
     if panels is None and others:
@@ -153,6 +153,5 @@ def sweep(
                            for name, points in lines.items()])
              for title, lines in groups.items()]
     if not drawn:
-        raise InvalidValueError(describe("nothing to draw", where="plot",
-                                         value=f"no {y} over {x}"))
+        raise InvalidValueError("nothing to draw", where="plot", value=f"no {y} over {x}")
     return _captured(plot_panels, [PanelRow(y, drawn, 1.4)], _ANY, x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 
@@ -31,10 +31,8 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     """
     kinds = {(p.slo_ms, p.workers) for p in policies}
     if len(kinds) != 1:
-        raise InvalidValueError(
-            describe("a figure needs policies of one SLO and number of workers", where="plot",
-                     value=sorted(kinds))
-        )
+        raise InvalidValueError("a figure needs policies of one SLO and number of workers",
+                                where="plot", value=sorted(kinds))
     slo_ms, workers = kinds.pop()
     ordered = sorted(policies, key=lambda p: p.load_qps)
     loads = [p.load_qps for p in ordered]

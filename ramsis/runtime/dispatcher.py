@@ -24,7 +24,7 @@ from math import inf, isfinite
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
@@ -73,8 +73,8 @@ class DispatchSettings:
         for name in ("overhead_ms", "timer_ms"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
-                raise InvalidValueError(describe("not a length of time", where=name, value=value,
-                                                 allowed="a finite number >= 0"))
+                raise InvalidValueError("not a length of time", where=name, value=value,
+                                        allowed="a finite number >= 0")
 
 
 class Dispatcher(Generic[R]):
@@ -204,8 +204,8 @@ class Dispatcher(Generic[R]):
             A deadline that is not a number, or no class of this SLO.
         """
         if not (deadline_ms <= inf and deadline_ms > -inf):
-            raise InvalidValueError(describe("not a time", where="deadline_ms",
-                                             value=deadline_ms, allowed="any number but NaN"))
+            raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
+                                    allowed="any number but NaN")
         now_ms = self._clock(now_ms)
         if slo_ms is None:
             slo_ms = self.slo_class(deadline_ms - now_ms)
@@ -239,9 +239,8 @@ class Dispatcher(Generic[R]):
             It was idle.
         """
         if self._up[worker] and not self._busy[worker]:
-            raise InvalidValueError(describe("the end of a batch that was not started",
-                                             where="worker", value=worker,
-                                             allowed="a worker that is busy"))
+            raise InvalidValueError("the end of a batch that was not started", where="worker",
+                                    value=worker, allowed="a worker that is busy")
         now_ms = self._clock(now_ms)
         self._end(worker)
         self._up[worker] = True
@@ -338,9 +337,9 @@ class Dispatcher(Generic[R]):
         """
         now_ms = self._clock(now_ms)
         if dict(policies.worker_types) != self._worker_types:
-            raise InvalidValueError(describe("policies for other workers", where="worker_types",
-                                             value=dict(policies.worker_types),
-                                             allowed=str(self._worker_types)))
+            raise InvalidValueError("policies for other workers", where="worker_types",
+                                    value=dict(policies.worker_types),
+                                    allowed=str(self._worker_types))
         policies.loads(self.settings.process)
         for level in policies.levels:
             self._division(level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
@@ -54,9 +54,8 @@ def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[St
             missing = station.workers - len(here)
             here, free[name] = here + free[name][:missing], free[name][missing:]
         if len(here) < station.workers:
-            raise InvalidValueError(describe(
-                "more workers than there are", value=station.workers,
-                where=f"station {station.name} at {level.load_qps:g} QPS",
-                allowed=str(len(here))))
+            raise InvalidValueError("more workers than there are", value=station.workers,
+                                    where=f"station {station.name} at {level.load_qps:g} QPS",
+                                    allowed=str(len(here)))
         found.append(StationWorkers(station.policy.table.dispatch, here, sorted(station.share)))
     return found

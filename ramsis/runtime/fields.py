@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["FINITE", "FRACTION", "NON_NEGATIVE", "POSITIVE", "Fields", "Rule"]
 
@@ -62,10 +62,8 @@ allowed: a fraction in [0, 1]
         self.file = file
         self.path = path
         if not isinstance(values, Mapping):
-            raise InputFileError(
-                describe("not an object", where=f"{file}: {path}" if path else file,
-                         value=values, allowed="a JSON object")
-            )
+            raise InputFileError("not an object", where=f"{file}: {path}" if path else file,
+                                 value=values, allowed="a JSON object")
         self._values: Mapping[str, Any] = values
 
     def __contains__(self, key: str) -> bool:
@@ -77,7 +75,7 @@ allowed: a fraction in [0, 1]
     def refusal(self, key: str, what: str, **details: Any) -> InputFileError:
         """The error, for the caller to raise, that says ``what`` is wrong with a field."""
         path = f"{self.path}.{key}" if self.path else key
-        return InputFileError(describe(what, where=f"{self.file}: {path}", **details))
+        return InputFileError(what, where=f"{self.file}: {path}", **details)
 
     def only(self, keys: Collection[str]) -> None:
         """Refuse any field that is not among ``keys``."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import fingerprint, read_json
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.policy_set import Level, PolicySet, Station
@@ -112,13 +112,11 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
         shares that do not sum to 1.
     """
     if not Path(folder).is_dir():
-        raise InputFileError(describe("not a folder", where=str(folder)))
+        raise InputFileError("not a folder", where=str(folder))
     path = manifest_path(folder) if path is None else path
     if not path.is_file():
-        raise InputFileError(
-            describe(f"no {MANIFEST_NAME} in the folder", where=str(folder),
-                     allowed=f"a folder of policy files with their {MANIFEST_NAME}")
-        )
+        raise InputFileError(f"no {MANIFEST_NAME} in the folder", where=str(folder),
+                             allowed=f"a folder of policy files with their {MANIFEST_NAME}")
     fields = Fields(read_json(path), str(path))
     fields.of_format(MANIFEST_FORMAT)
     fields.only(("format", "created_by", "commands", "worker_types", "slo_classes", "levels"))
@@ -130,7 +128,7 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
     try:
         return PolicySet(levels, types, classes)
     except InvalidValueError as error:
-        raise InputFileError(describe(str(error), where=f"{path}: levels")) from None
+        raise InputFileError(str(error), where=f"{path}: levels") from None
 
 
 def _worker_types(fields: Fields) -> dict[str, int]:

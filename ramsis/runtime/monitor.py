@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["SHORTEST_SPAN", "WINDOW_MS", "LoadMonitor"]
 
@@ -46,10 +46,8 @@ class LoadMonitor:
 
     def __init__(self, window_ms: float = WINDOW_MS) -> None:
         if not (window_ms > 0 and math.isfinite(window_ms)):
-            raise InvalidValueError(
-                describe("not a length of time", where="window_ms", value=window_ms,
-                         allowed="a finite number > 0")
-            )
+            raise InvalidValueError("not a length of time", where="window_ms", value=window_ms,
+                                    allowed="a finite number > 0")
         self.window_ms = window_ms
         self._recent: deque[tuple[float, int]] = deque()
         self._count = 0
@@ -65,10 +63,8 @@ class LoadMonitor:
             When the time goes back or is not finite, or ``count`` is below 1.
         """
         if not count >= 1:
-            raise InvalidValueError(
-                describe("not a number of arrivals", where="count", value=count,
-                         allowed="1 or more")
-            )
+            raise InvalidValueError("not a number of arrivals", where="count", value=count,
+                                    allowed="1 or more")
         self._advance(now_ms)
         self._recent.append((now_ms, count))
         self._count += count
@@ -91,10 +87,8 @@ class LoadMonitor:
         if now_ms == self._latest_ms and self._start_ms is not None:
             return self._start_ms  # an arrival is noted, and then the load is asked for
         if not (now_ms >= self._latest_ms and math.isfinite(now_ms)):
-            raise InvalidValueError(
-                describe("time goes back or is not finite", where="now_ms", value=now_ms,
-                         allowed=f"a finite number >= {self._latest_ms}")
-            )
+            raise InvalidValueError("time goes back or is not finite", where="now_ms",
+                                    value=now_ms, allowed=f"a finite number >= {self._latest_ms}")
         if self._start_ms is None:
             self._start_ms = now_ms
         self._latest_ms = now_ms

@@ -97,9 +97,9 @@ class Level(NamedTuple, Generic[P]):
         """
         if len(self.stations) > 1:
             names = ", ".join(station.name for station in self.stations)
-            raise InvalidValueError(describe(
+            raise InvalidValueError(
                 "several stations serve at this level: ask for one by its SLO class",
-                where=f"{self.load_qps:g} QPS", value=names, allowed="route(slo_ms, uniform)"))
+                where=f"{self.load_qps:g} QPS", value=names, allowed="route(slo_ms, uniform)")
         return self.stations[0].policy
 
     def route(self, slo_ms: float, uniform: float) -> Station[P]:
@@ -121,8 +121,8 @@ class Level(NamedTuple, Generic[P]):
         stations = [station for station in self.stations if slo_ms in station.share]
         if not stations:
             known = sorted({slo for station in self.stations for slo in station.share})
-            raise InvalidValueError(describe("no class of this SLO", where="slo_ms", value=slo_ms,
-                                             allowed=", ".join(f"{slo:g}" for slo in known)))
+            raise InvalidValueError("no class of this SLO", where="slo_ms", value=slo_ms,
+                                    allowed=", ".join(f"{slo:g}" for slo in known))
         return stations[by_shares([station.share[slo_ms] for station in stations], uniform)]
 
 
@@ -207,10 +207,8 @@ class PolicySet(Generic[P]):
         for level in self.levels:
             group = groups.setdefault(level.arrivals, {})
             if level.load_qps in group:
-                raise InvalidValueError(
-                    describe("two policies for one load and arrival process",
-                             value=f"{level.load_qps} QPS, {level.arrivals}")
-                )
+                raise InvalidValueError("two policies for one load and arrival process",
+                                        value=f"{level.load_qps} QPS, {level.arrivals}")
             group[level.load_qps] = level
         if not groups:
             raise InvalidValueError(describe("a policy set needs at least one policy"))
@@ -274,9 +272,8 @@ class PolicySet(Generic[P]):
             and it has several.
         """
         if not load_qps >= 0:
-            raise InvalidValueError(
-                describe("not a load", where="load_qps", value=load_qps, allowed="0 or more")
-            )
+            raise InvalidValueError("not a load", where="load_qps", value=load_qps,
+                                    allowed="0 or more")
         group = self._group(process)
         choice = group.choices[bisect_left(group.loads, load_qps)]
         if choice.above_highest != group.above:
@@ -291,9 +288,8 @@ class PolicySet(Generic[P]):
         if process in self._by_process:
             return self._by_process[process]
         what = "no policy for this process" if process else "the set has several processes"
-        raise InvalidValueError(
-            describe(what, where="process", value=process, allowed=", ".join(self.processes))
-        )
+        raise InvalidValueError(what, where="process", value=process,
+                                allowed=", ".join(self.processes))
 
 
 def set_of_selectors(

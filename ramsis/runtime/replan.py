@@ -107,8 +107,8 @@ class Replanner:
         for name, value, low in (("headroom", headroom, 1.0), ("timeout_s", timeout_s, 1e-3),
                                  ("rest_s", rest_s, 0.0)):
             if not low <= value < math.inf:
-                raise InvalidValueError(describe("not a number in range", where=name, value=value,
-                                                 allowed=f"a finite number >= {low:g}"))
+                raise InvalidValueError("not a number in range", where=name, value=value,
+                                        allowed=f"a finite number >= {low:g}")
         self._on_error, self._on_change = on_error, on_change
         self._headroom, self._timeout_s, self._rest_s = headroom, timeout_s, rest_s
         self._program = tuple(program)
@@ -139,8 +139,8 @@ class Replanner:
         A load above every level is planned for without being asked, with the headroom.
         """
         if not 0 < load_qps < math.inf:
-            raise InvalidValueError(describe("not a load", where="load_qps", value=load_qps,
-                                             allowed="a finite number > 0"))
+            raise InvalidValueError("not a load", where="load_qps", value=load_qps,
+                                    allowed="a finite number > 0")
         with self._changed:
             self._wanted_load = load_qps
             self._changed.notify_all()
@@ -171,12 +171,10 @@ class Replanner:
         if loads_qps is None:
             loads_qps = sorted({level.load_qps for level in policies.levels})
         if not loads_qps:
-            raise InvalidValueError(describe("no loads", where="loads_qps",
-                                             allowed="one or more"))
+            raise InvalidValueError("no loads", where="loads_qps", allowed="one or more")
         if Path(folder).resolve() == self._source.folder.resolve():
-            raise InvalidValueError(describe("the folder is the one that is served",
-                                             where="folder", value=str(folder),
-                                             allowed="another folder"))
+            raise InvalidValueError("the folder is the one that is served", where="folder",
+                                    value=str(folder), allowed="another folder")
         with self._changed:
             self._wanted_set = _Job(_Source(Path(folder), tuple(options)), tuple(loads_qps))
             self._wanted_load = None
@@ -272,23 +270,23 @@ class Replanner:
                     stderr=subprocess.PIPE, text=True, errors="replace",
                     start_new_session=True)
             except OSError as error:
-                raise RamsisError(describe(f"cannot run the generator ({error.strerror})",
-                                           where=command[0])) from error
+                raise RamsisError(f"cannot run the generator ({error.strerror})",
+                                  where=command[0]) from error
         process = self._process
         try:
             _, printed = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             process.communicate()
-            raise RamsisError(describe("the generator took too long and was stopped",
-                                       value=f"{self._timeout_s:g} s")) from None
+            raise RamsisError("the generator took too long and was stopped",
+                              value=f"{self._timeout_s:g} s") from None
         finally:
             with self._changed:
                 self._process = None
         if process.returncode:
             lines = printed.strip().splitlines() or ["no message"]
-            raise RamsisError(describe("the generator failed", where=lines[-1],
-                                       value=f"exit code {process.returncode}"))
+            raise RamsisError("the generator failed", where=lines[-1],
+                              value=f"exit code {process.returncode}")
 
     def _report(self, error: RamsisError) -> None:
         """Tell what failed, unless it was stopped for something newer."""

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_json
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.table import MAX_WORKERS
@@ -189,8 +189,8 @@ class ScalingTable:
             A load that is negative or not a number.
         """
         if not load_qps >= 0:
-            raise InvalidValueError(describe("not a load", where="load_qps", value=load_qps,
-                                             allowed="0 or more"))
+            raise InvalidValueError("not a load", where="load_qps", value=load_qps,
+                                    allowed="0 or more")
         level = _nearest(self._logs, math.log(load_qps)) if load_qps > 0 else 0
         limits = (self.forecast_thresholds[level] if forecast
                   else self.thresholds[level][_nearest(self.trends, trend)])
@@ -286,7 +286,7 @@ def _rising(values: Sequence[float]) -> bool:
 
 
 def _unfit(where: str, what: str) -> InvalidValueError:
-    return InvalidValueError(describe(what, where=where))
+    return InvalidValueError(what, where=where)
 
 
 def _list(fields: Fields, where: str, value: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from math import inf, nextafter
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
 from ramsis.runtime.table import (
     AS_LAST_CODE,
@@ -235,22 +235,21 @@ def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None
     except TypeError:
         is_number = False
     if not is_number:
-        raise InvalidValueError(describe("slack is not a number", where="slack_ms",
-                                         value=slack_ms, allowed="any number but NaN"))
+        raise InvalidValueError("slack is not a number", where="slack_ms", value=slack_ms,
+                                allowed="any number but NaN")
     if idle is None:
-        raise InvalidValueError(describe("idle workers are not stated", where="idle",
-                                         value=idle, allowed=f"0 to {workers}, the workers that "
-                                         "take from this queue"))
+        raise InvalidValueError("idle workers are not stated", where="idle", value=idle,
+                                allowed=f"0 to {workers}, the workers that "
+                                "take from this queue")
     for where, count, low, what in (("queued", queued, 1, "nothing queued"),
                                     ("idle", idle, 0, "not a number of idle workers")):
         try:
             number = index(count)  # type: ignore[arg-type]
         except TypeError:
-            raise InvalidValueError(describe("not a whole number", where=where, value=count,
-                                             allowed=f"{low} or more")) from None
+            raise InvalidValueError("not a whole number", where=where, value=count,
+                                    allowed=f"{low} or more") from None
         if number < low:
-            raise InvalidValueError(describe(what, where=where, value=count,
-                                             allowed=f"{low} or more"))
+            raise InvalidValueError(what, where=where, value=count, allowed=f"{low} or more")
 
 
 def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:

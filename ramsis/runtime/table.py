@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.randomised import Randomised
 
 __all__ = ["AS_LAST_CODE", "AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "MAX_WORKERS",
@@ -109,8 +109,8 @@ def arrivals_label(arrivals: Mapping[str, object]) -> str:
     'negative-binomial:dispersion=4'
     """
     if "process" not in arrivals:
-        raise InvalidValueError(describe("no name of a process", where="arrivals",
-                                         value=dict(arrivals), allowed="process, and parameters"))
+        raise InvalidValueError("no name of a process", where="arrivals", value=dict(arrivals),
+                                allowed="process, and parameters")
     parameters = ",".join(
         f"{key}={_plain(value)}" for key, value in sorted(arrivals.items()) if key != "process"
     )

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import NotConvergedError, check_positive, describe
+from ramsis.errors import NotConvergedError, check_positive
 
 __all__ = ["WorkerDecisions", "concave_gains", "solve_workers", "stages_of"]
 
@@ -164,6 +164,6 @@ def solve_workers(
             thresholds = np.maximum.accumulate(kept.sum(axis=0).T, axis=1)
             return WorkerDecisions(thresholds.astype(np.int64), float((0.5 * (low + high)).sum()),
                                    float((high - low).sum()), sweep, value)
-    raise NotConvergedError(describe(
-        "the span of the values did not fall", where="scaling policy",
-        value=float((high - low).max()), allowed=f"{tolerance * cost:g} for each worker"))
+    raise NotConvergedError("the span of the values did not fall", where="scaling policy",
+                            value=float((high - low).max()),
+                            allowed=f"{tolerance * cost:g} for each worker")

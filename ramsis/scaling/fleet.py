@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -116,19 +116,19 @@ class DecisionTables:
             A policy does not fit the fleet, or the others.
         """
         if not policies or min(policies) < 1:
-            raise InvalidValueError(describe(
-                "not numbers of workers with policies", where="tables",
-                value=", ".join(map(str, policies)), allowed="one or more, each 1 or more"))
+            raise InvalidValueError("not numbers of workers with policies", where="tables",
+                                    value=", ".join(map(str, policies)),
+                                    allowed="one or more, each 1 or more")
         by_workers = {workers: Policies(levels).policies for workers, levels in policies.items()}
         every = [policy for levels in by_workers.values() for policy in levels]
         dispatches = sorted({policy.dispatch for policy in every})
         if len(dispatches) > 1 or dispatches[0] not in _DISPATCHES:
-            raise InvalidValueError(describe(
-                "fleets that scale are not simulated with this dispatch", where="dispatch",
-                value=", ".join(dispatches), allowed="one of " + ", ".join(_DISPATCHES)))
+            raise InvalidValueError("fleets that scale are not simulated with this dispatch",
+                                    where="dispatch", value=", ".join(dispatches),
+                                    allowed="one of " + ", ".join(_DISPATCHES))
         if any(policy.slo_classes for policy in every):
-            raise InvalidValueError(describe("fleets that scale have one SLO",
-                                             where="SLO classes", allowed="one"))
+            raise InvalidValueError("fleets that scale have one SLO", where="SLO classes",
+                                    allowed="one")
         if fleet is not None:
             return cls._on_fleet(dispatches[0], by_workers, fleet)
         return cls._as_made(dispatches[0], by_workers, every)
@@ -161,8 +161,8 @@ class DecisionTables:
         times = [policy.service_ms[row] for policy, row in largest.values()]
         widths = {len(row[0]) for row in times}
         if len(widths) > 1:
-            raise InvalidValueError(describe("policies for different service times",
-                                             where="tables", allowed="one service for all"))
+            raise InvalidValueError("policies for different service times", where="tables",
+                                    allowed="one service for all")
         quantiles_ms = np.full((len(names), max(map(len, times)), widths.pop()), np.inf)
         for one, known in zip(quantiles_ms, times, strict=True):
             one[: len(known)] = known
@@ -760,4 +760,4 @@ _STATIONS: Mapping[str, type[_Central] | type[_OwnQueues]] = {
 
 
 def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
-    return InvalidValueError(describe("out of range", where=where, value=value, allowed=allowed))
+    return InvalidValueError("out of range", where=where, value=value, allowed=allowed)

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["Forecast", "read_forecast"]
 
@@ -68,18 +68,18 @@ def read_forecast(path: str | os.PathLike[str]) -> Forecast:
         with open(path, newline="", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputFileError(describe(f"cannot be read: {error}", where=str(path))) from None
+        raise InputFileError(f"cannot be read: {error}", where=str(path)) from None
     header = lines[0] if lines else {}
     for name in _COLUMNS:
         if name not in header:
-            raise InputFileError(describe("lacks a column", where=str(path), value=name,
-                                          allowed=",".join(_COLUMNS) + " and lines below"))
+            raise InputFileError("lacks a column", where=str(path), value=name,
+                                 allowed=",".join(_COLUMNS) + " and lines below")
     numbers = np.array([[_number(path, at, name, line[name]) for name in _COLUMNS]
                         for at, line in enumerate(lines, 2)])
     for at, (one, other) in enumerate(pairwise(numbers[:, 0].tolist()), 3):
         if other <= one:
-            raise InputFileError(describe("times do not rise", where=f"{path}, line {at}: time_s",
-                                          value=other, allowed=f"more than {one:g}"))
+            raise InputFileError("times do not rise", where=f"{path}, line {at}: time_s",
+                                 value=other, allowed=f"more than {one:g}")
     return Forecast(numbers[:, 0], numbers[:, 1], float(numbers[:, 2].max()))
 
 
@@ -89,6 +89,6 @@ def _number(path: str | os.PathLike[str], at: int, name: str, text: str | None) 
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise InputFileError(describe("out of range", where=f"{path}, line {at}: {name}",
-                                      value=text, allowed="a finite number >= 0"))
+        raise InputFileError("out of range", where=f"{path}, line {at}: {name}", value=text,
+                             allowed="a finite number >= 0")
     return value

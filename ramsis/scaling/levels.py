@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
 __all__ = ["LoadDynamics", "fit_loads", "interval_loads"]
 
@@ -168,9 +168,9 @@ def fit_loads(
     times = np.asarray(arrival_ms, dtype=float)
     loads = interval_loads(times, interval_s, duration_s)
     if len(loads) < _LEAST_INTERVALS or not loads.any():
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "too short to fit the dynamics of its load", where="trace", value=duration_s,
-            allowed=f"arrivals for at least {_LEAST_INTERVALS} intervals of {interval_s:g} s"))
+            allowed=f"arrivals for at least {_LEAST_INTERVALS} intervals of {interval_s:g} s")
     # Of less than one arrival in an interval nothing can be said.
     least = max(0.5 / interval_s, least_qps)
     # Intervals that begin elsewhere say the same of the load, with other arrivals.

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
 from ramsis.scaling.fleet import DecisionTables, play
@@ -375,13 +375,13 @@ class _Fitted:
         if best is None:
             assert nearest is not None
             target = self.target
-            raise InfeasibleError(describe(
+            raise InfeasibleError(
                 f"not met by up to {self.fleet.most} workers on the part that is fitted; the best "
                 "that can",
                 where=f"target of at most {target.max_violation:g} violations and at least "
-                      f"{target.min_effective_accuracy or 0:g} effective accuracy",
+                f"{target.min_effective_accuracy or 0:g} effective accuracy",
                 value=f"{nearest.violation_rate:.4g} violations, effective accuracy "
-                      f"{nearest.effective_accuracy:.4f}"))
+                f"{nearest.effective_accuracy:.4f}")
         rank, found, make = best
         if isinstance(make, _InProportion) or found.prices is None:
             return found

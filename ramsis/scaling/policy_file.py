@@ -10,7 +10,7 @@ from typing import Any
 
 from ramsis import __version__
 from ramsis.bounds import Targets
-from ramsis.errors import InputFileError, OutputError, describe
+from ramsis.errors import InputFileError, OutputError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import Policy, read_set, set_of, write_set
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
@@ -143,9 +143,8 @@ def check_new(folder: str | os.PathLike[str]) -> None:
     """
     for name in (SCALING_NAME, _TABLES):
         if os.path.lexists(Path(folder) / name):
-            raise OutputError(describe("the folder holds another scaling policy",
-                                       where=str(folder), value=name,
-                                       allowed="an empty folder"))
+            raise OutputError("the folder holds another scaling policy", where=str(folder),
+                              value=name, allowed="an empty folder")
 
 
 def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[str, Any]]:
@@ -161,10 +160,10 @@ def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[s
     check_schema(document, "ramsis.scaling", "scaling-1", str(path))
     numbers = [one["workers"] for one in document["tables"]]
     if numbers != list(range(1, table.most + 1)):
-        raise InputFileError(describe("not each number of workers once", where=f"{path}: tables",
-                                      allowed=f"1 to {table.most}"))
+        raise InputFileError("not each number of workers once", where=f"{path}: tables",
+                             allowed=f"1 to {table.most}")
     for one in document["tables"]:
         if not (Path(path).parent / one["folder"]).is_dir():
-            raise InputFileError(describe("no such folder", where=f"{path}: tables",
-                                          value=one["folder"], allowed="a folder of policies"))
+            raise InputFileError("no such folder", where=f"{path}: tables", value=one["folder"],
+                                 allowed="a folder of policies")
     return table, document

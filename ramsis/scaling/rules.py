@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
@@ -569,8 +569,8 @@ def made(name: str, parameters: Mapping[str, Any], **known: float) -> ScalingRul
     every = {**{key: value for key, value in known.items() if key in takes}, **parameters}
     for key, one in takes.items():
         if one.default is one.empty and key not in every:
-            raise InputFileError(describe("parameter is missing", where=f"rule {name}",
-                                          value=key, allowed=f"{name}:{key}=…"))
+            raise InputFileError("parameter is missing", where=f"rule {name}", value=key,
+                                 allowed=f"{name}:{key}=…")
     with blamed(f"rule {name} failed"):
         rule: ScalingRule = kind(**every)
     return rule
@@ -608,14 +608,14 @@ def _kind(name: str, error: type[RamsisError]) -> type[Any]:
         raise _unknown(name, error)
     kind: type[Any] = own(name, "rule", error=error)
     if not isinstance(kind, type) or not hasattr(kind, "wanted"):
-        raise error(describe("not a rule of scaling", where="rule", value=name,
-                             allowed="a class with a method wanted"))
+        raise error("not a rule of scaling", where="rule", value=name,
+                    allowed="a class with a method wanted")
     return kind
 
 
 def _unknown(name: str, error: type[RamsisError]) -> RamsisError:
-    return error(describe("unknown rule of scaling", where="rule", value=name,
-                          allowed=", ".join(RULES) + ", or FILE.py:CLASS or MODULE:CLASS"))
+    return error("unknown rule of scaling", where="rule", value=name,
+                 allowed=", ".join(RULES) + ", or FILE.py:CLASS or MODULE:CLASS")
 
 
 def _ceil(value: float) -> int:
@@ -642,4 +642,4 @@ def _at_least(where: str, value: float, least: float) -> float:
 
 
 def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
-    return InvalidValueError(describe("out of range", where=where, value=value, allowed=allowed))
+    return InvalidValueError("out of range", where=where, value=value, allowed=allowed)

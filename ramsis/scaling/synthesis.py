@@ -19,7 +19,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.fleet import DecisionTables
@@ -232,12 +232,12 @@ def _largest_load(
     met, policy = promised(low)
     if not met:
         known = policy.expectations
-        raise InfeasibleError(describe(
+        raise InfeasibleError(
             "not met however few requests there are for a worker",
             where=f"target of at most {target.max_violation:g} violations and at least "
-                  f"{target.min_effective_accuracy or 0:g} effective accuracy",
+            f"{target.min_effective_accuracy or 0:g} effective accuracy",
             value=f"{known.violation_rate:.4g} violations, effective accuracy "
-                  f"{known.effective_accuracy:.4f}"))
+            f"{known.effective_accuracy:.4f}")
     if promised(high)[0]:
         return high, capacity
     while high > low * (1.0 + _PRECISION):

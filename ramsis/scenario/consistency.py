@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from math import inf
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.scenario.records import ScenarioModel
 from ramsis.scenario.scenario import Scenario
 
@@ -63,8 +63,8 @@ class _Check:
 
     def refusal(self, place: str, what: str, **details: object) -> InputFileError:
         """The error, for the caller to raise."""
-        return InputFileError(describe(what, where=f"{self.where}: {place}",
-                                       **details))  # type: ignore[arg-type]
+        return InputFileError(what, where=f"{self.where}: {place}",
+                              **details)  # type: ignore[arg-type]
 
     def once(self, place: str, names: Iterable[str]) -> None:
         """Refuse a name twice."""

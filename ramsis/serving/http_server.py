@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.serving.app import application
 from ramsis.serving.connections import ConnectionLimits, Connections
 from ramsis.serving.server import Server
@@ -62,10 +62,9 @@ def bound_socket(settings: HttpSettings) -> socket.socket:
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:
-        raise InvalidValueError(describe(f"cannot listen there ({error.strerror})",
-                                         where="host and port",
-                                         value=f"{settings.host}:{settings.port}",
-                                         allowed="a free port of this machine")) from error
+        raise InvalidValueError(f"cannot listen there ({error.strerror})", where="host and port",
+                                value=f"{settings.host}:{settings.port}",
+                                allowed="a free port of this machine") from error
     listening.setblocking(False)
     return listening
 

@@ -29,7 +29,7 @@ from mlserver.types import (
 )
 from mlserver.utils import get_model_uri, to_absolute_path
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.calls import FailedError, OverloadedError
@@ -63,8 +63,8 @@ class PolicyRuntime(MLModel):
             The settings, policies or variants cannot be used, or a variant does not load.
         """
         if multiprocessing.parent_process() is not None:
-            raise InputFileError(describe("the runtime has workers of its own",
-                                          where="settings.json: parallel_workers", allowed="0"))
+            raise InputFileError("the runtime has workers of its own",
+                                 where="settings.json: parallel_workers", allowed="0")
         extra = self._extra()
         trust(*extra.get("code", ()))
         variants = read_variants(to_absolute_path(self.settings, extra["variants"]))
@@ -116,11 +116,10 @@ class PolicyRuntime(MLModel):
         where = f"{Path(self.settings._source or 'model-settings.json')}: parameters.extra"
         unknown = sorted(set(extra) - set(_EXTRA))
         if unknown or "variants" not in extra:
-            raise InputFileError(describe("unknown or missing settings", where=where,
-                                          value=sorted(extra),
-                                          allowed="variants, and perhaps code, overhead_ms"))
+            raise InputFileError("unknown or missing settings", where=where, value=sorted(extra),
+                                 allowed="variants, and perhaps code, overhead_ms")
         code = extra.get("code", [])
         if not (isinstance(code, list) and all(isinstance(name, str) for name in code)):
-            raise InputFileError(describe("not a list of names", where=f"{where}: code",
-                                          value=code, allowed='such as ["module:function"]'))
+            raise InputFileError("not a list of names", where=f"{where}: code", value=code,
+                                 allowed='such as ["module:function"]')
         return extra

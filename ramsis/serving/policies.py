@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.policy import Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import set_of
 from ramsis.runtime.policy_set import Level
@@ -56,12 +56,12 @@ def check_served(
              for model in station.policy.models}
     missing = sorted(named - set(variants))
     if missing:
-        raise InputFileError(describe("policies for models that have no variant", where=where,
-                                      value=missing, allowed=", ".join(sorted(variants))))
+        raise InputFileError("policies for models that have no variant", where=where,
+                             value=missing, allowed=", ".join(sorted(variants)))
     largest = largest_batch(policies)
     if max_batch is not None and largest > max_batch:
-        raise InputFileError(describe("policies with larger batches than the workers run",
-                                      where=where, value=largest, allowed=f"up to {max_batch}"))
+        raise InputFileError("policies with larger batches than the workers run", where=where,
+                             value=largest, allowed=f"up to {max_batch}")
 
 
 class Expected:

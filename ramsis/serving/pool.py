@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.errors import InputFileError, RamsisError
 from ramsis.plugins import trusted
 from ramsis.serving.memory import Block, Slots, arrays_in, size_of
 from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
@@ -231,8 +231,8 @@ class WorkerPool:
         if self.closing:
             return
         if not self._started.done():
-            self._started.set_exception(InputFileError(describe(
-                reason, where=f"{self.variants.path}: worker {worker.number}")))
+            self._started.set_exception(InputFileError(
+                reason, where=f"{self.variants.path}: worker {worker.number}"))
             return
         if worker.is_ready:
             worker.is_ready = False

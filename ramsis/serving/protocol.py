@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
@@ -193,8 +193,8 @@ _read_again = lru_cache(maxsize=_HEADS)(_read)
 
 def _wrong(where: str, what: str, *value: object, allowed: str | None = None) -> InvalidValueError:
     if value:
-        return InvalidValueError(describe(what, where=where, value=value[0], allowed=allowed))
-    return InvalidValueError(describe(what, where=where, allowed=allowed))
+        return InvalidValueError(what, where=where, value=value[0], allowed=allowed)
+    return InvalidValueError(what, where=where, allowed=allowed)
 
 
 def _check_object(value: object, where: str) -> None:

@@ -26,7 +26,6 @@ from ramsis.errors import (
     RamsisError,
     check_number_of,
     check_positive,
-    describe,
 )
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
@@ -113,8 +112,8 @@ class ServerSettings:
         if self.memory_mb is not None:
             check_positive(memory_mb=self.memory_mb)
         if not 0 <= self.drain_s < math.inf:
-            raise InvalidValueError(describe("not a length of time", where="drain_s",
-                                             value=self.drain_s, allowed="a finite number >= 0"))
+            raise InvalidValueError("not a length of time", where="drain_s", value=self.drain_s,
+                                    allowed="a finite number >= 0")
 
 
 class _Running(NamedTuple):

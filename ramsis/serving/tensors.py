@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["DATATYPES", "MOST_QUERIES", "TensorSpec", "datatype_of", "specs_from_json",
            "specs_to_json"]
@@ -65,8 +65,8 @@ def datatype_of(array: NDArray[Any], name: str) -> str:
         It has none that is served.
     """
     if array.dtype not in _NAMES:
-        raise InvalidValueError(describe("a tensor of a type that is not served", where=name,
-                                         value=str(array.dtype), allowed=", ".join(DATATYPES)))
+        raise InvalidValueError("a tensor of a type that is not served", where=name,
+                                value=str(array.dtype), allowed=", ".join(DATATYPES))
     return _NAMES[array.dtype]
 
 

@@ -22,7 +22,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - the threads are set first
 from numpy.typing import NDArray  # noqa: E402
 
-from ramsis.errors import InputFileError, describe  # noqa: E402
+from ramsis.errors import InputFileError  # noqa: E402
 from ramsis.plugins import trust  # noqa: E402
 from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
 from ramsis.serving.memory import Block, arrays_in, size_of  # noqa: E402
@@ -77,8 +77,8 @@ class Runner:
             model = _opened(variant, where)
             given = _stated(model) or self.inputs
             if not given:
-                raise InputFileError(describe("its inputs are not known", where=where,
-                                              allowed="[[inputs]] in the variants file"))
+                raise InputFileError("its inputs are not known", where=where,
+                                     allowed="[[inputs]] in the variants file")
             self.inputs = self.inputs or given
             _same(given, self.inputs, f"{where}: inputs")
             self.models.append(model)
@@ -94,12 +94,12 @@ class Runner:
             answer = model.fetch(model.run(model.feed(blank)))
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise InputFileError(describe(f"it does not run ({reason})", where=where)) from error
+            raise InputFileError(f"it does not run ({reason})", where=where) from error
         for name, array in answer.items():
             if array.ndim < 1 or array.shape[0] != 1:
-                raise InputFileError(describe("an output without the batch's dimension",
-                                              where=f"{where}: {name}", value=array.shape,
-                                              allowed="(batch, …)"))
+                raise InputFileError("an output without the batch's dimension",
+                                     where=f"{where}: {name}", value=array.shape,
+                                     allowed="(batch, …)")
         return tuple(TensorSpec(name, datatype_of(array, f"{where}: {name}"), array.shape[1:])
                      for name, array in answer.items())
 
@@ -140,9 +140,8 @@ def _stated(model: LoadedModel) -> tuple[TensorSpec, ...]:
 
 def _same(found: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) -> None:
     if tuple(found) != tuple(first):
-        raise InputFileError(describe("not those of the first variant", where=where,
-                                      value=specs_to_json(found),
-                                      allowed=str(specs_to_json(first))))
+        raise InputFileError("not those of the first variant", where=where,
+                             value=specs_to_json(found), allowed=str(specs_to_json(first)))
 
 
 def serve(channel: socket.socket) -> None:

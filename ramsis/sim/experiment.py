@@ -16,7 +16,7 @@ import numpy as np
 
 from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster import Cluster
-from ramsis.errors import InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.plugins import blamed
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
@@ -101,8 +101,8 @@ class SimulationSettings:
 
     def __post_init__(self) -> None:
         if not self.seeds or any(isinstance(s, bool) or s < 0 for s in self.seeds):
-            raise InvalidValueError(describe("not seeds", where="seeds", value=list(self.seeds),
-                                             allowed="one or more whole numbers >= 0"))
+            raise InvalidValueError("not seeds", where="seeds", value=list(self.seeds),
+                                    allowed="one or more whole numbers >= 0")
         check_positive(monitor_ms=self.monitor_ms)
         check_positive(stated_load=self.stated_load)
 
@@ -118,8 +118,8 @@ class SimulationSettings:
         if monitored:
             return None
         if workload.load_qps is None:
-            raise InvalidValueError(describe("the load of a closed loop is not known beforehand",
-                                             where="monitor", value=self.monitor, allowed="True"))
+            raise InvalidValueError("the load of a closed loop is not known beforehand",
+                                    where="monitor", value=self.monitor, allowed="True")
         return self.stated_load * workload.load_qps
 
 
@@ -272,8 +272,8 @@ def run_cluster(
             route = routes(level, fleets, slos, routing.random(len(times)))
             return replay_level(level, fleets, given, route, stated_qps)
     if settings.engine == "compiled":
-        raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
-                                         allowed="engine plain or auto"))
+        raise InvalidValueError("not table-driven", where="engine", value=plan.name,
+                                allowed="engine plain or auto")
     check_amount(len(times), bytes_each=_BYTES_EACH)
     engine = FleetEngine(own, times, workload.duration_ms, service, stated_qps,
                          settings.monitor_ms, slos, spells)
@@ -324,13 +324,12 @@ def _check_closed(
 ) -> None:
     """Refuse what a closed loop cannot have."""
     if len(plan.fleets.classes) > 1:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "a closed loop has no SLO classes: its users would have to be of one class each",
-            where="workload", value=workload, allowed="one SLO"))
+            where="workload", value=workload, allowed="one SLO")
     if settings.engine == "compiled":
-        raise InvalidValueError(describe("not table-driven: arrivals depend on answers",
-                                         where="engine", value=plan.name,
-                                         allowed="engine plain or auto"))
+        raise InvalidValueError("not table-driven: arrivals depend on answers", where="engine",
+                                value=plan.name, allowed="engine plain or auto")
 
 
 def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
@@ -350,10 +349,9 @@ def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:
-        raise InvalidValueError(
-            describe("peak load is beyond all that the workers could serve", where="load_qps",
-                     value=peak_qps, allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
-                     f"the capacity); check the unit of the times")
-        )
+        raise InvalidValueError("peak load is beyond all that the workers could serve",
+                                where="load_qps", value=peak_qps,
+                                allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
+                                f"the capacity); check the unit of the times")
     if workload.load_qps is not None:
         check_amount(workload.load_qps * workload.duration_ms / 1000.0)

@@ -19,7 +19,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
@@ -336,5 +336,5 @@ def _times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
 def _check_delay(network_ms: float) -> None:
     """Refuse a delay that is not one."""
     if not (math.isfinite(network_ms) and network_ms >= 0):
-        raise InvalidValueError(describe("not a delay", where="network_ms", value=network_ms,
-                                         allowed="a finite number >= 0"))
+        raise InvalidValueError("not a delay", where="network_ms", value=network_ms,
+                                allowed="a finite number >= 0")

@@ -26,7 +26,7 @@ from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import blamed, own, source_of
 from ramsis.runtime import LoadMonitor
 from ramsis.sim.engine import ClusterEngine, FleetEngine, Scheduler
@@ -73,9 +73,8 @@ class Schedulers(Mapping[str, _Kind]):
         try:
             loaded = found.load()
         except Exception as error:  # of a package of others
-            raise InputFileError(describe(f"cannot be imported ({error})",
-                                          where=f"scheduler {name}",
-                                          value=found.value)) from error
+            raise InputFileError(f"cannot be imported ({error})", where=f"scheduler {name}",
+                                 value=found.value) from error
         return _is_scheduler(loaded, found.value)
 
     def __contains__(self, name: object) -> bool:
@@ -233,10 +232,10 @@ class OnWholeFleet:
             Workers of several types.
         """
         if len(fleets.fleets) > 1:
-            raise InvalidValueError(describe(
+            raise InvalidValueError(
                 "decides about workers of one type", where=f"scheduler {self.name}",
                 value=", ".join(fleets.worker_types),
-                allowed="one of them, or a scenario file that says what each can run"))
+                allowed="one of them, or a scenario file that says what each can run")
         return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
 
     def document(self) -> dict[str, Any]:
@@ -285,9 +284,8 @@ def scheduler(
         kind = _is_scheduler(own(name, "scheduler", option="--scheduler", error=error), name)
     else:
         near = get_close_matches(name, known, _NEAR) or list(known)
-        raise error(describe(
-            "unknown scheduler", where="scheduler", value=name,
-            allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own"))
+        raise error("unknown scheduler", where="scheduler", value=name,
+                    allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own")
     takes = dict(inspect.signature(kind).parameters)
     if _is_class(kind):
         takes.pop(next(iter(takes)))  # the engine
@@ -309,16 +307,15 @@ def read_parameters(
         key = key.strip().replace("-", "_")
         if key not in takes or not equals or key in given:
             near = get_close_matches(key, takes, _NEAR) or list(takes)
-            raise error(describe("not a parameter of the scheduler", where=f"scheduler {name}",
-                                 value=part,
-                                 allowed=", ".join(f"{one}={_word(takes[one])}" for one in near)
-                                 or "none"))
+            raise error("not a parameter of the scheduler", where=f"scheduler {name}",
+                        value=part,
+                        allowed=", ".join(f"{one}={_word(takes[one])}" for one in near)
+                        or "none")
         given[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
     for key, one in takes.items():
         if one.default is one.empty and key not in given:
-            raise error(describe("parameter is missing", where=f"scheduler {name}",
-                                 value=f"{name}:{text}" if text else name,
-                                 allowed=f"{name}:{key}=…"))
+            raise error("parameter is missing", where=f"scheduler {name}",
+                        value=f"{name}:{text}" if text else name, allowed=f"{name}:{key}=…")
     return given
 
 
@@ -335,8 +332,8 @@ def _by_former_name(
     given = read_parameters(_FORMER, text.partition(":")[2],
                             inspect.signature(takes).parameters, error)
     if ("name" in given) == ("policies" in given):
-        raise error(describe("no scheduler, or two", where=f"scheduler {_FORMER}",
-                             allowed="one of name=…, policies=…"))
+        raise error("no scheduler, or two", where=f"scheduler {_FORMER}",
+                    allowed="one of name=…, policies=…")
     now = given["name"].replace(";", ",") if "name" in given else (
         f"policies:files={given['policies']}")
     return replace(scheduler(now, known, error=error), text=text, load_qps=given.get("load_qps"))
@@ -357,8 +354,8 @@ def _declared(kind: _Kind, engine: type) -> bool:
 def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
     """What a text names, which has to be a scheduler."""
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
-        raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
-                                      allowed="a subclass of ramsis.sim.Scheduler"))
+        raise InputFileError("not a scheduler", where="scheduler", value=text,
+                             allowed="a subclass of ramsis.sim.Scheduler")
     return found
 
 
@@ -388,5 +385,5 @@ def _value(
     try:
         return _MAKERS.get(word, str)(value)
     except (ValueError, KeyError):
-        raise error(describe("not a value of the parameter", where=where, value=value,
-                             allowed=f"a {word}")) from None
+        raise error("not a value of the parameter", where=where, value=value,
+                    allowed=f"a {word}") from None

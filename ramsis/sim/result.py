@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
@@ -44,8 +44,8 @@ class Estimate:
         2.0
         """
         if not 0 < confidence < 1:
-            raise InvalidValueError(describe("not a confidence", where="confidence",
-                                             value=confidence, allowed="a fraction in (0, 1)"))
+            raise InvalidValueError("not a confidence", where="confidence", value=confidence,
+                                    allowed="a fraction in (0, 1)")
         if not values:
             return cls(math.nan, None)
         if len(values) == 1:
@@ -99,8 +99,8 @@ class SimulationResult:
             No such figure.
         """
         if figure not in FIGURES:
-            raise InvalidValueError(describe("unknown figure", where="figure", value=figure,
-                                             allowed=", ".join(FIGURES)))
+            raise InvalidValueError("unknown figure", where="figure", value=figure,
+                                    allowed=", ".join(FIGURES))
         values = [getattr(one, figure) for one in self.metrics]
         return Estimate.of([float(v) for v in values if v is not None], confidence)
 

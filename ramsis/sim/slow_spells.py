@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["NO_SPELLS", "DrawnSpells", "SlowSpells"]
 
@@ -96,8 +96,8 @@ class SlowSpells:
         for name, (allowed, holds) in _RANGES.items():
             value = getattr(self, name)
             if not holds(value):
-                raise InvalidValueError(describe("out of range", where=f"slow_spells: {name}",
-                                                 value=value, allowed=allowed))
+                raise InvalidValueError("out of range", where=f"slow_spells: {name}", value=value,
+                                        allowed=allowed)
 
     @classmethod
     def parse(cls, text: str, where: str = "slow_spells") -> SlowSpells:
@@ -119,8 +119,8 @@ class SlowSpells:
         except ValueError:
             numbers = {}
         if sorted(numbers) != sorted(names) or len(pairs) != len(names):
-            raise InvalidValueError(describe("not slow spells", where=where, value=text,
-                                             allowed="share=S,factor=F,length-ms=L, or profile"))
+            raise InvalidValueError("not slow spells", where=where, value=text,
+                                    allowed="share=S,factor=F,length-ms=L, or profile")
         return cls(**numbers)
 
     @classmethod
@@ -135,9 +135,9 @@ class SlowSpells:
         found = measurement.get("slow_spells")
         names = [one.name for one in fields(cls)]
         if not (isinstance(found, Mapping) and all(name in found for name in names)):
-            raise InvalidValueError(describe(
+            raise InvalidValueError(
                 "the profile records no slow spells", where=where, value="profile",
-                allowed="share=S,factor=F,length-ms=L, or a profile that `profile measure` made"))
+                allowed="share=S,factor=F,length-ms=L, or a profile that `profile measure` made")
         return cls(**{name: float(found[name]) for name in names})
 
     def as_dict(self) -> dict[str, float]:

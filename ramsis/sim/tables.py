@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import describe
 from ramsis.policy import Policy
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
@@ -160,8 +159,8 @@ class Compiled:
         for what, (lowest, highest), most in zip(("model", "batch"), self.tables.reach(),
                                                  (models - 1, max_batch), strict=True):
             if highest > most or lowest < 0:
-                raise SchedulerError(describe(f"no such {what}", where="tables of the scheduler",
-                                           value=highest, allowed=f"at most {most}"))
+                raise SchedulerError(f"no such {what}", where="tables of the scheduler",
+                                     value=highest, allowed=f"at most {most}")
 
     @property
     def by_chance(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.run import Run
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
         A length that is not positive, or gives more than a million bins.
     """
     if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
-        raise InvalidValueError(describe("not a length of bins", where="bin_ms", value=bin_ms,
-                                         allowed="> 0, for at most a million bins"))
+        raise InvalidValueError("not a length of bins", where="bin_ms", value=bin_ms,
+                                allowed="> 0, for at most a million bins")
     bin_ms = float(bin_ms)  # a whole number could be too large for an array
     bins = math.ceil(run.duration_ms / bin_ms)
     edges = np.minimum(np.arange(bins + 1) * bin_ms, run.duration_ms)

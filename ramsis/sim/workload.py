@@ -24,7 +24,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
-from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
 __all__ = ["ClosedLoop", "ConstantLoad", "Workload"]
 
@@ -135,9 +135,8 @@ class ClosedLoop:
     def __post_init__(self) -> None:
         check_number_of("users", self.users)
         if not (math.isfinite(self.think_ms) and self.think_ms >= 0):
-            raise InvalidValueError(describe("not a length of time", where="think_ms",
-                                             value=self.think_ms,
-                                             allowed="a finite number >= 0"))
+            raise InvalidValueError("not a length of time", where="think_ms", value=self.think_ms,
+                                    allowed="a finite number >= 0")
         check_positive(duration_ms=self.duration_ms)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.sweep.pool import Runner, process_runner
 
 __all__ = ["ENGINES", "Engine", "runner"]
@@ -42,12 +42,12 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
-            raise InvalidValueError(describe("unknown engine", where="engine", value=self.name,
-                                             allowed=", ".join(ENGINES)))
+            raise InvalidValueError("unknown engine", where="engine", value=self.name,
+                                    allowed=", ".join(ENGINES))
         check_number_of("processes", self.workers)
         if self.address is not None and self.name != "ray":
-            raise InvalidValueError(describe("an address is of a Ray cluster", where="address",
-                                             value=self.address, allowed="engine ray"))
+            raise InvalidValueError("an address is of a Ray cluster", where="address",
+                                    value=self.address, allowed="engine ray")
 
 
 def runner(engine: Engine, jobs: int) -> AbstractContextManager[Runner]:

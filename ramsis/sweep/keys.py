@@ -10,7 +10,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schedulers import fleet_scheduler
@@ -196,8 +196,8 @@ def read_axis(
         checked = read_setting(key, item, where, checks)
         found += checked if key == "load_qps" else [checked]
     if not found or any(one in found[:i] for i, one in enumerate(found)):
-        raise InputFileError(describe("empty list, or a value twice", where=f"{where}: {key}",
-                                      value=value, allowed="one or more different values"))
+        raise InputFileError("empty list, or a value twice", where=f"{where}: {key}", value=value,
+                             allowed="one or more different values")
     return tuple(found)
 
 
@@ -214,5 +214,5 @@ def read_setting(
     try:
         return checks[key](value)
     except _RefusedError as error:
-        raise InputFileError(describe("not a value of this key", where=f"{where}: {key}",
-                                      value=error.value, allowed=error.allowed)) from None
+        raise InputFileError("not a value of this key", where=f"{where}: {key}", value=error.value,
+                             allowed=error.allowed) from None

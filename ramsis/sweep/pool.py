@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ramsis.errors import OutputError, RamsisError, describe
+from ramsis.errors import OutputError, RamsisError
 from ramsis.memory import share_memory
 from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
@@ -81,10 +81,9 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
             yield futures[future], future.result()
     except BrokenProcessPool:
         raise RamsisError(
-            describe("one of the processes was ended from outside, perhaps for want of memory",
-                     where="sweep", allowed="finished cells stay; run again with fewer "
-                     "--processes")
-        ) from None
+            "one of the processes was ended from outside, perhaps for want of memory",
+            where="sweep", allowed="finished cells stay; run again with fewer "
+            "--processes") from None
 
 
 @contextlib.contextmanager

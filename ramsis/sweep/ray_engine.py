@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ramsis.errors import InvalidValueError, RamsisError, describe, install
+from ramsis.errors import InvalidValueError, RamsisError, install
 from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
@@ -61,8 +61,8 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
     try:
         import ray
     except ImportError as error:
-        raise InvalidValueError(describe("Ray is not installed", where="engine", value="ray",
-                                         allowed=install("ray"))) from error
+        raise InvalidValueError("Ray is not installed", where="engine", value="ray",
+                                allowed=install("ray")) from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         _start(ray, {"num_cpus": workers, "include_dashboard": False, **quiet})
@@ -86,9 +86,9 @@ def _start(ray: Any, settings: dict[str, Any]) -> None:
             ray.init(**settings)
     except Exception as error:  # plain ones among them
         ray.shutdown()
-        raise RamsisError(describe(
-            f"Ray cannot be started here ({' '.join(str(error).split())[:200]})", where="engine",
-            value="ray", allowed="--engine processes, or the --address of a cluster")) from None
+        raise RamsisError(f"Ray cannot be started here ({' '.join(str(error).split())[:200]})",
+                          where="engine", value="ray",
+                          allowed="--engine processes, or the --address of a cluster") from None
 
 
 def _check_reachable(address: str) -> None:
@@ -97,9 +97,9 @@ def _check_reachable(address: str) -> None:
     if not colon:
         if address in ("auto", "local"):
             return
-        raise InvalidValueError(describe("not the address of a cluster", where="address",
-                                         value=address, allowed="HOST:PORT, ray://HOST:PORT, "
-                                         "auto"))
+        raise InvalidValueError("not the address of a cluster", where="address", value=address,
+                                allowed="HOST:PORT, ray://HOST:PORT, "
+                                "auto")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except (OSError, ValueError, OverflowError) as error:
@@ -107,9 +107,9 @@ def _check_reachable(address: str) -> None:
 
 
 def _no_cluster(address: str, why: str) -> InvalidValueError:
-    return InvalidValueError(describe(f"no Ray cluster there ({' '.join(why.split())[:200]})",
-                                      where="address", value=address,
-                                      allowed="the address of a cluster that runs"))
+    return InvalidValueError(f"no Ray cluster there ({' '.join(why.split())[:200]})",
+                             where="address", value=address,
+                             allowed="the address of a cluster that runs")
 
 
 class _Cluster:
@@ -152,9 +152,9 @@ class _Cluster:
         try:
             found: _Ended = self._ray.get(ref)
         except errors.RayTaskError as error:  # not of a job: it could not be read, say
-            raise RamsisError(describe(
+            raise RamsisError(
                 "a node cannot run the jobs (" + " ".join(str(error.cause).split())[:200] + ")",
-                where="ray", allowed="the same ramsis and its modules on every node")) from None
+                where="ray", allowed="the same ramsis and its modules on every node") from None
         except errors.RayError as error:
             if len(chunk) > 1:
                 return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, OutputError, describe
+from ramsis.errors import InputFileError, OutputError
 from ramsis.figures import figure_of
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
@@ -241,9 +241,9 @@ class Sweep:
         """A result that was computed; refused where it is gone."""
         found = job.result()
         if found is None:
-            raise OutputError(describe(
+            raise OutputError(
                 "a result that was finished is gone", where=str(self._store.name(job.path)),
-                allowed="results stay where they are until the sweep has ended; run it again"))
+                allowed="results stay where they are until the sweep has ended; run it again")
         return found
 
     def _record(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ramsis.cluster.parsing import (
     read_slos,
     read_workers,
 )
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_toml
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
@@ -207,8 +207,8 @@ class SweepSpec:
         model_sets = _model_sets(shared.pop("model_sets", {}), source)
         grids = shared.pop("grid", [{}])
         if not isinstance(grids, list) or not all(isinstance(g, Mapping) for g in grids):
-            raise InputFileError(describe("not tables", where=f"{source}: grid",
-                                          allowed="each grid under [[grid]]"))
+            raise InputFileError("not tables", where=f"{source}: grid",
+                                 allowed="each grid under [[grid]]")
         cells: dict[Cell, None] = {}
         scenarios: dict[ScenarioCell, None] = {}
         for i, grid in enumerate(grids):
@@ -220,8 +220,8 @@ class SweepSpec:
             for cell in _cells(full, where, model_sets):
                 cells[cell] = None
                 if len(cells) > MAX_CELLS:
-                    raise InputFileError(describe("too many cells", where=where,
-                                                  allowed=f"at most {MAX_CELLS}"))
+                    raise InputFileError("too many cells", where=where,
+                                         allowed=f"at most {MAX_CELLS}")
         return cls(tuple(cells), model_sets, source, document, tuple(scenarios))
 
 
@@ -234,20 +234,20 @@ def _present_names(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
         A key by both its names.
     """
     if _FORMER in keys and "scheduler" in keys:
-        raise InputFileError(describe("one key by two names", where=f"{where}: {_FORMER}",
-                                      value=keys[_FORMER], allowed="scheduler alone"))
+        raise InputFileError("one key by two names", where=f"{where}: {_FORMER}",
+                             value=keys[_FORMER], allowed="scheduler alone")
     return {"scheduler" if key == _FORMER else key: value for key, value in keys.items()}
 
 
 def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:
     where = f"{source}: model_sets"
     if not isinstance(given, Mapping):
-        raise InputFileError(describe("not a table", where=where, value=given,
-                                      allowed='name = ["model", …]'))
+        raise InputFileError("not a table", where=where, value=given,
+                             allowed='name = ["model", …]')
     for name, models in given.items():
         if not (isinstance(models, list) and models and all(isinstance(m, str) for m in models)):
-            raise InputFileError(describe("not a list of models", where=f"{where}.{name}",
-                                          value=models, allowed='["model", …]'))
+            raise InputFileError("not a list of models", where=f"{where}.{name}", value=models,
+                                 allowed='["model", …]')
     return {name: tuple(models) for name, models in given.items()}
 
 
@@ -257,32 +257,29 @@ def _cells(
     """All combinations of a grid's axes."""
     for key in grid:
         if key not in AXES and key not in SETTINGS:
-            raise InputFileError(describe("unknown key", where=where, value=key,
-                                          allowed=", ".join((*AXES, *SETTINGS))))
+            raise InputFileError("unknown key", where=where, value=key,
+                                 allowed=", ".join((*AXES, *SETTINGS)))
     for key in ("profiles", "workers", "slo_ms", "scheduler"):
         if key not in grid:
-            raise InputFileError(describe("missing", where=f"{where}: {key}",
-                                          allowed="one value or a list"))
+            raise InputFileError("missing", where=f"{where}: {key}", allowed="one value or a list")
     if ("load_qps" in grid) == ("trace" in grid):
-        raise InputFileError(describe("needs one of load_qps and trace", where=where,
-                                      allowed="either"))
+        raise InputFileError("needs one of load_qps and trace", where=where, allowed="either")
     if "arrivals" in grid and "cv" in grid:
-        raise InputFileError(describe("needs one of arrivals and cv", where=where,
-                                      allowed="either; cv = 2 is arrivals = \"renewal:2\""))
+        raise InputFileError("needs one of arrivals and cv", where=where,
+                             allowed="either; cv = 2 is arrivals = \"renewal:2\"")
     full = {**DEFAULTS, **grid}
     settings = {key: read_setting(key, full[key], where) for key in SETTINGS if key in full}
     axes = {key: read_axis(key, full[key], where) if key in full else (None,) for key in AXES}
     for name in axes["models"]:
         if name not in (*model_sets, *MODEL_SETS[:2]) and not name.startswith("interpolate:"):
-            raise InputFileError(describe("unknown model set", where=f"{where}: models",
-                                          value=name,
-                                          allowed=", ".join((*model_sets, *MODEL_SETS))))
+            raise InputFileError("unknown model set", where=f"{where}: models", value=name,
+                                 allowed=", ".join((*model_sets, *MODEL_SETS)))
     if settings.get("duration_s") == 0 and not (
         axes["load_qps"][0] and all(fleet_scheduler(s).makes_policies for s in axes["scheduler"])
     ):
-        raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
-                                      value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "
-                                      "load_qps"))
+        raise InputFileError("only policies have promises", where=f"{where}: duration_s", value=0,
+                             allowed=f"0 for {', '.join(DISPATCHES)} at "
+                             "load_qps")
     for names, workers in product(axes["profiles"], axes["workers"]):
         try:
             check_named(names, workers, (f"{where}: profiles", f"{where}: workers"))
@@ -298,9 +295,9 @@ def _scenario_cells(grid: Mapping[str, Any], where: str) -> Iterator[ScenarioCel
 
     for key in grid:
         if key not in SCENARIO_AXES and key not in SCENARIO_SETTINGS:
-            raise InputFileError(describe("unknown key of a grid of scenarios", where=where,
-                                          value=key, allowed=", ".join(
-                                              (*SCENARIO_AXES, *SCENARIO_SETTINGS))))
+            raise InputFileError("unknown key of a grid of scenarios", where=where,
+                                 value=key, allowed=", ".join(
+                                     (*SCENARIO_AXES, *SCENARIO_SETTINGS)))
     full = {"seed": DEFAULTS["seed"], "seeds": DEFAULTS["seeds"], "bound": "on",
             "scheduler": "clockwork", **grid}
     settings = {key: read_setting(key, full[key], where, SCENARIO_SETTINGS)
@@ -312,8 +309,7 @@ def _scenario_cells(grid: Mapping[str, Any], where: str) -> Iterator[ScenarioCel
         except InputFileError as error:
             raise InputFileError(f"{where}: {error}") from error
     if len(axes["scenario"]) * len(axes["scheduler"]) > MAX_CELLS:
-        raise InputFileError(describe("too many cells", where=where,
-                                      allowed=f"at most {MAX_CELLS}"))
+        raise InputFileError("too many cells", where=where, allowed=f"at most {MAX_CELLS}")
     for scenario, scheduler in product(axes["scenario"], axes["scheduler"]):
         yield ScenarioCell(scenario, scheduler, settings["seed"], settings["seeds"],
                            settings["bound"] == "on")

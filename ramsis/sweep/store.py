@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.errors import InvalidValueError, OutputError
 from ramsis.files import check_within
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.job import Job
@@ -188,9 +188,9 @@ class UrlStore:
         except OutputError:
             raise
         except Exception as error:  # each kind of store has errors of its own
-            raise OutputError(describe(
+            raise OutputError(
                 f"the store cannot be {what} ({why(error)})", where=self.url,
-                allowed="finished results stay; run again once it is there")) from None
+                allowed="finished results stay; run again once it is there") from None
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def store_at(place: Place) -> Iterator[Store]:
     if not is_url(place):
         folder = Path(place)
         if os.path.exists(folder) and not folder.is_dir():
-            raise InvalidValueError(describe("not a folder", where="out", value=str(place)))
+            raise InvalidValueError("not a folder", where="out", value=str(place))
         for parent, folders, names in os.walk(folder):
             for name in (*folders, *names):
                 path = os.path.join(parent, name)

@@ -51,7 +51,7 @@ from ramsis.analysis.sampled import (
     at_confidence,
     rate_interval,
 )
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
 from ramsis.synthesis.replayed import replayed
@@ -209,11 +209,11 @@ def _too_few_samples(
     known = policy.samples
     fewest = int(known[known > 0].min())
     wanted = math.ceil(times * fewest)
-    return InfeasibleError(describe(
+    return InfeasibleError(
         f"{fewest} samples of each batch cannot support this budget with a confidence of "
         f"{search.confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS",
         value=search.budget, allowed=f"a profile of {wanted} samples or more (profile measure "
-                                     f"--min-samples {wanted}), or at least {_rounded_up(least)}"))
+        f"--min-samples {wanted}), or at least {_rounded_up(least)}")
 
 
 def _rounded_up(rate: float) -> str:
@@ -242,10 +242,9 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
 
 def _none_within(search: _Search, policy: Policy, least: float) -> InfeasibleError:
     """The error; ``least`` is the lowest upper end of all that was tried."""
-    return InfeasibleError(describe(
-        "no policy keeps the violation rate within the budget",
-        where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
-        allowed=f"at least {_rounded_up(least)}"))
+    return InfeasibleError("no policy keeps the violation rate within the budget",
+                           where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
+                           allowed=f"at least {_rounded_up(least)}")
 
 
 def _climb(search: _Search, one: _Tried) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.budget import HIGHEST_PRICE
@@ -103,8 +103,8 @@ def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
         Fewer than two.
     """
     if points < 2:
-        raise InvalidValueError(describe("too few points", where="points", value=points,
-                                         allowed="2 or more"))
+        raise InvalidValueError("too few points", where="points", value=points,
+                                allowed="2 or more")
     corners = [Corner(price, make(price)) for price in (HIGHEST_PRICE, 0.0)]
     few, many = corners
     if many.violation_rate <= few.violation_rate \

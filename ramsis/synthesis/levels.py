@@ -14,7 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["adaptive_levels"]
 
@@ -50,10 +50,8 @@ def adaptive_levels(
     (100.0, 225.0, 350.0, 475.0, 500.0)
     """
     if not 0 < max_step < 1:
-        raise InvalidValueError(
-            describe("not an accuracy step", where="max_accuracy_step", value=max_step,
-                     allowed="a number between 0 and 1")
-        )
+        raise InvalidValueError("not an accuracy step", where="max_accuracy_step", value=max_step,
+                                allowed="a number between 0 and 1")
     lattice = _lattice(lowest_qps, highest_qps)
     accuracy = cache(lambda place: accuracy_at(lattice[place]))
     chosen = [0]
@@ -72,9 +70,8 @@ def _lattice(lowest_qps: float, highest_qps: float) -> list[float]:
     low, high = Decimal(repr(float(lowest_qps))), Decimal(repr(float(highest_qps)))
     if not 0 < low < high:
         raise InvalidValueError(
-            describe("not a range of loads", where="load", value=f"{lowest_qps:g}:{highest_qps:g}",
-                     allowed="a lowest and a higher load > 0 for levels chosen by accuracy")
-        )
+            "not a range of loads", where="load", value=f"{lowest_qps:g}:{highest_qps:g}",
+            allowed="a lowest and a higher load > 0 for levels chosen by accuracy")
     spacing = Decimal(10) ** ((high - low) / _FINENESS).adjusted()
     inner = [low + i * spacing for i in range(int((high - low) / spacing) + 1)]
     return [float(load) for load in (inner if inner[-1] == high else [*inner, high])]

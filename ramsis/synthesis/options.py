@@ -17,7 +17,7 @@ from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.service_times import FIXED
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.policy.records import MOST_BURST
 from ramsis.worker.problem import MAX_QUEUE, Objective
@@ -219,8 +219,8 @@ def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
     paper = PAPER if grid is None else {**PAPER, "grid": grid}
     for name, value in paper.items():
         if given.get(name) not in (None, value):
-            raise InvalidValueError(describe("not what the paper does", where=name,
-                                             value=given[name], allowed=f"{value}"))
+            raise InvalidValueError("not what the paper does", where=name, value=given[name],
+                                    allowed=f"{value}")
     return {**given, **paper}
 
 
@@ -239,16 +239,14 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, allowed in VALUES.items():
         value = given.get(name)
         if value is not None and not allowed.holds(value):
-            raise InvalidValueError(describe(allowed.wrong, where=name, value=value,
-                                             allowed=allowed.text))
+            raise InvalidValueError(allowed.wrong, where=name, value=value, allowed=allowed.text)
     for limit in LIMITS:
         value = given.get(limit.option)
         met = all(_word(given.get(name)) == word for name, word in limit.given.items())
         if met and value is not None and not limit.allowed.holds(value):
             words = " and ".join(f"{name} {word}" for name, word in limit.given.items())
-            raise InvalidValueError(describe(
-                f"{limit.allowed.wrong} with {words} ({limit.why})", where=limit.option,
-                value=value, allowed=limit.allowed.text))
+            raise InvalidValueError(f"{limit.allowed.wrong} with {words} ({limit.why})",
+                                    where=limit.option, value=value, allowed=limit.allowed.text)
 
 
 def _word(value: object) -> str:

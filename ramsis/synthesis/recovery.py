@@ -35,7 +35,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
-from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.policy import Policy
 from ramsis.policy.records import Recovery
 from ramsis.sim.compiled import DrawnRequests, replay
@@ -99,9 +99,8 @@ def recovery(
     check_number_of("burst", burst, most=MOST_BURST)
     fleet, plan = prepared_policy(policy)
     if plan.compiled is None:
-        raise InvalidValueError(describe("no compiled simulation to replay bursts in",
-                                         where="dispatch", value=policy.dispatch,
-                                         allowed=", ".join(sorted(KERNELS))))
+        raise InvalidValueError("no compiled simulation to replay bursts in", where="dispatch",
+                                value=policy.dispatch, allowed=", ".join(sorted(KERNELS)))
     process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
     replayed = _Replayed(policy, fleet, plan.compiled, process)
     for slos in _APART:

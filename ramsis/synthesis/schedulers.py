@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import FIXED
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.files import canonical_json
 from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
@@ -233,8 +233,8 @@ class PolicyScheduler:
         if isinstance(workload, Recorded):
             return self.levels_between(0.0, workload.peak_qps)
         if workload.load_qps is None:
-            raise InvalidValueError(describe("no policies can be made: the load is not known",
-                                             where="workload", value=workload))
+            raise InvalidValueError("no policies can be made: the load is not known",
+                                    where="workload", value=workload)
         return (workload.load_qps,)
 
     def ready(
@@ -302,8 +302,8 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     """
     name, _, rest = text.partition(":")
     if name in _FORMER:
-        raise InvalidValueError(describe("policies are called by how requests reach the workers",
-                                         where="scheduler", value=name, allowed=_FORMER[name]))
+        raise InvalidValueError("policies are called by how requests reach the workers",
+                                where="scheduler", value=name, allowed=_FORMER[name])
     if name not in DISPATCHES:
         return GivenScheduler(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
     given: dict[str, Any] = {}
@@ -319,8 +319,8 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
         key, equals, value = part.partition("=")
         key = _SAME.get((name, key), key)
         if not (equals and value) or key in given or key not in known:
-            raise InvalidValueError(describe("not a parameter of the scheduler", where=name,
-                                             value=part, allowed=", ".join((*known, _PAPER))))
+            raise InvalidValueError("not a parameter of the scheduler", where=name, value=part,
+                                    allowed=", ".join((*known, _PAPER)))
         given[key] = _value(name, key, value)
     levels = given.pop("levels", DEFAULT_LEVELS)
     if paper:
@@ -344,5 +344,5 @@ def _value(name: str, key: str, text: str) -> str | int | float:
             return float(text)
     else:
         return text
-    raise InvalidValueError(describe("not a value of the parameter", where=f"{name}: {key}",
-                                     value=text, allowed=allowed))
+    raise InvalidValueError("not a value of the parameter", where=f"{name}: {key}", value=text,
+                            allowed=allowed)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ramsis import __version__
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
-from ramsis.errors import InvalidValueError, OutputError, check_number_of, describe
+from ramsis.errors import InvalidValueError, OutputError, check_number_of
 from ramsis.policy import (
     MANIFEST_NAME,
     Level,
@@ -88,7 +88,7 @@ def generate_set(
     """
     loads_qps = tuple(loads_qps)
     if not loads_qps:
-        raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
+        raise InvalidValueError("no loads", where="loads_qps", allowed="one or more")
     check_number_of("burst", burst, most=MOST_BURST)
     problem = ClusterProblem(_cluster(cluster, settings), settings)
     # All of them, before anything is touched.
@@ -96,8 +96,8 @@ def generate_set(
                 for load_qps in loads_qps]
     made = (one() for one in prepared) if make is None else make(loads_qps)
     if not isinstance(made, Iterable):
-        raise InvalidValueError(describe("makes no levels", where="make", value=made,
-                                         allowed="a function that gives the levels in turn"))
+        raise InvalidValueError("makes no levels", where="make", value=made,
+                                allowed="a function that gives the levels in turn")
     folder = Path(folder)
     if overwrite and os.path.exists(folder / MANIFEST_NAME):
         with replaced_set(folder) as new:
@@ -163,9 +163,9 @@ def choose_loads(
         As :func:`generate_set`, and for a range or a step out of range.
     """
     if not _SMALLEST_STEP <= max_accuracy_step < 1:
-        raise InvalidValueError(describe(
-            "not an accuracy step", where="max_accuracy_step", value=max_accuracy_step,
-            allowed=f"a number from {_SMALLEST_STEP:g} to 1"))
+        raise InvalidValueError("not an accuracy step", where="max_accuracy_step",
+                                value=max_accuracy_step,
+                                allowed=f"a number from {_SMALLEST_STEP:g} to 1")
     problem = ClusterProblem(_cluster(cluster, settings), settings)
 
     def accuracy_at(load_qps: float) -> float:
@@ -203,10 +203,10 @@ def _check_same(problem: ClusterProblem, folder: Path) -> None:
     same = (dict(found.worker_types), dict(found.slo_classes)) == set_header(problem.cluster)
     if not (same and all(station.policy.inputs == problem.inputs(station)
                          for level in found.levels for station in level.stations)):
-        raise OutputError(describe(
-            "the folder holds policies made from another profile or other settings",
-            where=str(folder), value=found.levels[0].stations[0].policy.inputs.profile_name,
-            allowed="an empty folder, or --overwrite"))
+        raise OutputError("the folder holds policies made from another profile or other settings",
+                          where=str(folder),
+                          value=found.levels[0].stations[0].policy.inputs.profile_name,
+                          allowed="an empty folder, or --overwrite")
 
 
 check_arguments(globals(), ["made_level"])

@@ -11,7 +11,7 @@ import numpy as np
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
@@ -126,8 +126,8 @@ class SynthesisSettings:
         classes = self.slo_classes
         if classes and (len(classes) < 2 or classes[-1].slo_ms != self.slo_ms
                         or merged_classes(classes) != classes):
-            raise InvalidValueError(describe("not two or more rising SLOs up to slo_ms",
-                                             where="slo_classes", value=classes))
+            raise InvalidValueError("not two or more rising SLOs up to slo_ms",
+                                    where="slo_classes", value=classes)
 
     @property
     def rule(self) -> DispatchRule:
@@ -181,5 +181,5 @@ def check_budget(max_violation: float | None) -> None:
     """
     allowed = VALUES["max_violation"]
     if max_violation is not None and not allowed.holds(max_violation):
-        raise InvalidValueError(describe(allowed.wrong, where="max_violation",
-                                         value=max_violation, allowed=allowed.text))
+        raise InvalidValueError(allowed.wrong, where="max_violation", value=max_violation,
+                                allowed=allowed.text)

@@ -27,7 +27,7 @@ from scipy.special import stdtrit
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import ServiceTimes
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay, Simulated
 from ramsis.profiles import LatencyTable
@@ -155,8 +155,8 @@ def _windows(
     """Runs, and since when and until when each is in its steady state."""
     fleet, plan = prepared_policy(policy, slower)
     if plan.compiled is None:
-        raise InvalidValueError(describe("no compiled simulation", where="dispatch",
-                                         value=policy.dispatch, allowed=", ".join(KERNELS)))
+        raise InvalidValueError("no compiled simulation", where="dispatch", value=policy.dispatch,
+                                allowed=", ".join(KERNELS))
     since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,

@@ -31,7 +31,7 @@ from ramsis.arrivals import Arrivals, describe_process
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cluster import Cluster, SloClass
 from ramsis.cluster.checks import check_reachable, numbered_alike
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
@@ -163,9 +163,9 @@ class ClusterProblem:
             lambda d: sum(types.worth(t, own) for t, own in loads(d)), at_most,
             self._starts(bound), steps if len(self.kinds) > 1 else ())
         if at_most(division) < 0:
-            raise InfeasibleError(describe(
+            raise InfeasibleError(
                 "fewer workers of a type than SLO classes", where="workers",
-                allowed="a worker for each class, or a central queue (--dispatch central-queue)"))
+                allowed="a worker for each class, or a central queue (--dispatch central-queue)")
         ways = [types.ways(t, own) for t, own in loads(division)]
         several = len(self.classes) > 1
         if several and self.settings.max_violation is None:  # both are stated, as served

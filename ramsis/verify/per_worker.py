@@ -45,7 +45,7 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import MarkovModulated
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
@@ -104,9 +104,8 @@ def worker_claims(
     """
     problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
     if policy.certificate.solver not in SOLVERS:
-        raise InputFileError(describe(
-            "unknown solver", where=f"{where}: certificate.solver",
-            value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
+        raise InputFileError("unknown solver", where=f"{where}: certificate.solver",
+                             value=policy.certificate.solver, allowed=", ".join(SOLVERS))
     made, certificate, remade = _made_again(policy, problem, own_arrivals)
     table = _table_check(policy, problem)
     if not table.holds:

@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, Case
 from evaluation.savings import kind
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 
 __all__ = ["GREEDY", "POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids",
@@ -42,8 +42,8 @@ def schemes(case: Case, *policies: str) -> list[str]:
     Policies of workers have the slack grid that is given.
     """
     if len(case.given_grids) > 1:
-        raise InvalidValueError(describe("several slack grids", where="--grid",
-                                         value=",".join(case.given_grids), allowed="one"))
+        raise InvalidValueError("several slack grids", where="--grid",
+                                value=",".join(case.given_grids), allowed="one")
     found = list(case.given_schemes or (*policies, *baselines(case)))
     for grid in case.given_grids:
         found = [_with(one, f"grid={grid}") if _is_policy(one, own_queues=True)
@@ -61,9 +61,8 @@ def policies_of(schedulers: Sequence[str]) -> list[str]:
     """Those that are policies of ours."""
     own = [one for one in schedulers if _is_policy(one)]
     if not own:
-        raise InvalidValueError(describe("none of them has policies", where="--schemes",
-                                         value=" ".join(schedulers),
-                                         allowed=", ".join(DISPATCHES)))
+        raise InvalidValueError("none of them has policies", where="--schemes",
+                                value=" ".join(schedulers), allowed=", ".join(DISPATCHES))
     return own
 
 

@@ -31,7 +31,7 @@ from ramsis.arrivals.trace_formats.rates import (
     read_second_rates,
 )
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 
 __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
 
@@ -121,10 +121,9 @@ def detect_trace(path: str | os.PathLike[str]) -> str | None:
     except (csv.Error, StopIteration):
         return None
     if set(_GENTD26_SAMPLES) <= set(names):
-        raise InputFileError(
-            describe("samples of GenTD26 by container, scaled, not its requests", where=str(path),
-                     value=", ".join(names), allowed="its file lora_request_trace.csv")
-        )
+        raise InputFileError("samples of GenTD26 by container, scaled, not its requests",
+                             where=str(path), value=", ".join(names),
+                             allowed="its file lora_request_trace.csv")
     for format, table in _TABLES.items():
         if set(table.known_by) <= set(names):
             return format
@@ -167,8 +166,8 @@ def read_trace(
     """
     file = Path(path)
     if format not in TRACE_FORMATS:
-        raise InvalidValueError(describe("unknown format of traces", where="trace_format",
-                                         value=format, allowed=", ".join(TRACE_FORMATS)))
+        raise InvalidValueError("unknown format of traces", where="trace_format", value=format,
+                                allowed=", ".join(TRACE_FORMATS))
     try:
         if format in _TABLES:
             return _table(file, format, unit)
@@ -183,20 +182,18 @@ def read_trace(
             return Trace(format, rate_qps=read_second_rates(file, time_column), step_ms=1000.0)
         rate_qps, functions = read_minute_bins(file)
     except csv.Error as error:
-        raise InputFileError(describe(f"cannot read trace ({error})", where=str(path))) from error
+        raise InputFileError(f"cannot read trace ({error})", where=str(path)) from error
     return Trace(format, rate_qps=rate_qps, step_ms=60_000.0,
                  notes=(f"invocations of {functions} functions, added up",))
 
 
 def _refuse_unit(format: str, unit: str | None, own: str | None) -> None:
     if unit is not None and unit not in UNITS:
-        raise InvalidValueError(
-            describe("unknown unit of time", where="unit", value=unit, allowed=", ".join(UNITS))
-        )
+        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
+                                allowed=", ".join(UNITS))
     if unit is not None and own is not None and unit != own:
-        raise InvalidValueError(
-            describe(f"times of {format} have another unit", where="unit", value=unit, allowed=own)
-        )
+        raise InvalidValueError(f"times of {format} have another unit", where="unit", value=unit,
+                                allowed=own)
 
 
 def _table(path: Path, format: str, unit: str | None) -> Trace:
@@ -219,16 +216,15 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
         reader.add(line, rest)
     times = np.empty(0) if reader is None else reader.times_ms()
     if reader is None or not len(times):
-        raise InputFileError(describe("no requests", where=str(path),
-                                      allowed="lines below the header"))
+        raise InputFileError("no requests", where=str(path), allowed="lines below the header")
     return Trace(format, times, notes=_sorted(reader.went_back))
 
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
     for name in wanted:
         if name not in names:
-            raise InputFileError(describe("no such column", where=where, value=name,
-                                          allowed=", ".join(names)))
+            raise InputFileError("no such column", where=where, value=name,
+                                 allowed=", ".join(names))
 
 
 def _sorted(went_back: int) -> tuple[str, ...]:
@@ -242,10 +238,8 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
         return Trace(format, times, notes=_sorted(went_back))
     _refuse_unit(format, unit, None)
     if key is None:
-        raise InvalidValueError(
-            describe("JSON lines need the key of the time", where=str(path),
-                     allowed="--time-column KEY, and --unit for numbers")
-        )
+        raise InvalidValueError("JSON lines need the key of the time", where=str(path),
+                                allowed="--time-column KEY, and --unit for numbers")
     times, _ = read_json_lines(path, key, unit)
     return Trace(format, times)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["InstantColumn", "TimeColumn", "fields_of", "joined", "lines_of"]
 
@@ -151,11 +151,10 @@ class TimeColumn:
             place = f"{self.where}: line {line}"
             now = self._one(fields_of(content, self.column.delimiter), content, place)
             if now < last and not self.column.in_any_order:
-                raise InputFileError(
-                    describe("timestamp goes back in time", where=place,
-                             value=self._text(content), allowed="a time not before that of the "
-                             "line above")
-                )
+                raise InputFileError("timestamp goes back in time", where=place,
+                                     value=self._text(content),
+                                     allowed="a time not before that of the "
+                                     "line above")
             last = now
             times.append(now)
         return np.array(times)
@@ -166,23 +165,19 @@ class TimeColumn:
     def _one(self, fields: list[str], content: str, place: str) -> float:
         column = self.column
         if max(column.index, column.minus or 0) >= len(fields):
-            raise InputFileError(describe("line has no time column", where=place,
-                                          value=content))
+            raise InputFileError("line has no time column", where=place, value=content)
         text = fields[column.index].strip()
         if self._instants is None:
             self._instants = Instants(text, column.unit, place)
         now = self._instants.one(text)
         if not math.isfinite(now):
             raise InputFileError(
-                describe("not a timestamp of the same kind as the first", where=place, value=text,
-                         allowed="ISO 8601 throughout, or finite numbers of one unit throughout")
-            )
+                "not a timestamp of the same kind as the first", where=place, value=text,
+                allowed="ISO 8601 throughout, or finite numbers of one unit throughout")
         if column.minus is None:
             return now
         lasted = number(fields[column.minus].strip())
         if not lasted >= 0:
-            raise InputFileError(
-                describe("not a duration", where=place, value=fields[column.minus].strip(),
-                         allowed="a finite number >= 0")
-            )
+            raise InputFileError("not a duration", where=place, value=fields[column.minus].strip(),
+                                 allowed="a finite number >= 0")
         return now - lasted * self._instants.factor

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe, install
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, install
 
 __all__ = ["MAX_LINES", "blocks", "first_line", "open_bytes"]
 
@@ -51,9 +51,8 @@ def _zstandard(path: Path) -> IO[bytes]:
         package: Any = importlib.import_module("zstandard")
     except ImportError as error:
         raise InvalidValueError(
-            describe("reading .zst needs the extra 'zstd'", where=str(path),
-                     allowed=f"{install('zstd')}, or the file as .gz or text")
-        ) from error
+            "reading .zst needs the extra 'zstd'", where=str(path),
+            allowed=f"{install('zstd')}, or the file as .gz or text") from error
     reader: IO[bytes] = package.ZstdDecompressor().stream_reader(
         path.open("rb"), read_across_frames=True, closefd=True)
     return reader
@@ -84,10 +83,8 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
                     line += kept.count(b"\n", 0, end)
                     kept = kept[end:]
                 elif len(kept) > _LONGEST_LINE:
-                    raise InputFileError(
-                        describe("line is too long", where=f"{path}: line {line}",
-                                 allowed=f"at most {_LONGEST_LINE >> 20} MB")
-                    )
+                    raise InputFileError("line is too long", where=f"{path}: line {line}",
+                                         allowed=f"at most {_LONGEST_LINE >> 20} MB")
             if kept:
                 yield line, _decoded(kept, line)
     except RamsisError:
@@ -110,12 +107,12 @@ def _most_bytes(path: Path) -> float:
 def _refuse_endless(path: Path, taken: int, most: float, line: int) -> None:
     if taken > most:
         raise InputFileError(
-            describe("file is too large when decompressed", where=f"{path}: line {line}",
-                     allowed=f"at most {_SMALL_BYTES >> 20} MB, or {_MOST_EXPANDED} times the "
-                             "compressed file"))
+            "file is too large when decompressed", where=f"{path}: line {line}",
+            allowed=f"at most {_SMALL_BYTES >> 20} MB, or {_MOST_EXPANDED} times the "
+            "compressed file")
     if line > MAX_LINES:
-        raise InputFileError(describe("trace is too long", where=str(path), value=f"line {line}",
-                                      allowed=f"at most {MAX_LINES} lines"))
+        raise InputFileError("trace is too long", where=str(path), value=f"line {line}",
+                             allowed=f"at most {MAX_LINES} lines")
 
 
 def _decoded(content: bytes, line: int) -> str:
@@ -125,7 +122,7 @@ def _decoded(content: bytes, line: int) -> str:
 
 def _unreadable(path: Path, error: Exception) -> InputFileError:
     reason = getattr(error, "strerror", None) or error
-    return InputFileError(describe(f"cannot read trace ({reason})", where=str(path)))
+    return InputFileError(f"cannot read trace ({reason})", where=str(path))
 
 
 def first_line(path: Path) -> str:

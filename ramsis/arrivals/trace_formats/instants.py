@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import decimal_number
 
 if TYPE_CHECKING:
@@ -85,15 +85,13 @@ class Instants:
                 self._origin = 0
             return
         if math.isnan(number(first)):
-            raise InputFileError(
-                describe("not a timestamp", where=where, value=first,
-                         allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
-            )
+            raise InputFileError("not a timestamp", where=where, value=first,
+                                 allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
         if unit is None:
             raise InvalidValueError(
-                describe("numbers need a unit", where=where, value=first,
-                         allowed="--unit with one of " + ", ".join(UNITS)
-                         + ", or a header that ends in it, as arrival_ms")
+                "numbers need a unit", where=where, value=first,
+                allowed="--unit with one of " + ", ".join(UNITS)
+                + ", or a header that ends in it, as arrival_ms"
             )
         self.factor, self._zero = UNITS[unit], number(first)
 

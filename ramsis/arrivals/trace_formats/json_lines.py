@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.garbage_collection import without_collection
 
 __all__ = ["read_json_lines"]
@@ -72,8 +72,8 @@ def read_json_lines(
         went_back += int((np.diff(times, prepend=last) < 0).sum())
         parts.append(times)
     if not parts:
-        raise InputFileError(describe("no timestamps", where=str(path),
-                                      allowed="a JSON object in each line"))
+        raise InputFileError("no timestamps", where=str(path),
+                             allowed="a JSON object in each line")
     all_times = joined(parts)
     if went_back:
         all_times.sort()
@@ -113,18 +113,16 @@ def _value(content: str, key: str, where: str) -> Any:
     try:
         item = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputFileError(
-            describe(f"not valid JSON, cut off or damaged ({error})", where=where)
-        ) from error
+        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
+                             where=where) from error
     if not isinstance(item, dict):
-        raise InputFileError(describe("not a JSON object", where=where, value=content))
+        raise InputFileError("not a JSON object", where=where, value=content)
     if key not in item:
-        raise InputFileError(
-            describe("no such key", where=where, value=key, allowed=", ".join(list(item)[:12]))
-        )
+        raise InputFileError("no such key", where=where, value=key,
+                             allowed=", ".join(list(item)[:12]))
     value = item[key]
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise InputFileError(describe("not a timestamp", where=f"{where}, {key}", value=value))
+        raise InputFileError("not a timestamp", where=f"{where}, {key}", value=value)
     return value
 
 
@@ -140,6 +138,4 @@ def _refuse(
         what = "timestamp goes back in time"
     if bad.any():
         place = int(np.argmax(bad))
-        raise InputFileError(
-            describe(what, where=f"{path}: line {lines[place]}", value=values[place])
-        )
+        raise InputFileError(what, where=f"{path}: line {lines[place]}", value=values[place])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import number
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["minute_columns", "read_function_minutes", "read_minute_bins", "read_second_rates"]
 
@@ -46,17 +46,14 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
             header, mark, rest = text.partition("\n")
             columns = minute_columns(fields_of(header.strip(), ","))
             if not columns:
-                raise InputFileError(
-                    describe("no columns of minutes", where=f"{path}: line {first}",
-                             value=header.strip(), allowed="HashOwner,…,1,2,3,…")
-                )
+                raise InputFileError("no columns of minutes", where=f"{path}: line {first}",
+                                     value=header.strip(), allowed="HashOwner,…,1,2,3,…")
             totals, line = np.zeros(len(columns)), first + len(mark)
         rows, counts = _sums(rest, line, columns, path)
         functions += rows
         totals += counts
     if totals is None or not totals.any():
-        raise InputFileError(describe("empty trace", where=str(path),
-                                      allowed="a function with invocations"))
+        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
     return totals / 60.0, functions
 
 
@@ -82,11 +79,9 @@ def _sums(
         for i, column in enumerate(columns):
             count = number(cells[column]) if column < len(cells) else math.nan
             if not count >= 0:
-                raise InputFileError(
-                    describe("not a count", where=f"{path}: line {line}, minute {i + 1}",
-                             value=cells[column] if column < len(cells) else None,
-                             allowed="a finite number >= 0")
-                )
+                raise InputFileError("not a count", where=f"{path}: line {line}, minute {i + 1}",
+                                     value=cells[column] if column < len(cells) else None,
+                                     allowed="a finite number >= 0")
             totals[i] += count
     return rows, totals
 
@@ -107,22 +102,18 @@ def read_function_minutes(path: Path) -> NDArray[np.float64]:
             if not columns:
                 columns = minute_columns(cells)
                 if not columns:
-                    raise InputFileError(
-                        describe("no columns of minutes", where=f"{path}: line {line}",
-                                 value=content.strip(), allowed="HashOwner,…,1,2,3,…")
-                    )
+                    raise InputFileError("no columns of minutes", where=f"{path}: line {line}",
+                                         value=content.strip(), allowed="HashOwner,…,1,2,3,…")
                 continue
             counts = [number(cells[i]) if i < len(cells) else math.nan for i in columns]
             for minute, count in enumerate(counts, start=1):
                 if not 0 <= count < math.inf:
-                    raise InputFileError(
-                        describe("not a count", where=f"{path}: line {line}, minute {minute}",
-                                 value=count, allowed="a finite number >= 0")
-                    )
+                    raise InputFileError("not a count",
+                                         where=f"{path}: line {line}, minute {minute}",
+                                         value=count, allowed="a finite number >= 0")
             found.append(counts)
     if not found:
-        raise InputFileError(describe("empty trace", where=str(path),
-                                      allowed="a function with invocations"))
+        raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
     return np.array(found)
 
 
@@ -149,14 +140,12 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
                     continue
             rate = number(fields[index]) if index < len(fields) else math.nan
             if not rate >= 0:
-                raise InputFileError(
-                    describe("not a rate", where=f"{path}: line {line}", value=content,
-                             allowed="a finite number >= 0 of queries per second")
-                )
+                raise InputFileError("not a rate", where=f"{path}: line {line}", value=content,
+                                     allowed="a finite number >= 0 of queries per second")
             rates.append(rate)
     found = np.array(rates)
     if not found.any():
-        raise InputFileError(describe("empty trace", where=str(path), allowed="a rate > 0"))
+        raise InputFileError("empty trace", where=str(path), allowed="a rate > 0")
     return found
 
 
@@ -175,12 +164,10 @@ def _plain_rates(text: str) -> NDArray[np.float64] | None:
 def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:
     if wanted is not None:
         if wanted not in fields:
-            raise InputFileError(describe("no such column", where=where, value=wanted,
-                                          allowed=", ".join(fields)))
+            raise InputFileError("no such column", where=where, value=wanted,
+                                 allowed=", ".join(fields))
         return fields.index(wanted)
     if len(fields) > 1:
-        raise InputFileError(
-            describe("several columns", where=where, value=", ".join(fields),
-                     allowed="one, or --time-column with that of the rates")
-        )
+        raise InputFileError("several columns", where=where, value=", ".join(fields),
+                             allowed="one, or --time-column with that of the rates")
     return 0

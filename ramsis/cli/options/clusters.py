@@ -10,7 +10,7 @@ from typing import Any
 from ramsis import profiles
 from ramsis.cluster import Cluster, SloClass
 from ramsis.cluster.parsing import ByType, named_cluster
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 
 __all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several", "profiles_of"]
@@ -48,16 +48,15 @@ def _kept(
     for name in models:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3) or known
-            raise InvalidValueError(describe("no such model in the profile", where="--models",
-                                             value=name, allowed=", ".join(near)))
+            raise InvalidValueError("no such model in the profile", where="--models", value=name,
+                                    allowed=", ".join(near))
     kept = {file: [one.name for one in profile.models if one.name in models]
             for file, profile in found.items()}
     for file, names in kept.items():
         if not names:
-            raise InvalidValueError(
-                describe(f"the profile {file} has none of these models", where="--models",
-                         value=", ".join(models),
-                         allowed=", ".join(one.name for one in found[file].models)))
+            raise InvalidValueError(f"the profile {file} has none of these models",
+                                    where="--models", value=", ".join(models),
+                                    allowed=", ".join(one.name for one in found[file].models))
     return {file: profile.subset(kept[file]) for file, profile in found.items()}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import read_toml
 
 __all__ = [
@@ -267,9 +267,9 @@ def _defaults(
         name = key.replace("_", "-")
         if name not in options:
             near = nearest(name, options)
-            raise InputFileError(describe(
+            raise InputFileError(
                 f"no such option of `ramsis {command.name}`", where=path, value=key,
-                allowed=f"{near}, which is the nearest" if near else ", ".join(sorted(options))))
+                allowed=f"{near}, which is the nearest" if near else ", ".join(sorted(options)))
         one = options[name]
         given = _value(one, value, f"{path}: {key}")
         if given is not None:
@@ -281,16 +281,15 @@ def _value(option: click.Option, value: Any, where: str) -> Any:
     """A value of TOML as the command line would have it; None for a flag that is not set."""
     if option.is_flag:
         if not isinstance(value, bool):
-            raise InputFileError(describe("not a flag", where=where, value=value,
-                                          allowed="true or false"))
+            raise InputFileError("not a flag", where=where, value=value, allowed="true or false")
         if option.secondary_opts:
             return value
         return option.flag_value if value else None
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(one, str | int | float) and not isinstance(one, bool)
                              for one in values):
-        raise InputFileError(describe("not the value of an option", where=where, value=value,
-                                      allowed="a text, a number, or a list of these"))
+        raise InputFileError("not the value of an option", where=where, value=value,
+                             allowed="a text, a number, or a list of these")
     texts = [one if isinstance(one, str) else format(one, "g") if float(format(one, "g")) == one
              else repr(one) for one in values]
     return texts if option.multiple else ",".join(texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from ramsis.errors import InvalidValueError, describe, install
+from ramsis.errors import InvalidValueError, install
 
 __all__ = ["require"]
 
@@ -30,9 +30,8 @@ def require(libraries: str, extra: str, what: str, where: str) -> None:
     """
     for name in libraries.split():
         if not _installed(name):
-            raise InvalidValueError(describe(
-                f"{what} needs {name}, which is not installed", where=where,
-                allowed=install(extra)))
+            raise InvalidValueError(f"{what} needs {name}, which is not installed", where=where,
+                                    allowed=install(extra))
 
 
 def _installed(name: str) -> bool:

@@ -27,7 +27,7 @@ from ramsis.cluster.parsing import (
     read_slos,
     read_workers,
 )
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.errors import InvalidValueError, OutputError
 from ramsis.report.figure import check_figure
 
 # What takes long to load is imported by the words that need it, so that commands start quickly.
@@ -116,8 +116,8 @@ def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
     In paths it stands for the present folder, but it is a variable that was not set.
     """
     if not str(value).strip():
-        raise InvalidValueError(describe(f"no name of a {kind}", value=value, allowed="a path",
-                                         where=param.opts[0] if param is not None else "out"))
+        raise InvalidValueError(f"no name of a {kind}", value=value, allowed="a path",
+                                where=param.opts[0] if param is not None else "out")
 
 
 def complete_files(
@@ -183,14 +183,12 @@ class OutFile(click.Path):
         _check_name(value, "file", param)
         try:
             if stat.S_ISDIR(os.stat(value).st_mode):
-                raise OutputError(describe("is a folder", where=str(value),
-                                           allowed="a file name"))
+                raise OutputError("is a folder", where=str(value), allowed="a file name")
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:  # too long, or below a file
-            raise OutputError(describe(
-                f"cannot write file ({getattr(error, 'strerror', None) or error})",
-                where=str(value))) from None
+            raise OutputError(f"cannot write file ({getattr(error, 'strerror', None) or error})",
+                              where=str(value)) from None
         return super().convert(value, param, ctx)
 
 
@@ -240,8 +238,8 @@ def _positive(text: str, where: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < math.inf:
-        raise InvalidValueError(describe("not positive", where=where, value=text,
-                                         allowed="a finite number > 0"))
+        raise InvalidValueError("not positive", where=where, value=text,
+                                allowed="a finite number > 0")
     return number
 
 
@@ -250,8 +248,8 @@ def _limits(text: str, where: str) -> ByType[int]:
     found = _numbers(text, where).values
     for name, number in found.items():
         if not number.is_integer() or number < 1:
-            raise InvalidValueError(describe("not a number of workers", where=f"{where}: {name}",
-                                             value=number, allowed="a whole number >= 1"))
+            raise InvalidValueError("not a number of workers", where=f"{where}: {name}",
+                                    value=number, allowed="a whole number >= 1")
     return ByType({name: int(number) for name, number in found.items()}, True, text)
 
 
@@ -265,10 +263,8 @@ def _grid(text: str, where: str) -> str:
 def _models(text: str, where: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names) or len(set(names)) != len(names):
-        raise InvalidValueError(
-            describe("not a list of model names", where=where, value=text,
-                     allowed="names separated by commas, each once")
-        )
+        raise InvalidValueError("not a list of model names", where=where, value=text,
+                                allowed="names separated by commas, each once")
     return names
 
 
@@ -286,9 +282,8 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
         last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
         if not (1 <= first <= last <= MAX_BATCH and step >= 1 and len(more) <= 2):
             raise InvalidValueError(
-                describe("not a list of batch sizes", where=where, value=text,
-                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {MAX_BATCH}")
-            )
+                "not a list of batch sizes", where=where, value=text,
+                allowed=f"1,2,4 or from:to or from:to:step, in 1 … {MAX_BATCH}")
         found.update(range(first, last + 1, step), (last,))
     return tuple(sorted(found))
 
@@ -296,24 +291,24 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
 def _dimension(text: str, where: str) -> tuple[str, int]:
     name, _, size = text.rpartition("=")
     if not name or not size.isdecimal() or int(size) < 1:
-        raise InvalidValueError(describe("not the size of a dimension", where=where, value=text,
-                                         allowed="NAME=SIZE, SIZE from 1"))
+        raise InvalidValueError("not the size of a dimension", where=where, value=text,
+                                allowed="NAME=SIZE, SIZE from 1")
     return name, int(size)
 
 
 def _device(text: str, where: str) -> str:
     uuid = re.fullmatch(r"MIG-[0-9A-Za-z/-]+", text)
     if text not in ("cpu", "cuda") and uuid is None:
-        raise InvalidValueError(describe("unknown device", where=where, value=text,
-                                         allowed="cpu, cuda, MIG-UUID as `nvidia-smi -L` has it"))
+        raise InvalidValueError("unknown device", where=where, value=text,
+                                allowed="cpu, cuda, MIG-UUID as `nvidia-smi -L` has it")
     return text
 
 
 def _log_column(text: str, where: str) -> tuple[str, str]:
     name, _, column = text.partition("=")
     if not name or not column:
-        raise InvalidValueError(describe("not the column of a field", where=where, value=text,
-                                         allowed="FIELD=NAME"))
+        raise InvalidValueError("not the column of a field", where=where, value=text,
+                                allowed="FIELD=NAME")
     return name, column
 
 

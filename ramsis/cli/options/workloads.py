@@ -13,7 +13,7 @@ from ramsis.arrivals.rate_file import is_rate_trace, read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.cli.options.param_types import TraceName
 from ramsis.cli.options.traces import named_trace
-from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
+from ramsis.errors import InputFileError, InvalidValueError, check_positive
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
 __all__ = ["WorkloadOptions"]
@@ -96,12 +96,11 @@ class WorkloadOptions:
             traced = RateTrace(traced.start_ms * stretch, traced.rate_qps * self.scale,
                                traced.end_ms * stretch, traced.arrivals)
         elif not traced.times_ms[-1] > 0:
-            raise InputFileError(describe(
-                "all requests come at one instant", where=self.trace.name,
-                allowed="a trace that takes time"))
+            raise InputFileError("all requests come at one instant", where=self.trace.name,
+                                 allowed="a trace that takes time")
         elif stretch != 1.0:
-            raise InvalidValueError(describe("recorded requests are not stretched",
-                                             where="--stretch", value=stretch, allowed="1"))
+            raise InvalidValueError("recorded requests are not stretched", where="--stretch",
+                                    value=stretch, allowed="1")
         elif self.scale != 1.0:
             seconds = math.ceil(traced.duration_ms / 1000.0)
             edges = 1000.0 * np.arange(seconds + 1)
@@ -120,10 +119,8 @@ class WorkloadOptions:
             read = read_rates(trace.path, unit=self.unit or "s")
             return RateTrace(read.start_ms, read.rate_qps, read.end_ms, self.arrivals)
         if self.arrivals.name != "poisson":
-            raise InvalidValueError(
-                describe("recorded arrivals follow no process", where="arrivals",
-                         value=self.arrivals.text, allowed="--arrivals with loads only")
-            )
+            raise InvalidValueError("recorded arrivals follow no process", where="arrivals",
+                                    value=self.arrivals.text, allowed="--arrivals with loads only")
         if named is not None and named.times_ms is not None:
             return Recorded(named.times_ms)
         return Recorded(read_timestamps(trace.path, unit=self.unit,

@@ -54,7 +54,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cli.planning.scenario_capacity import scenario_capacity
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Workload
@@ -273,11 +273,11 @@ def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
     if max_workers is None or grow is None:
         return None
     if ":" in grow:
-        raise InvalidValueError(describe("for numbers of workers", where="--max-workers",
-                                         value=max_workers.text, allowed=f"nothing with {grow}"))
+        raise InvalidValueError("for numbers of workers", where="--max-workers",
+                                value=max_workers.text, allowed=f"nothing with {grow}")
     if set(max_workers.values) != {grow}:
-        raise InvalidValueError(describe("not the worker type that grows", where="--max-workers",
-                                         value=max_workers.text, allowed=f"{grow}=N"))
+        raise InvalidValueError("not the worker type that grows", where="--max-workers",
+                                value=max_workers.text, allowed=f"{grow}=N")
     return max_workers.values[grow]
 
 
@@ -388,12 +388,12 @@ def _check_types(
     """Refuse costs or numbers of workers of types without a profile."""
     for where, given in (("--cost", cost), ("--max-workers", max_workers)):
         if given is not None and not profile_names.typed:
-            raise InvalidValueError(describe("there is one worker type only", where=where,
-                                             value=given.text, allowed="--profiles TYPE=FILE,…"))
+            raise InvalidValueError("there is one worker type only", where=where, value=given.text,
+                                    allowed="--profiles TYPE=FILE,…")
         for name in given.values if given is not None else ():
             if name not in profile_names.values:
-                raise InvalidValueError(describe("unknown worker type", where=where, value=name,
-                                                 allowed=", ".join(profile_names.values)))
+                raise InvalidValueError("unknown worker type", where=where, value=name,
+                                        allowed=", ".join(profile_names.values))
 
 
 def _offered_types(

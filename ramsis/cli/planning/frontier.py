@@ -23,7 +23,7 @@ from ramsis.cli.output.rows import (
     table_options,
 )
 from ramsis.cluster import SloClass
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.synthesis import SynthesisSettings
 from ramsis.tables import csv_text
@@ -92,8 +92,8 @@ def frontier_command(
     from ramsis.synthesis.frontier import trace_frontier
 
     if 0 < queries < _FEWEST:
-        raise InvalidValueError(describe("too few to simulate with", where="--queries",
-                                         value=queries, allowed=f"0, or from {_FEWEST}"))
+        raise InvalidValueError("too few to simulate with", where="--queries", value=queries,
+                                allowed=f"0, or from {_FEWEST}")
     chosen = SynthesisSettings(
         slo_ms=_only("--slo-ms", [one.slo_ms for one in slo_ms]),
         workers=_only("--workers", list(workers.values.values())), **settings)
@@ -122,10 +122,10 @@ def frontier_command(
 def _only(option: str, given: Sequence[T]) -> T:
     """The value for like workers and one SLO."""
     if len(given) > 1:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "a frontier is of one station: how several divide the load changes with the price",
             where=option, value=len(given), allowed="one worker type and one SLO; trace each by "
-            "itself"))
+            "itself")
     return given[0]
 
 

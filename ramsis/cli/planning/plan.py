@@ -35,7 +35,7 @@ from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
 from ramsis.cluster import SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import Fleet, Workload
 from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
@@ -108,8 +108,8 @@ def plan(
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
     if cost_per_worker is not None and not 0 <= cost_per_worker < math.inf:
-        raise InvalidValueError(describe("not a cost", where="--cost-per-worker",
-                                         value=cost_per_worker, allowed="a finite number >= 0"))
+        raise InvalidValueError("not a cost", where="--cost-per-worker", value=cost_per_worker,
+                                allowed="a finite number >= 0")
     if profile_names.typed or len(classes) > 1:
         raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
                                "several.")
@@ -200,9 +200,8 @@ class _Recipe:
         if self._file.exists():
             before = read_json(self._file).get("inputs")
             if before != asked:
-                raise InvalidValueError(describe(
-                    "the folder holds the plan of other inputs", where="--out",
-                    value=str(self.folder), allowed="another folder"))
+                raise InvalidValueError("the folder holds the plan of other inputs", where="--out",
+                                        value=str(self.folder), allowed="another folder")
         else:
             write_atomic(self._file, canonical_json(self._document))
 
@@ -223,11 +222,11 @@ class _Recipe:
             if self.targets.met(played["accuracy"] or 0.0, played["violation_rate"]):
                 break
             if workers == first + _MOST_ADDED:
-                raise InfeasibleError(describe(
+                raise InfeasibleError(
                     "the target is not met with other seeds", where=dispatch,
                     value=f"{workers} workers, {played['violation_rate']:.4%} violations, "
                     f"{played['effective_accuracy']:.4f} effective accuracy",
-                    allowed="a target that leaves some room"))
+                    allowed="a target that leaves some room")
             workers += 1
         found[dispatch] = {**found[dispatch], **{name: played[name] for name in (
             "workers", "accuracy", "effective_accuracy", "violation_rate")}}

@@ -31,7 +31,6 @@ from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
     check_positive,
-    describe,
 )
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
@@ -132,12 +131,12 @@ def scale_command(
                                Arrivals.parse("poisson"), None).for_scaling(stretch)
     duration_s = workload.duration_ms / 1000.0
     if startup_s >= duration_s:
-        raise InvalidValueError(describe("longer than the trace", where="--startup-s",
-                                         value=startup_s, allowed=f"less than {duration_s:g}"))
+        raise InvalidValueError("longer than the trace", where="--startup-s", value=startup_s,
+                                allowed=f"less than {duration_s:g}")
     if duration_s < 8 * interval_s:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "the trace is too short to fit its load on a half and try it on the other",
-            where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}"))
+            where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}")
     from ramsis.scaling.forecast import read_forecast
     from ramsis.scaling.policy_file import check_new
     from ramsis.scaling.study import Study
@@ -216,11 +215,11 @@ def _check(startup_s: float, interval_s: float, least: int, most: int | None, co
     """Refuse numbers out of range."""
     check_positive(interval_s=interval_s, cost_per_worker_s=1.0 if cost is None else cost)
     if not (math.isfinite(startup_s) and startup_s >= 0):
-        raise InvalidValueError(describe("not a time", where="--startup-s", value=startup_s,
-                                         allowed="a finite number >= 0"))
+        raise InvalidValueError("not a time", where="--startup-s", value=startup_s,
+                                allowed="a finite number >= 0")
     if most is not None and least > most:
-        raise InvalidValueError(describe("more than at most", where="--min-workers", value=least,
-                                         allowed=f"up to --max-workers {most}"))
+        raise InvalidValueError("more than at most", where="--min-workers", value=least,
+                                allowed=f"up to --max-workers {most}")
 
 
 def _profile(names: ByType[str], models: list[str] | None) -> ProfileSet:

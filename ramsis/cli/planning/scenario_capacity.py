@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sweep import Engine
 
 __all__ = ["scenario_capacity"]
@@ -47,9 +47,8 @@ def scenario_capacity(
 
     read = SweepScenario.read(scenario_file)
     if grow is None:
-        raise InvalidValueError(describe(
-            "no worker type to have more of", where="--grow",
-            allowed=", ".join(one.name for one in read.scenario.worker_types)))
+        raise InvalidValueError("no worker type to have more of", where="--grow",
+                                allowed=", ".join(one.name for one in read.scenario.worker_types))
     with_workers(read.scenario, grow.partition(":")[0], 1)  # refuses a type that there is not
     for text in schedulers:
         scheduler_named(text)

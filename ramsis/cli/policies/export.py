@@ -12,7 +12,7 @@ from ramsis import profiles
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE, OUT_FOLDER
 from ramsis.cli.output.rows import progress
-from ramsis.errors import InfeasibleError, InvalidValueError, describe, install
+from ramsis.errors import InfeasibleError, InvalidValueError, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
 from ramsis.serving.export.codegen.c import c_header
@@ -90,9 +90,9 @@ def export_ray_serve(
     if fleet is not None:
         fleet.check([one.name for one in models.variants], variants)
         if profile_name is not None:
-            raise InvalidValueError(describe("the scaling policy says how many workers when",
-                                             where="--autoscale", value=profile_name,
-                                             allowed="policies without a scaling policy"))
+            raise InvalidValueError("the scaling policy says how many workers when",
+                                    where="--autoscale", value=profile_name,
+                                    allowed="policies without a scaling policy")
     levels: list[tuple[float, int]] = []
     if profile_name is not None:
         levels = _levels(found, profile_name, Targets(max_violation, min_accuracy, None))
@@ -199,8 +199,8 @@ def _levels(
     """The fewest workers for each load of the policies, as far as they are enough."""
     most = sum(policies.worker_types.values())
     if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:
-        raise InvalidValueError(describe("capacity is searched for one worker type and one SLO",
-                                         where="--autoscale", allowed="policies of these"))
+        raise InvalidValueError("capacity is searched for one worker type and one SLO",
+                                where="--autoscale", allowed="policies of these")
     profile, (slo_ms,) = profiles.load(profile_name), policies.slo_classes
     first = policies.levels[0].stations[0].policy
     loads = sorted({level.load_qps for level in policies.levels})

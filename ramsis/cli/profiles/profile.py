@@ -20,7 +20,7 @@ from ramsis.cli.output.rows import json_option, print_json, say, table_options, 
 from ramsis.cli.profiles.kernels import kernels_command
 from ramsis.cli.profiles.measure import measure_command
 from ramsis.cli.profiles.plot import plot_command
-from ramsis.errors import InvalidValueError, OutputError, describe, printable
+from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
@@ -179,8 +179,8 @@ def import_command(
         _fields(columns), unit, accuracy_unit, instance, processes)
     found = import_profile(source, format_name, models, accuracy, name, given)
     if os.path.exists(out) and os.path.samefile(source, out):
-        raise OutputError(describe("is the file that is imported", where="--out", value=str(out),
-                                   allowed="another file"))
+        raise OutputError("is the file that is imported", where="--out", value=str(out),
+                          allowed="another file")
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(printable(f"note: {line}"), err=True)
@@ -209,10 +209,8 @@ def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
         pattern, _, value = text.rpartition("=")
         pattern = pattern or "*"
         if not value or pattern in found:
-            raise InvalidValueError(
-                describe("not a value for files, each once", where=option, value=text,
-                         allowed="VALUE, or PATTERN=VALUE")
-            )
+            raise InvalidValueError("not a value for files, each once", where=option, value=text,
+                                    allowed="VALUE, or PATTERN=VALUE")
         found[pattern] = value
     return found
 
@@ -223,19 +221,16 @@ def _fields(values: tuple[str, ...]) -> dict[str, str]:
     for text in values:
         name, _, column = text.partition("=")
         if not column.strip() or name.strip() in found:
-            raise InvalidValueError(describe("not a column for a field, each once",
-                                             where="--column", value=text,
-                                             allowed="FIELD=NAME, as batch=batch_size"))
+            raise InvalidValueError("not a column for a field, each once", where="--column",
+                                    value=text, allowed="FIELD=NAME, as batch=batch_size")
         found[name.strip()] = column.strip()
     return found
 
 
 def _batch_size(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 6 and int(text) > 0):
-        raise InvalidValueError(
-            describe("not a batch size", where="--batch", value=text,
-                     allowed="a whole number >= 1")
-        )
+        raise InvalidValueError("not a batch size", where="--batch", value=text,
+                                allowed="a whole number >= 1")
     return int(text)
 
 

@@ -17,7 +17,7 @@ from ramsis.cli.options.shared import workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cluster import SloClass, merged_classes
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.load.settings import (
     COMPRESSIONS,
@@ -150,8 +150,8 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
             grown = sum(one.file_size for one in packed.infolist())
         most = max(MAX_FILE_BYTES, _MOST_EXPANDED * os.path.getsize(path))
         if grown > most:
-            raise InputFileError(describe("arrays are too large for their file", where=path,
-                                          value=f"{grown} bytes", allowed=f"at most {most} bytes"))
+            raise InputFileError("arrays are too large for their file", where=path,
+                                 value=f"{grown} bytes", allowed=f"at most {most} bytes")
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
     except InputFileError:
@@ -159,8 +159,7 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
     except (OSError, ValueError, AttributeError, KeyError, EOFError, MemoryError,
             NotImplementedError, RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile,
             zlib.error) as error:
-        raise InputFileError(describe(f"cannot read an .npz file ({error})",
-                                      where=path)) from None
+        raise InputFileError(f"cannot read an .npz file ({error})", where=path) from None
 
 
 def _samples(

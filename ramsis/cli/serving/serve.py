@@ -12,7 +12,7 @@ import click
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import OUT_FILE, complete_files
-from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
+from ramsis.errors import InputFileError, InvalidValueError, check_positive
 
 if TYPE_CHECKING:
     from ramsis.profiles import ProfileSet
@@ -174,9 +174,8 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     if options:
         load(options[profile_option(options)])
         if not Path(policies).is_dir():
-            raise InvalidValueError(describe("not a folder, where policies can be added",
-                                             where="--replan", value=policies,
-                                             allowed="a folder with a manifest.json"))
+            raise InvalidValueError("not a folder, where policies can be added", where="--replan",
+                                    value=policies, allowed="a folder with a manifest.json")
     listening = bound_socket(http)
 
     async def run() -> None:
@@ -207,14 +206,14 @@ def _check_together(given: dict[str, Any], scaling: Path | None) -> None:
     if scaling is not None:
         for option in ("--advise", "--replan", "--calibrate"):
             if given[option[2:]] is not None:
-                raise InvalidValueError(describe(
+                raise InvalidValueError(
                     "not with a scaling policy", where=option, value=given[option[2:]],
-                    allowed=f"policies of a folder, such as {scaling.parent}/tables/workers-1"))
+                    allowed=f"policies of a folder, such as {scaling.parent}/tables/workers-1")
     for option, needed, there in (("--max-workers", "a scaling policy", scaling),
                                   ("--peers", "--advise", given["advise"])):
         value = given[option[2:].replace("-", "_")]
         if value is not None and there is None:
-            raise InvalidValueError(describe(f"needs {needed}", where=option, value=value))
+            raise InvalidValueError(f"needs {needed}", where=option, value=value)
 
 
 def _words(text: str) -> list[str]:
@@ -222,8 +221,8 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InvalidValueError(describe(f"not options ({error})", where="--replan", value=text,
-                                         allowed="words as in a shell")) from None
+        raise InvalidValueError(f"not options ({error})", where="--replan", value=text,
+                                allowed="words as in a shell") from None
 
 
 def _calibrate(server: Server, given: dict[str, Any]) -> None:
@@ -255,9 +254,9 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
 
     missing = [one.name for one in server.variants.variants if one.name not in accuracy]
     if missing:
-        raise InputFileError(describe("no accuracy is known", value=missing,
-                                      where=str(server.variants.path),
-                                      allowed="accuracy in the variants file"))
+        raise InputFileError("no accuracy is known", value=missing,
+                             where=str(server.variants.path),
+                             allowed="accuracy in the variants file")
     with event_loop() as runner:
         profile = runner.run(measured())
     save(profile, given["calibrate"])

@@ -12,7 +12,7 @@ import numpy as np
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress
 from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.sim import Workload
 from ramsis.tables import csv_text
@@ -38,8 +38,8 @@ def simulate_scaling(
                   "which policies.")
     duration_s = workload.duration_ms / 1000.0
     if not 0 <= from_s < duration_s:
-        raise InvalidValueError(describe("not a time of the trace", where="--from-s",
-                                         value=from_s, allowed=f"0 to less than {duration_s:g}"))
+        raise InvalidValueError("not a time of the trace", where="--from-s", value=from_s,
+                                allowed=f"0 to less than {duration_s:g}")
     saved = {name: SavedScaling.load(name) for name in names if Path(name).exists()}
     rules = {name: rule_of(name, error=InvalidValueError) for name in names if name not in saved}
     if not saved:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.importers import (
     instances,
     long_csv,
@@ -64,8 +64,8 @@ def about_format(format: str) -> str:
         It is none of them.
     """
     if format not in FORMATS:
-        raise InvalidValueError(describe("unknown format", where="format", value=format,
-                                         allowed=", ".join(FORMATS)))
+        raise InvalidValueError("unknown format", where="format", value=format,
+                                allowed=", ".join(FORMATS))
     doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
            else _OF_GIVEN[format].__doc__ if format in _OF_GIVEN else RUN_FORMATS[format].__doc__)
     return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
@@ -107,12 +107,10 @@ def import_profile(
     """
     path = Path(source)
     if format not in ("auto", *FORMATS):
-        raise InvalidValueError(
-            describe("unknown format", where="format", value=format,
-                     allowed=", ".join(("auto", *FORMATS)))
-        )
+        raise InvalidValueError("unknown format", where="format", value=format,
+                                allowed=", ".join(("auto", *FORMATS)))
     if not path.exists():
-        raise InputFileError(describe("no such file or folder", where=str(path)))
+        raise InputFileError("no such file or folder", where=str(path))
     given = given or Given()
     chosen = (format if format != "auto" else
               "instances" if given.instance or given.processes else detect(path))
@@ -137,24 +135,20 @@ def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
     if format == "instances":
         return instances.read(path, given)
     if given.instance or given.processes:
-        raise InvalidValueError(describe("this format has no instances of GPUs",
-                                         where="--instance, --processes", value=format,
-                                         allowed="none of these options"))
+        raise InvalidValueError("this format has no instances of GPUs",
+                                where="--instance, --processes", value=format,
+                                allowed="none of these options")
     if format == "table":
         return table.read(table_file(path, format), given)
     if format in _TABLES:
         if given.batch or given.model or given.metric or given.columns or given.unit:
-            raise InvalidValueError(
-                describe("this format states models and batch sizes",
-                         where="--batch, --model-name, --metric, --column, --unit", value=format,
-                         allowed=", ".join(("table", *RUN_FORMATS)))
-            )
+            raise InvalidValueError("this format states models and batch sizes",
+                                    where="--batch, --model-name, --metric, --column, --unit",
+                                    value=format, allowed=", ".join(("table", *RUN_FORMATS)))
         return _TABLES[format](table_file(path, format))
     if given.columns or given.unit:
-        raise InvalidValueError(
-            describe("this format states columns and units", where="--column, --unit",
-                     value=format, allowed="--format table, or none of these options")
-        )
+        raise InvalidValueError("this format states columns and units", where="--column, --unit",
+                                value=format, allowed="--format table, or none of these options")
     files, others = run_files(path, format)
     measured = gather(files, RUN_FORMATS[format].read, given, format)
     for item in measured.values():
@@ -171,17 +165,13 @@ def _pick(
     for key in models or ():
         if key not in measured:
             near = difflib.get_close_matches(key, measured, n=3) or list(measured)
-            raise InvalidValueError(
-                describe(f"no such model in {path}", where="models", value=key,
-                         allowed=", ".join(near))
-            )
+            raise InvalidValueError(f"no such model in {path}", where="models", value=key,
+                                    allowed=", ".join(near))
     picked = {key: measured[key] for key in (measured if models is None else models)}
     tasks = sorted({item.task for item in picked.values() if item.task})
     if len(tasks) > 1:
-        raise InputFileError(
-            describe("accuracies of several tasks do not compare", where=f"{path}: task",
-                     value=", ".join(tasks), allowed="models of one task (name them)")
-        )
+        raise InputFileError("accuracies of several tasks do not compare", where=f"{path}: task",
+                             value=", ".join(tasks), allowed="models of one task (name them)")
     return picked
 
 
@@ -190,16 +180,15 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
     if accuracy is None:
         near = difflib.get_close_matches(item.alias or name, given, n=3)
         raise InputFileError(
-            describe("no accuracy for this model", where=f"{path}: model {name}",
-                     allowed="an accuracy file that names it, by --accuracy FILE"
-                             + (f" (it has {', '.join(near)})" if near else ""))
+            "no accuracy for this model", where=f"{path}: model {name}",
+            allowed="an accuracy file that names it, by --accuracy FILE"
+                    + (f" (it has {', '.join(near)})" if near else "")
         )
     sizes = sorted({batch.batch for batch in item.batches})
     if item.more and 1 not in sizes:
-        raise InputFileError(
-            describe("batch size 1 was not measured", where=f"{path}: model {name}, batches",
-                     value=sizes, allowed=item.more)
-        )
+        raise InputFileError("batch size 1 was not measured",
+                             where=f"{path}: model {name}, batches", value=sizes,
+                             allowed=item.more)
     try:
         return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
     except ProfileError as error:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import read_json
 from ramsis.profiles.importers.rows import Rows, read_rows, read_text
 
@@ -56,10 +56,10 @@ def _from_json(file: Path, said: str | None) -> dict[str, float]:
     if isinstance(values, Mapping):
         if not isinstance(unit, str) or unit not in _FULL or set(document) != {"unit", "accuracy"}:
             raise InputFileError(
-                describe("unknown unit or field", where=f"{file}: unit",
-                         value=", ".join(f"{key}: {document[key]}" for key in document
-                                         if key != "accuracy"),
-                         allowed='only "unit": "percent" or "fraction" beside "accuracy"')
+                "unknown unit or field", where=f"{file}: unit",
+                value=", ".join(f"{key}: {document[key]}" for key in document
+                                if key != "accuracy"),
+                allowed='only "unit": "percent" or "fraction" beside "accuracy"'
             )
         found = {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
         _check_unit(found, unit, str(file))
@@ -67,11 +67,9 @@ def _from_json(file: Path, said: str | None) -> dict[str, float]:
     numbers = [value for value in document.values() if isinstance(value, int | float)]
     if any(not 0 <= value <= 1 for value in numbers):
         raise InputFileError(
-            describe("unit of the accuracies is not stated", where=str(file),
-                     value=max(numbers, key=abs),
-                     allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}, or '
-                             "--accuracy-unit")
-        )
+            "unit of the accuracies is not stated", where=str(file), value=max(numbers, key=abs),
+            allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}, or '
+            "--accuracy-unit")
     return {key: _fraction(value, "fraction", f"{file}: {key}")
             for key, value in document.items()}
 
@@ -84,22 +82,18 @@ def _from_csv(file: Path, said: str | None) -> dict[str, float]:
     if said is not None and not units and "accuracy" in table.columns:
         units = [said]
     if len(units) != 1:
-        raise InputFileError(
-            describe("unit of the accuracies is not stated once", where=f"{file}: header",
-                     value=", ".join(table.columns),
-                     allowed="model and accuracy_percent, or model and accuracy_fraction, "
+        raise InputFileError("unit of the accuracies is not stated once", where=f"{file}: header",
+                             value=", ".join(table.columns),
+                             allowed="model and accuracy_percent, or model and accuracy_fraction, "
                              "model and accuracy with --accuracy-unit, or timm's model, top1, "
                              "top1_err")
-        )
     column = next(name for name in (f"accuracy_{units[0]}", "accuracy") if name in table.columns)
     table.require(("model", column), ("model", column))
     found: dict[str, float] = {}
     for row in table.rows:
         name = row.text("model")
         if name in found:
-            raise InputFileError(
-                describe("model appears twice", where=row.at("model"), value=name)
-            )
+            raise InputFileError("model appears twice", where=row.at("model"), value=name)
         found[name] = _fraction(row.number(column), units[0], row.at(column))
     _check_unit(found, units[0], table.path)
     return found
@@ -112,15 +106,11 @@ def _from_timm(table: Rows) -> dict[str, float]:
         size = row.cells.get("img_size")
         name = f"{row.text('model')}@{size}" if size else row.text("model")
         if name in found:
-            raise InputFileError(
-                describe("model appears twice", where=row.at("model"), value=name)
-            )
+            raise InputFileError("model appears twice", where=row.at("model"), value=name)
         percent = row.number("top1")
         if not abs(percent + row.number("top1_err") - 100) < _PERCENT_SLACK:
-            raise InputFileError(
-                describe("top1 and top1_err do not add up to 100 percent", where=row.at("top1"),
-                         value=percent, allowed="percent")
-            )
+            raise InputFileError("top1 and top1_err do not add up to 100 percent",
+                                 where=row.at("top1"), value=percent, allowed="percent")
         found[name] = _fraction(percent, "percent", row.at("top1"))
     return found
 
@@ -129,10 +119,8 @@ def _fraction(value: Any, unit: str, where: str) -> float:
     full = _FULL[unit]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= full:
-        raise InputFileError(
-            describe(f"not an accuracy ({unit})", where=where, value=value,
-                     allowed=f"a number in [0, {full}]")
-        )
+        raise InputFileError(f"not an accuracy ({unit})", where=where, value=value,
+                             allowed=f"a number in [0, {full}]")
     return float(Decimal(repr(value)) / full)
 
 
@@ -141,6 +129,5 @@ def _check_unit(accuracy: Mapping[str, float], unit: str, where: str) -> None:
     largest = max(accuracy.values(), default=0.0)
     if unit == "percent" and 0 < largest <= 0.01:
         raise InputFileError(
-            describe("no accuracy above 1 percent; fractions?", where=where,
-                     value=round(largest * 100, 6),
-                     allowed="accuracies in percent, or the unit fraction (accuracy_fraction)"))
+            "no accuracy above 1 percent; fractions?", where=where, value=round(largest * 100, 6),
+            allowed="accuracies in percent, or the unit fraction (accuracy_fraction)")

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.runs import (
     Given,
@@ -96,10 +96,8 @@ def _from_summary(document: Node) -> MeasuredRun:
 def _factor(latency: Node) -> float:
     unit = latency.item("unit")
     if not isinstance(unit.value, str) or unit.value not in _MS:
-        raise InputFileError(
-            describe("not a unit of time", where=unit.where, value=unit.value,
-                     allowed=", ".join(_MS))
-        )
+        raise InputFileError("not a unit of time", where=unit.where, value=unit.value,
+                             allowed=", ".join(_MS))
     return _MS[unit.value]
 
 
@@ -121,10 +119,9 @@ class _Configuration:
     def refuse_several(self) -> None:
         if self.concurrency is not None and self.concurrency.value != 1:
             raise InputFileError(
-                describe("several requests were in flight, so that waiting is in the latencies",
-                         where=self.concurrency.where, value=self.concurrency.value,
-                         allowed="a run with --concurrency 1")
-            )
+                "several requests were in flight, so that waiting is in the latencies",
+                where=self.concurrency.where, value=self.concurrency.value,
+                allowed="a run with --concurrency 1")
 
 
 def _model(config: Node) -> str | None:
@@ -136,10 +133,8 @@ def _model(config: Node) -> str | None:
             names = list(found.entries())
             break
     if len(names) > 1:
-        raise InputFileError(
-            describe("several models in one run, so the latency of none of them is known",
-                     where=names[0].where, value=len(names), allowed="one model")
-        )
+        raise InputFileError("several models in one run, so the latency of none of them is known",
+                             where=names[0].where, value=len(names), allowed="one model")
     if not names:
         return None
     return (names[0].get("name") or names[0]).text()
@@ -179,9 +174,8 @@ def _from_records(source: Source) -> MeasuredRun:
             left_out[reason] += 1
     if not rows:
         raise InputFileError(
-            describe("no request that was measured and answered", where=source.where,
-                     value=", ".join(f"{n} {reason}" for reason, n in left_out.items() if n))
-        )
+            "no request that was measured and answered", where=source.where,
+            value=", ".join(f"{n} {reason}" for reason, n in left_out.items() if n))
     samples, start, end = (np.array(column) for column in zip(*rows, strict=True))
     overlap_refused(source.where, start, end)
     notes = [_NOTE, *(f"requests {reason}, left out: {n}" for reason, n in left_out.items() if n)]
@@ -202,11 +196,9 @@ def _records(source: Source) -> Iterator[Node]:
 def _refuse_cut(source: Source, records: int, requests: Node) -> None:
     """Refuse fewer records than there were requests."""
     if records < requests.number():
-        raise InputFileError(
-            describe("fewer records than the run had requests, so the file is cut off",
-                     where=source.where, value=records,
-                     allowed=f"{requests.number():g}, as {_SUMMARY} beside it says")
-        )
+        raise InputFileError("fewer records than the run had requests, so the file is cut off",
+                             where=source.where, value=records,
+                             allowed=f"{requests.number():g}, as {_SUMMARY} beside it says")
 
 
 def _left_out(record: Node) -> str | None:
@@ -227,16 +219,13 @@ def _row(record: Node) -> tuple[float, int, int]:
     start = record.item("metadata", "request_start_ns").whole()
     end = record.item("metadata", "request_end_ns").whole()
     if not 0 <= start <= end < 2**63:
-        raise InputFileError(
-            describe("request ends before it begins", where=record.where, value=end,
-                     allowed=f"at least {start}")
-        )
+        raise InputFileError("request ends before it begins", where=record.where, value=end,
+                             allowed=f"at least {start}")
     span_ms = (end - start) / 1e6
     if not 0.01 * span_ms - 0.001 <= value <= 1.05 * span_ms + 0.001:
         raise InputFileError(
-            describe("does not fit request_start_ns and request_end_ns, so its unit is wrong",
-                     where=latency.where, value=value, allowed=f"about {span_ms:.6g} ms")
-        )
+            "does not fit request_start_ns and request_end_ns, so its unit is wrong",
+            where=latency.where, value=value, allowed=f"about {span_ms:.6g} ms")
     return value, start, end
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 __all__ = ["read", "recognises"]
@@ -52,10 +52,9 @@ def _settings(source: Source) -> dict[str, int]:
     values: dict[str, int] = {}
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source.text)
     if not text.endswith("\n") and not text.rstrip().endswith(";"):
-        raise InputFileError(
-            describe("the last setting has no end, so the file is cut off", where=source.where,
-                     value=text.rpartition("\n")[2].strip(), allowed="bN = NS;")
-        )
+        raise InputFileError("the last setting has no end, so the file is cut off",
+                             where=source.where, value=text.rpartition("\n")[2].strip(),
+                             allowed="bN = NS;")
     for number, line in enumerate(text.splitlines(), start=1):
         for part in re.split(r"(?<=;)", line):
             if not part.strip(" \t;"):
@@ -63,20 +62,16 @@ def _settings(source: Source) -> dict[str, int]:
             where = f"{source.where}: line {number}"
             setting = _SETTING.fullmatch(part)
             if setting is None or not re.fullmatch(r"weights|b[1-9]\d{0,4}", setting[1]):
-                raise InputFileError(
-                    describe("not a setting of Clockwork", where=where, value=part.strip(),
-                             allowed="weights = NS; or bN = NS;")
-                )
+                raise InputFileError("not a setting of Clockwork", where=where, value=part.strip(),
+                                     allowed="weights = NS; or bN = NS;")
             if setting[1] in values:
-                raise InputFileError(describe("appears twice", where=where, value=setting[1]))
+                raise InputFileError("appears twice", where=where, value=setting[1])
             values[setting[1]] = _time_ns(setting[2], f"{where}, {setting[1]}")
     return values
 
 
 def _time_ns(text: str, where: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text) or int(text) < _SHORTEST_NS:
-        raise InputFileError(
-            describe("not a time in ns", where=where, value=text,
-                     allowed=f"a whole number of {_SHORTEST_NS} or more")
-        )
+        raise InputFileError("not a time in ns", where=where, value=text,
+                             allowed=f"a whole number of {_SHORTEST_NS} or more")
     return int(text)

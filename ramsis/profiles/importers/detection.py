@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.profiles.importers import (
     aiperf,
@@ -99,11 +99,9 @@ def table_file(path: Path, format: str) -> Path:
         return path
     found = [file for file in _tables(path) if _table_format(file) == format]
     if len(found) != 1:
-        raise InputFileError(
-            describe("not one table of this format in this folder", where=str(path),
-                     value=", ".join(file.name for file in found[:5]) or None,
-                     allowed="one, or its file instead of the folder")
-        )
+        raise InputFileError("not one table of this format in this folder", where=str(path),
+                             value=", ".join(file.name for file in found[:5]) or None,
+                             allowed="one, or its file instead of the folder")
     return found[0]
 
 
@@ -116,9 +114,7 @@ def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str
              for file in _files(path)]
     fitting = [(name, file) for name, file, kind in found if kind == format]
     if not fitting:
-        raise InputFileError(
-            describe(f"no file of the format {format} in this folder", where=str(path))
-        )
+        raise InputFileError(f"no file of the format {format} in this folder", where=str(path))
     return (_without_summaries(fitting, format),
             [name for name, _, kind in found if kind != format])
 
@@ -129,9 +125,8 @@ def _refuse_another(path: Path, format: str) -> None:
     other = _run_format_of(source)
     if other is not None and not RUN_FORMATS[format].recognises(source):
         raise InputFileError(
-            describe(f"a file of {other}, not of {format}", where=str(path),
-                     allowed=f"--format {other}, or none: what a file holds tells its format")
-        )
+            f"a file of {other}, not of {format}", where=str(path),
+            allowed=f"--format {other}, or none: what a file holds tells its format")
 
 
 def _without_summaries(
@@ -155,9 +150,9 @@ def _of_file(path: Path) -> str:
     if source.text.lstrip()[:1] in ("{", "["):
         own = source.document()
         if isinstance(own, dict) and str(own.get("format", "")).startswith("ramsis."):
-            raise InputFileError(describe(
+            raise InputFileError(
                 "is a file of ramsis already", where=str(path), value=own["format"],
-                allowed="another program's measurements; a profile file is for --profiles FILE"))
+                allowed="another program's measurements; a profile file is for --profiles FILE")
         return "table"
     return _table_format(path) or "table"
 
@@ -192,10 +187,8 @@ def _of_folder(path: Path) -> str:
             counts[kind] = counts.get(kind, 0) + 1
     if len(counts) > 1:
         shown = ", ".join(f"{kind} ({n})" for kind, n in counts.items())
-        raise InputFileError(
-            describe("files of several formats in this folder", where=str(path), value=shown,
-                     allowed="--format with one of them")
-        )
+        raise InputFileError("files of several formats in this folder", where=str(path),
+                             value=shown, allowed="--format with one of them")
     if counts:
         return next(iter(counts))
     return _of_file(tables[0]) if tables else "ramsis-artifact"
@@ -212,10 +205,8 @@ def _files(path: Path) -> Iterator[Path]:
                 continue
             count += 1
             if count > _MOST_FILES:
-                raise InputFileError(
-                    describe("too many files in this folder", where=str(path),
-                             allowed=f"at most {_MOST_FILES}")
-                )
+                raise InputFileError("too many files in this folder", where=str(path),
+                                     allowed=f"at most {_MOST_FILES}")
             yield file
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
@@ -100,8 +100,8 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
     if path.is_dir():
         files = sorted(path.glob("*.csv"))
         if not files:
-            raise InputFileError(describe("folder has no profile", where=str(path),
-                                          allowed="a file MODEL.csv for each model"))
+            raise InputFileError("folder has no profile", where=str(path),
+                                 allowed="a file MODEL.csv for each model")
         return tuple(row for file in files for row in read_instance_profile(file))
     table = read_rows(path)
     rows: dict[object, InstanceRow] = {}
@@ -111,11 +111,11 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
             continue
         case = (item.model, item.gpu_type, item.instance, item.batch, item.processes)
         if case in rows:
-            raise InputFileError(describe("the same case stands twice", value=item.model,
-                                          where=f"{path}: line {row.line}"))
+            raise InputFileError("the same case stands twice", value=item.model,
+                                 where=f"{path}: line {row.line}")
         rows[case] = item
     if not rows:
-        raise InputFileError(describe("no batch fits any instance", where=str(path)))
+        raise InputFileError("no batch fits any instance", where=str(path))
     return tuple(rows.values())
 
 
@@ -131,9 +131,8 @@ def _read(table: Rows, row: CsvRow) -> InstanceRow | None:
         return _item(row, row.text("model"), *_JOINED[1:4], "latency_s", _JOINED[4])
     table.require(_LONG, _LONG_KNOWN)
     if ("latency_ms" in columns) == ("latency_s" in columns):
-        raise InputFileError(describe("latency stands in two columns, or in none",
-                                      where=f"{table.path}: header",
-                                      allowed="one of latency_ms, latency_s"))
+        raise InputFileError("latency stands in two columns, or in none",
+                             where=f"{table.path}: header", allowed="one of latency_ms, latency_s")
     latency = "latency_ms" if "latency_ms" in columns else "latency_s"
     return _item(row, row.text("model"), "instance", "batch", "processes", latency,
                  "throughput_rps")
@@ -142,8 +141,8 @@ def _read(table: Rows, row: CsvRow) -> InstanceRow | None:
 def _model_of(table: Rows) -> str:
     name = Path(table.path).stem
     if not name.isprintable():
-        raise InputFileError(describe("not a name", where=table.path, value=name,
-                                      allowed="a file name without control characters"))
+        raise InputFileError("not a name", where=table.path, value=name,
+                             allowed="a file name without control characters")
     return name
 
 
@@ -168,8 +167,8 @@ def _item(
 def _whole(row: CsvRow, column: str) -> int:
     value = row.count(column)
     if not 1 <= value <= _MOST:
-        raise InputFileError(describe("not a valid number", where=row.at(column), value=value,
-                                      allowed=f"a whole number from 1 to {_MOST}"))
+        raise InputFileError("not a valid number", where=row.at(column), value=value,
+                             allowed=f"a whole number from 1 to {_MOST}")
     return value
 
 
@@ -194,12 +193,12 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
     if len({row.gpu_type for row in chosen}) > 1 or not chosen:
         kinds = dict.fromkeys(row.kind for row in rows)
         counts = sorted({row.processes for row in rows})
-        raise InputFileError(describe(
+        raise InputFileError(
             "a profile is of one kind of instance", where=str(path),
             value=f"--instance {given.instance} --processes {processes}" if given.instance
             else None,
             allowed=f"--instance {', '.join(kinds)} with --processes "
-                    f"{', '.join(map(str, counts))}"))
+                    f"{', '.join(map(str, counts))}")
     models: dict[str, Measured] = {}
     for row in chosen:
         item = models.setdefault(row.model, Measured(

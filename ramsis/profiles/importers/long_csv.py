@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, open_rows, read_rows
 from ramsis.profiles.values import ProfileError
@@ -86,7 +86,7 @@ def _samples(path: Path) -> dict[str, Measured]:
             item = models.setdefault(key[0], Measured())
             item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
     if not kept:
-        raise InputFileError(describe("no rows below the header", where=str(path)))
+        raise InputFileError("no rows below the header", where=str(path))
     merged: dict[tuple[str, int], tuple[CsvRow, array[float]]] = {}
     for (name, _), (first, batch, samples) in kept.items():
         if (name, batch) in merged:  # one batch size written in two ways, as 4 and 04
@@ -117,15 +117,12 @@ def _from_statistics(batch: int, rows: list[CsvRow]) -> BatchProfile:
     for row in rows:
         statistic = row.text("statistic")
         if statistic not in _STATISTICS:
-            raise InputFileError(
-                describe("unknown statistic", where=row.at("statistic"), value=statistic,
-                         allowed=", ".join(_STATISTICS))
-            )
+            raise InputFileError("unknown statistic", where=row.at("statistic"), value=statistic,
+                                 allowed=", ".join(_STATISTICS))
         if f"{statistic}_ms" in values:
-            raise InputFileError(
-                describe(f"statistic appears twice for batch {batch}", where=row.at("statistic"),
-                         value=statistic, allowed="one row each")
-            )
+            raise InputFileError(f"statistic appears twice for batch {batch}",
+                                 where=row.at("statistic"), value=statistic,
+                                 allowed="one row each")
         values[f"{statistic}_ms"] = row.number("latency_ms")
         n = row.same("n", n, row.count("n") if row.cells.get("n") else None)
     try:

@@ -83,17 +83,14 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     lines = _lines(source)
     scenario = lines.get("Scenario", "")
     if lines.get("Mode") != "PerformanceOnly":
-        raise NotAProfileError(
-            describe("not a run that measures time", where=f"{source.where}: Mode",
-                     value=lines.get("Mode"), allowed="PerformanceOnly")
-        )
+        raise NotAProfileError("not a run that measures time", where=f"{source.where}: Mode",
+                               value=lines.get("Mode"), allowed="PerformanceOnly")
     if scenario == "Server":
         raise NotAProfileError(_capacity(source, lines))
     if scenario not in ("SingleStream", "MultiStream"):
-        raise NotAProfileError(
-            describe("holds no latencies of single batches", where=f"{source.where}: Scenario",
-                     value=scenario, allowed="SingleStream (batch size 1) or MultiStream")
-        )
+        raise NotAProfileError("holds no latencies of single batches",
+                               where=f"{source.where}: Scenario", value=scenario,
+                               allowed="SingleStream (batch size 1) or MultiStream")
     batch = 1 if scenario == "SingleStream" else int(_number(source, lines, "samples_per_query"))
     statistics = _statistics(source, lines)
     rate = lines.get("QPS w/ loadgen overhead")
@@ -115,13 +112,12 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
     lines = _lines(source) if recognises(source) else {}
     for label, wanted in (("Scenario", "Server"), ("Mode", "PerformanceOnly")):
         if lines.get(label) != wanted:
-            raise InputFileError(
-                describe("not a summary of loadgen's Server scenario",
-                         where=f"{source.where}: {label}", value=lines.get(label), allowed=wanted)
-            )
+            raise InputFileError("not a summary of loadgen's Server scenario",
+                                 where=f"{source.where}: {label}", value=lines.get(label),
+                                 allowed=wanted)
     counted = _QUERIES.search(source.text) or _PROCESSED.search(source.text)
     if counted is None:
-        raise InputFileError(describe("missing", where=f"{source.where}: Processed N queries"))
+        raise InputFileError("missing", where=f"{source.where}: Processed N queries")
     queries = max(1, int(counted[1]))
     slo_ns = _number(source, lines, "target_latency (ns)")
     levels = [(float(found[1]) / 100.0, _number(source, lines, label)) for label in lines
@@ -142,17 +138,13 @@ def _lines(source: Source) -> dict[str, str]:
     for label, text in _LINE.findall(source.text):
         if label in lines:
             raise InputFileError(
-                describe("appears twice, so the file holds several summaries or is damaged",
-                         where=f"{source.where}: {label}", value=text,
-                         allowed="a file for each run")
-            )
+                "appears twice, so the file holds several summaries or is damaged",
+                where=f"{source.where}: {label}", value=text, allowed="a file for each run")
         lines[label] = text
     if not _END.search(source.text):
-        raise InputFileError(
-            describe("the summary has no end, so it is cut off", where=source.where,
-                     value=source.text.rstrip().rpartition("\n")[2],
-                     allowed="a last line as 'No errors encountered during test.'")
-        )
+        raise InputFileError("the summary has no end, so it is cut off", where=source.where,
+                             value=source.text.rstrip().rpartition("\n")[2],
+                             allowed="a last line as 'No errors encountered during test.'")
     return lines
 
 
@@ -161,12 +153,10 @@ def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
     for label, name in _STATISTICS.items():
         stated = next((key for key in lines if key.partition(" (")[0] == label), None)
         if stated is None:
-            raise InputFileError(describe("missing", where=f"{source.where}: {label} (ns)"))
+            raise InputFileError("missing", where=f"{source.where}: {label} (ns)")
         if stated != f"{label} (ns)":
-            raise InputFileError(
-                describe("unknown unit", where=f"{source.where}: {label}", value=stated,
-                         allowed=f"{label} (ns)")
-            )
+            raise InputFileError("unknown unit", where=f"{source.where}: {label}", value=stated,
+                                 allowed=f"{label} (ns)")
         found[name] = _number(source, lines, stated) / 1e6
     queries = _QUERIES.search(source.text) or _PROCESSED.search(source.text)
     if queries:
@@ -181,10 +171,8 @@ def _number(source: Source, lines: dict[str, str], label: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise InputFileError(
-            describe("not positive", where=f"{source.where}: {label}", value=text,
-                     allowed="a number > 0")
-        )
+        raise InputFileError("not positive", where=f"{source.where}: {label}", value=text,
+                             allowed="a number > 0")
     return value
 
 

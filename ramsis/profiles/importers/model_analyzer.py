@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
 __all__ = ["read", "recognises"]
@@ -54,29 +54,24 @@ def read(path: Path) -> dict[str, Measured]:
     backend = [column for column in table.columns if column.startswith(_BACKEND)]
     table.require(_REQUIRED, (*_REQUIRED, *_LATENCIES, *_PASSED_OVER, *backend))
     if not set(table.columns) & set(_LATENCIES):
-        raise InputFileError(
-            describe("no column of latencies", where=f"{path}: header",
-                     allowed=f"one or more of {', '.join(_LATENCIES)}")
-        )
+        raise InputFileError("no column of latencies", where=f"{path}: header",
+                             allowed=f"one or more of {', '.join(_LATENCIES)}")
     for row in table.rows:
         _refuse_several(row)
     alone = [row for row in table.rows if _alone(row)]
     if not alone:
-        raise InputFileError(
-            describe("no row at concurrency 1; at others, waiting is in the latency",
-                     where=f"{path}: Concurrency",
-                     allowed="a run with concurrency 1 for every batch size")
-        )
+        raise InputFileError("no row at concurrency 1; at others, waiting is in the latency",
+                             where=f"{path}: Concurrency",
+                             allowed="a run with concurrency 1 for every batch size")
     return _models(alone, len(table.rows) - len(alone))
 
 
 def _refuse_several(row: CsvRow) -> None:
     if "," in row.text("Model"):
         raise InputFileError(
-            describe("several models were measured at once, so the latency of none of them alone "
-                     "is known", where=row.at("Model"), value=row.text("Model"),
-                     allowed="one model per row")
-        )
+            "several models were measured at once, so the latency of none of them alone "
+            "is known", where=row.at("Model"), value=row.text("Model"),
+            allowed="one model per row")
 
 
 def _alone(row: CsvRow) -> bool:
@@ -97,10 +92,9 @@ def _models(rows: list[CsvRow], left_out: int) -> dict[str, Measured]:
         name = _configuration(row) if len(configurations[model]) > 1 else model
         batch = row.count("Batch")
         if (name, batch) in lines:
-            raise InputFileError(
-                describe(f"batch size {batch} of {name} appears twice", where=row.at("Batch"),
-                         allowed=f"one row (the first is line {lines[name, batch]})")
-            )
+            raise InputFileError(f"batch size {batch} of {name} appears twice",
+                                 where=row.at("Batch"),
+                                 allowed=f"one row (the first is line {lines[name, batch]})")
         lines[name, batch] = row.line
         if name not in models:
             models[name] = Measured(alias=model, notes=_notes(row, left_out),

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import (
     Given,
@@ -80,17 +80,14 @@ def _from_rows(source: Source) -> MeasuredRun:
             stated[statistic[1]] = _seconds(statistic[2], statistic[3], where)
             continue
         if not _ROW.fullmatch(line):
-            raise InputFileError(
-                describe("not a line of results", where=where, value=line,
-                         allowed="model,seconds,bytes,percent,number")
-            )
+            raise InputFileError("not a line of results", where=where, value=line,
+                                 allowed="model,seconds,bytes,percent,number")
         name, seconds, _, _, run = line.strip().split(",")
         if int(run) != len(samples):
             raise InputFileError(
-                describe("another run begins (the tool appends to its file), whose batch size may "
-                         "be another", where=where, value=int(run),
-                         allowed=f"{len(samples)}; a file for each run")
-            )
+                "another run begins (the tool appends to its file), whose batch size may "
+                "be another", where=where, value=int(run),
+                allowed=f"{len(samples)}; a file for each run")
         names.add(name)
         samples.append(_seconds(seconds, "s", where))
     _compare(samples, stated, source.where)
@@ -103,58 +100,47 @@ def _from_rows(source: Source) -> MeasuredRun:
 
 def _refuse_again(name: str, stated: dict[str, float], where: str) -> None:
     if name in stated:
-        raise InputFileError(
-            describe("appears twice, so the file holds several runs", where=where,
-                     value=f"{name} Latency", allowed="a file for each run")
-        )
+        raise InputFileError("appears twice, so the file holds several runs", where=where,
+                             value=f"{name} Latency", allowed="a file for each run")
 
 
 def _refuse_cut(stated: dict[str, float], where: str) -> None:
     """Refuse statistics that do not go on to the last."""
     if stated and stated.keys() != _LAST:
-        raise InputFileError(
-            describe("the statistics have no end, so the file is cut off", where=where,
-                     value=", ".join(stated), allowed="Min, Max, P50 to P999 Latency")
-        )
+        raise InputFileError("the statistics have no end, so the file is cut off", where=where,
+                             value=", ".join(stated), allowed="Min, Max, P50 to P999 Latency")
 
 
 def _seconds(text: str, unit: str, where: str) -> float:
     if unit != "s":
-        raise InputFileError(describe("unknown unit", where=where, value=unit, allowed="s"))
+        raise InputFileError("unknown unit", where=where, value=unit, allowed="s")
     try:
         value = decimal_number(text)
     except ValueError:
         value = math.nan
     if not 0 < value < _LONGEST_S:
-        raise InputFileError(
-            describe("not the seconds of an inference", where=where, value=text,
-                     allowed=f"a number in (0, {_LONGEST_S:g})")
-        )
+        raise InputFileError("not the seconds of an inference", where=where, value=text,
+                             allowed=f"a number in (0, {_LONGEST_S:g})")
     return value
 
 
 def _compare(samples: list[float], stated: dict[str, float], where: str) -> None:
     """Refuse samples that do not fit the percentiles below them."""
     if not samples:
-        raise InputFileError(
-            describe("no inferences", where=where,
-                     allowed="lines of model,seconds,bytes,percent,number")
-        )
+        raise InputFileError("no inferences", where=where,
+                             allowed="lines of model,seconds,bytes,percent,number")
     for name, value in (("Min", min(samples)), ("Max", max(samples))):
         if name in stated and not math.isclose(value, stated[name], rel_tol=0.01):
             raise InputFileError(
-                describe(f"{name} Latency is not that of the lines above, so a unit is wrong",
-                         where=where, value=stated[name], allowed=f"about {value:g} s")
-            )
+                f"{name} Latency is not that of the lines above, so a unit is wrong", where=where,
+                value=stated[name], allowed=f"about {value:g} s")
 
 
 def _from_console(source: Source) -> MeasuredRun:
     values = {key: _labelled(source, label, unit) for key, (label, unit) in _LABELS.items()}
     mean = values["mean"]
     if mean is None:
-        raise InputFileError(
-            describe("missing", where=f"{source.where}: {_LABELS['mean'][0]}")
-        )
+        raise InputFileError("missing", where=f"{source.where}: {_LABELS['mean'][0]}")
     statistics: dict[str, Any] = {"mean_ms": mean}
     stated: dict[str, float] = {}
     for found in _STATISTIC.finditer(source.text):
@@ -166,10 +152,9 @@ def _from_console(source: Source) -> MeasuredRun:
     _refuse_cut(stated, source.where)
     if not (_PEAK.search(source.text) and (stated or source.text.endswith("\n"))):
         raise InputFileError(
-            describe("the output has no end, so it is cut off", where=source.where,
-                     value=source.text.rstrip().rpartition("\n")[2],
-                     allowed="the output up to 'Peak working set size: N bytes' or further")
-        )
+            "the output has no end, so it is cut off", where=source.where,
+            value=source.text.rstrip().rpartition("\n")[2],
+            allowed="the output up to 'Peak working set size: N bytes' or further")
     if values["requests"] is not None:
         statistics["n"] = int(values["requests"])
     if values["sum"] is not None and values["wall"] is not None:
@@ -188,18 +173,14 @@ def _labelled(source: Source, label: str, unit: str) -> float | None:
         return None
     line, where = lines[0], f"{source.where}: {label}"
     if len(lines) > 1:
-        raise InputFileError(
-            describe("appears twice, so the file holds several runs", where=where,
-                     value=len(lines), allowed="a file for each run")
-        )
+        raise InputFileError("appears twice, so the file holds several runs", where=where,
+                             value=len(lines), allowed="a file for each run")
     if line[2] != unit:
-        raise InputFileError(describe("unknown unit", where=where, value=line[2], allowed=unit))
+        raise InputFileError("unknown unit", where=where, value=line[2], allowed=unit)
     try:
         value = decimal_number(line[1])
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise InputFileError(
-            describe("not positive", where=where, value=line[1], allowed="a number > 0")
-        )
+        raise InputFileError("not positive", where=where, value=line[1], allowed="a number > 0")
     return value

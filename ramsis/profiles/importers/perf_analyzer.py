@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
@@ -42,10 +42,9 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     alone = [entry for entry in experiments if _alone(entry)]
     if len(alone) != 1:
         raise InputFileError(
-            describe("not one experiment at concurrency 1; at others, waiting is in the latency",
-                     where=f"{source.where}: experiments", value=_levels(experiments),
-                     allowed="a run with --concurrency-range 1")
-        )
+            "not one experiment at concurrency 1; at others, waiting is in the latency",
+            where=f"{source.where}: experiments", value=_levels(experiments),
+            allowed="a run with --concurrency-range 1")
     latency_ns, unanswered = _latencies(alone[0])
     notes = ["latencies are as a client sees them, with the way to the server and back"]
     if len(experiments) > 1:
@@ -77,21 +76,15 @@ def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:
             unanswered += 1
             continue
         if answers[-1] <= sent:
-            raise InputFileError(
-                describe("the last response is not after the request", where=request.where,
-                         value=answers[-1], allowed=f"more than {sent}")
-            )
+            raise InputFileError("the last response is not after the request", where=request.where,
+                                 value=answers[-1], allowed=f"more than {sent}")
         found.append(answers[-1] - sent)
     if not found:
-        raise InputFileError(
-            describe("no request with a response", where=experiment.where, value=unanswered,
-                     allowed="one or more")
-        )
+        raise InputFileError("no request with a response", where=experiment.where,
+                             value=unanswered, allowed="one or more")
     latency_ns = np.array(found, dtype=float)
     if np.median(latency_ns) < _SHORTEST_NS:
-        raise InputFileError(
-            describe("latencies are below a microsecond, so the timestamps are not ns",
-                     where=experiment.where, value=float(np.median(latency_ns)),
-                     allowed="timestamps in ns")
-        )
+        raise InputFileError("latencies are below a microsecond, so the timestamps are not ns",
+                             where=experiment.where, value=float(np.median(latency_ns)),
+                             allowed="timestamps in ns")
     return latency_ns, unanswered

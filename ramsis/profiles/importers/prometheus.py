@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
@@ -68,7 +68,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     _refuse_cut(f"{source.where}: {name}", series)
     counted = {key: item for key, item in series.items() if item.total > 0}
     if not counted:
-        raise InputFileError(describe("the histogram is empty", where=f"{source.where}: {name}"))
+        raise InputFileError("the histogram is empty", where=f"{source.where}: {name}")
     notes = _left_out(source, name, len(series) - len(counted))
     return [_run(f"{source.where}: {name}", key, item, factor, notes)
             for key, item in counted.items()]
@@ -84,32 +84,26 @@ def _left_out(source: Source, name: str, empty: int) -> list[str]:
 def _chosen(source: Source, wanted: str | None) -> str:
     names: list[str] = list(dict.fromkeys(_TYPE.findall(source.text)))
     if not names:
-        raise InputFileError(
-            describe("no histogram", where=source.where, allowed="a line # TYPE NAME histogram")
-        )
+        raise InputFileError("no histogram", where=source.where,
+                             allowed="a line # TYPE NAME histogram")
     if wanted is not None:
         if wanted not in names:
-            raise InvalidValueError(
-                describe(f"no such histogram in {source.where}", where="--metric", value=wanted,
-                         allowed=", ".join(names[:8]))
-            )
+            raise InvalidValueError(f"no such histogram in {source.where}", where="--metric",
+                                    value=wanted, allowed=", ".join(names[:8]))
         return wanted
     timed = [name for name in names if name.rpartition("_")[2] in _MS] or names
     if len(timed) > 1:
         raise InputFileError(
-            describe("several histograms", where=source.where, value=", ".join(timed[:8]),
-                     allowed="--metric with the one that holds service times without waiting")
-        )
+            "several histograms", where=source.where, value=", ".join(timed[:8]),
+            allowed="--metric with the one that holds service times without waiting")
     return timed[0]
 
 
 def _factor(source: Source, name: str) -> float:
     unit = name.rpartition("_")[2]
     if unit not in _MS:
-        raise InputFileError(
-            describe("the name does not end in a unit of time", where=source.where, value=name,
-                     allowed=", ".join(f"_{unit}" for unit in _MS))
-        )
+        raise InputFileError("the name does not end in a unit of time", where=source.where,
+                             value=name, allowed=", ".join(f"_{unit}" for unit in _MS))
     return _MS[unit]
 
 
@@ -117,9 +111,9 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
     found: dict[tuple[str | None, int | None], _Series] = {}
     seen: set[tuple[str, ...]] = set()
     if not source.text.endswith("\n"):
-        raise InputFileError(
-            describe("the last line has no end, so the file is cut off", where=source.where,
-                     value=source.text.rpartition("\n")[2], allowed="a line feed after each line"))
+        raise InputFileError("the last line has no end, so the file is cut off",
+                             where=source.where, value=source.text.rpartition("\n")[2],
+                             allowed="a line feed after each line")
     for number, line in enumerate(source.text.splitlines(), start=1):
         if not line.startswith(name) or line[len(name):].partition("{")[0].split(" ")[0] not in (
                 "_bucket", "_sum", "_count"):
@@ -127,13 +121,13 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
         where = f"{source.where}: line {number}"
         sample = _SAMPLE.fullmatch(line.strip())
         if sample is None:
-            raise InputFileError(describe("not a sample", where=where, value=line))
+            raise InputFileError("not a sample", where=where, value=line)
         labels = _labels(sample[2] or "", where)
         value = _value(sample[3], where)
         own = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
         if own in seen:
-            raise InputFileError(describe("appears twice", where=where, value=line,
-                                          allowed="each sample once: a file of one scrape"))
+            raise InputFileError("appears twice", where=where, value=line,
+                                 allowed="each sample once: a file of one scrape")
         seen.add(own)
         item = found.setdefault(_key(labels, where), _Series())
         kind = sample[1].removeprefix(name)
@@ -154,9 +148,9 @@ def _refuse_cut(where: str, series: dict[tuple[str | None, int | None], _Series]
     for (model, batch), item in series.items():
         if len(item.kinds) < 3:
             raise InputFileError(
-                describe("not all of buckets, sum and count are there, so the file is cut off",
-                         where=f"{where} of model {model}, batch size {batch}",
-                         value=", ".join(sorted(item.kinds)), allowed="_bucket, _count, _sum"))
+                "not all of buckets, sum and count are there, so the file is cut off",
+                where=f"{where} of model {model}, batch size {batch}",
+                value=", ".join(sorted(item.kinds)), allowed="_bucket, _count, _sum")
 
 
 def _labels(text: str, where: str) -> dict[str, str]:
@@ -165,8 +159,7 @@ def _labels(text: str, where: str) -> dict[str, str]:
     while place < len(text):
         label = _LABEL.match(text, place)
         if label is None:
-            raise InputFileError(describe("not labels", where=where, value=text,
-                                          allowed='name="value", …'))
+            raise InputFileError("not labels", where=where, value=text, allowed='name="value", …')
         labels[label[1]] = label[2]
         place = label.end()
     return labels
@@ -178,10 +171,8 @@ def _value(text: str, where: str, *, infinite: bool = False) -> float:
     except ValueError:
         value = math.nan
     if not (value >= 0 and (infinite or value < math.inf)):
-        raise InputFileError(
-            describe("not a count or a bucket's end", where=where, value=text,
-                     allowed="a number >= 0")
-        )
+        raise InputFileError("not a count or a bucket's end", where=where, value=text,
+                             allowed="a number >= 0")
     return value
 
 
@@ -190,9 +181,8 @@ def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
     model = next((labels.pop(name) for name in _MODEL if name in labels), None)
     batch = next((labels.pop(name) for name in _BATCH if name in labels), None)
     if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch[:9]) > 0):
-        raise InputFileError(
-            describe("not a batch size", where=where, value=batch, allowed="a whole number >= 1")
-        )
+        raise InputFileError("not a batch size", where=where, value=batch,
+                             allowed="a whole number >= 1")
     return model, None if batch is None else int(batch[:9])
 
 
@@ -203,15 +193,12 @@ def _run(
     edges = sorted(series.counts)
     counts = np.array([series.counts[edge] for edge in edges])
     if not edges or edges[-1] != math.inf or counts[-1] != series.total:
-        raise InputFileError(
-            describe("buckets and count do not agree (+Inf)", where=where,
-                     value=counts[-1].item() if edges else None, allowed=f"{series.total:g}")
-        )
+        raise InputFileError("buckets and count do not agree (+Inf)", where=where,
+                             value=counts[-1].item() if edges else None,
+                             allowed=f"{series.total:g}")
     if (np.diff(counts) < 0).any():
-        raise InputFileError(
-            describe("counts of the buckets fall", where=where, value=counts.tolist(),
-                     allowed="cumulative counts")
-        )
+        raise InputFileError("counts of the buckets fall", where=where, value=counts.tolist(),
+                             allowed="cumulative counts")
     lower = np.array([0.0, *edges[:-1]])
     inside = np.diff(counts, prepend=0.0)
     mean = series.sum / series.total
@@ -219,10 +206,8 @@ def _run(
     most = math.inf if inside[-1] else float((inside[:-1] * upper[:-1]).sum() / series.total)
     least = float((inside * lower).sum() / series.total)
     if not least * (1 - _SLACK) <= mean <= most * (1 + _SLACK):
-        raise InputFileError(
-            describe("the sum does not fit the buckets, so their units differ", where=where,
-                     value=mean, allowed=f"a mean from {least:g} to {most:g}")
-        )
+        raise InputFileError("the sum does not fit the buckets, so their units differ",
+                             where=where, value=mean, allowed=f"a mean from {least:g} to {most:g}")
     return _from_buckets(key, series, edges, counts, factor, notes)
 
 

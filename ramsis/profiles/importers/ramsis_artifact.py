@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
@@ -30,16 +30,14 @@ def read(path: Path) -> dict[str, Measured]:
         if files:
             models[folder.name] = Measured([_profile(file, folder.name) for file in files])
     if not models:
-        raise InputFileError(
-            describe("no profiles in this folder", where=str(path), allowed=_LAYOUT)
-        )
+        raise InputFileError("no profiles in this folder", where=str(path), allowed=_LAYOUT)
     return models
 
 
 def _profile(file: Path, model: str) -> BatchProfile:
     digits = file.name.removeprefix(f"{model}_bsize-").removesuffix("_profile.json")
     if file.name != f"{model}_bsize-{digits}_profile.json" or not digits.isdecimal():
-        raise InputFileError(describe("unexpected file name", where=str(file), allowed=_LAYOUT))
+        raise InputFileError("unexpected file name", where=str(file), allowed=_LAYOUT)
     try:
         return BatchProfile.from_samples(int(digits), _samples_ms(file), _QUANTILES)
     except ProfileError as error:
@@ -52,17 +50,13 @@ def _samples_ms(file: Path) -> list[float]:
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputFileError):
             raise
-        raise InputFileError(
-            describe(f"not valid JSON, cut off or damaged ({error})", where=str(file))
-        ) from error
+        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
+                             where=str(file)) from error
     if not isinstance(samples, list) or not samples:
-        raise InputFileError(
-            describe("not a list of samples", where=str(file), allowed="latencies in seconds")
-        )
+        raise InputFileError("not a list of samples", where=str(file),
+                             allowed="latencies in seconds")
     for i, value in enumerate(samples):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputFileError(
-                describe("not a number", where=f"{file}: [{i}]", value=value,
-                         allowed="a latency in seconds")
-            )
+            raise InputFileError("not a number", where=f"{file}: [{i}]", value=value,
+                                 allowed="a latency in seconds")
     return [value * 1000 for value in samples]

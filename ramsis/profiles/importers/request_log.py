@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 from ramsis.profiles.values import ProfileError
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, Measured]:
         samples.setdefault(model, {}).setdefault(size, {})[batch] = row
         right.setdefault(model, []).append(row.cells.get("correct", ""))
     if not samples:
-        raise InputFileError(describe("no request was answered", where=str(path)))
+        raise InputFileError("no request was answered", where=str(path))
     return {model: Measured(
         [_profile(size, list(rows.values())) for size, rows in sorted(sizes.items())],
         accuracy=_share(right[model]),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ramsis import files
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
@@ -68,8 +68,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise files.not_utf8(path) from error
     if not text.strip():
-        raise InputFileError(describe("file is empty", where=str(path),
-                                      allowed="a header and a row for each measurement"))
+        raise InputFileError("file is empty", where=str(path),
+                             allowed="a header and a row for each measurement")
     return text
 
 
@@ -89,10 +89,10 @@ class CsvRow:
         """The cell, which must not be empty or hold control characters."""
         value = self.cells.get(column, "")
         if not value:
-            raise InputFileError(describe("cell is empty", where=self.at(column)))
+            raise InputFileError("cell is empty", where=self.at(column))
         if not value.isprintable():
-            raise InputFileError(describe("not a text", where=self.at(column), value=value,
-                                          allowed="a text without control characters"))
+            raise InputFileError("not a text", where=self.at(column), value=value,
+                                 allowed="a text without control characters")
         return value
 
     def number(self, column: str, factor: str = "1") -> float:
@@ -102,9 +102,7 @@ class CsvRow:
             decimal_number(text)  # stricter than Decimal about what a number is
             return float(Decimal(text) * Decimal(factor))
         except (ArithmeticError, ValueError) as error:
-            raise InputFileError(
-                describe("not a number", where=self.at(column), value=text)
-            ) from error
+            raise InputFileError("not a number", where=self.at(column), value=text) from error
 
     def optional(self, column: str, factor: str = "1") -> float | None:
         """As :meth:`number`, and None where the column is absent or the cell empty."""
@@ -115,9 +113,8 @@ class CsvRow:
         try:
             return whole_number(self.text(column))
         except ValueError as error:
-            raise InputFileError(
-                describe("not a whole number", where=self.at(column), value=self.text(column))
-            ) from error
+            raise InputFileError("not a whole number", where=self.at(column),
+                                 value=self.text(column)) from error
 
     def positive(self, column: str) -> float:
         """The cell as a finite number > 0."""
@@ -129,10 +126,9 @@ class CsvRow:
     def same(self, column: str, before: _Value | None, value: _Value | None) -> _Value | None:
         """What rows of one model agree on: ``before``, or ``value`` where that was None."""
         if before is not None and value is not None and before != value:
-            raise InputFileError(
-                describe(f"differs from the {column} of an earlier row of this model",
-                         where=self.at(column), value=self.text(column), allowed="one per model")
-            )
+            raise InputFileError(f"differs from the {column} of an earlier row of this model",
+                                 where=self.at(column), value=self.text(column),
+                                 allowed="one per model")
         return value if before is None else before
 
     def batch_profile(
@@ -160,16 +156,12 @@ class Rows:
         """Refuse a file that lacks one of ``columns`` or has one that is not ``known``."""
         for column in self.columns:
             if column not in known:
-                raise InputFileError(
-                    describe("unknown column or unit", where=f"{self.path}: header",
-                             value=column, allowed=", ".join(known))
-                )
+                raise InputFileError("unknown column or unit", where=f"{self.path}: header",
+                                     value=column, allowed=", ".join(known))
         for column in columns:
             if column not in self.columns:
-                raise InputFileError(
-                    describe("missing column", where=f"{self.path}: header", value=column,
-                             allowed=", ".join(known))
-                )
+                raise InputFileError("missing column", where=f"{self.path}: header", value=column,
+                                     allowed=", ".join(known))
 
 
 def open_rows(
@@ -187,7 +179,7 @@ def open_rows(
     try:
         first = next(rows)
     except StopIteration:
-        raise InputFileError(describe("file is empty", where=str(path))) from None
+        raise InputFileError("file is empty", where=str(path)) from None
     return tuple(first.cells), rows
 
 
@@ -198,8 +190,8 @@ def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
     try:
         if os.stat(path).st_size > most_bytes:
             raise InputFileError(
-                describe("file is too large", where=str(path),
-                         allowed=f"at most {most_bytes} bytes ({most_bytes // 1_000_000} MB)"))
+                "file is too large", where=str(path),
+                allowed=f"at most {most_bytes} bytes ({most_bytes // 1_000_000} MB)")
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(_lines(file, path, most_bytes), strict=True)
             for cells in reader:
@@ -213,11 +205,10 @@ def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
                     raise _wrong_number(path, line, len(values), len(columns))
                 yield CsvRow(str(path), line, dict(zip(columns, values, strict=True)))
     except csv.Error as error:
-        raise InputFileError(
-            describe(f"not valid CSV ({error})", where=f"{path}: line {line + 1}")) from error
+        raise InputFileError(f"not valid CSV ({error})",
+                             where=f"{path}: line {line + 1}") from error
     except OSError as error:
-        raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=str(path))) from error
+        raise InputFileError(f"cannot read file ({error.strerror})", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise files.not_utf8(path) from error
 
@@ -230,9 +221,9 @@ def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
         if taken > most_bytes or len(text) == _LONGEST_LINE:
             what = "file" if taken > most_bytes else "line"
             raise InputFileError(
-                describe(f"{what} is too large", where=str(path),
-                         allowed=f"files of at most {most_bytes // 1_000_000} MB with lines of at "
-                                 "most 1 MB"))
+                f"{what} is too large", where=str(path),
+                allowed=f"files of at most {most_bytes // 1_000_000} MB with lines of at "
+                "most 1 MB")
         yield text
 
 
@@ -240,16 +231,14 @@ def _columns(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
     seen: set[str] = set()
     for column in columns:
         if column in seen:
-            raise InputFileError(
-                describe("column appears twice", where=f"{path}: header", value=column)
-            )
+            raise InputFileError("column appears twice", where=f"{path}: header", value=column)
         seen.add(column)
     return columns
 
 
 def _wrong_number(path: Path, line: int, found: int, wanted: int) -> InputFileError:
-    return InputFileError(describe("wrong number of cells", where=f"{path}: line {line}",
-                                   value=found, allowed=str(wanted)))
+    return InputFileError("wrong number of cells", where=f"{path}: line {line}", value=found,
+                          allowed=str(wanted))
 
 
 def read_rows(path: Path) -> Rows:
@@ -265,9 +254,8 @@ def read_rows(path: Path) -> Rows:
     try:
         lines = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader]
     except csv.Error as error:
-        raise InputFileError(
-            describe(f"not valid CSV ({error})", where=f"{path}: line {reader.line_num}")
-        ) from error
+        raise InputFileError(f"not valid CSV ({error})",
+                             where=f"{path}: line {reader.line_num}") from error
     (_, columns), *lines = [(number, cells) for number, cells in lines if cells]
     _columns(path, columns)
     rows = []
@@ -276,5 +264,5 @@ def read_rows(path: Path) -> Rows:
             raise _wrong_number(path, number, len(cells), len(columns))
         rows.append(CsvRow(str(path), number, dict(zip(columns, cells, strict=True))))
     if not rows:
-        raise InputFileError(describe("no rows below the header", where=str(path)))
+        raise InputFileError("no rows below the header", where=str(path))
     return Rows(str(path), columns, tuple(rows))

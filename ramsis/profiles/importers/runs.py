@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.rows import Measured, read_text
@@ -88,8 +88,8 @@ class Given:
         for where, value, allowed in (("unit", self.unit, _UNITS),
                                       ("accuracy_unit", self.accuracy_unit, _ACCURACY_UNITS)):
             if value is not None and value not in allowed:
-                raise InvalidValueError(describe("unknown unit", where=where, value=value,
-                                                 allowed=", ".join(allowed)))
+                raise InvalidValueError("unknown unit", where=where, value=value,
+                                        allowed=", ".join(allowed))
 
     def __bool__(self) -> bool:
         return bool(self.batch or self.model or self.metric or self.of_a_table
@@ -218,10 +218,9 @@ def _add(
     batch = _batch(run, name, path, given)
     if (model, batch) in origin:
         raise InputFileError(
-            describe(f"batch size {batch} of {model} appears twice", where=str(path),
-                     allowed=f"once (the first is in {origin[model, batch]}; --model-name tells "
-                             "models apart)")
-        )
+            f"batch size {batch} of {model} appears twice", where=str(path),
+            allowed=f"once (the first is in {origin[model, batch]}; --model-name tells "
+            "models apart)")
     origin[model, batch] = name
     item = models.setdefault(
         model, Measured(more=f"also a run of {tool} at batch size 1, in the same folder")
@@ -240,15 +239,12 @@ def _add(
 def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
     said = _given(given.batch, name)
     if run.batch is None and said is None:
-        raise InputFileError(
-            describe("the batch size is not in this file", where=str(path),
-                     allowed=f"--batch N, or --batch '{name}=N' where files differ")
-        )
+        raise InputFileError("the batch size is not in this file", where=str(path),
+                             allowed=f"--batch N, or --batch '{name}=N' where files differ")
     if run.batch is not None and said is not None and run.batch != said:
-        raise InvalidValueError(
-            describe(f"differs from the batch size in {path}, {run.batch}", where="--batch",
-                     value=said, allowed="what the file says, or nothing")
-        )
+        raise InvalidValueError(f"differs from the batch size in {path}, {run.batch}",
+                                where="--batch", value=said,
+                                allowed="what the file says, or nothing")
     return said if run.batch is None and said is not None else int(run.batch or 0)
 
 
@@ -269,10 +265,8 @@ def _refuse_unused(given: Given, names: Sequence[str]) -> None:
     for option, patterns in (("--batch", given.batch), ("--model-name", given.model)):
         for pattern in patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
-                raise InvalidValueError(
-                    describe("fits no file of the source", where=option, value=pattern,
-                             allowed=", ".join(names[:5]))
-                )
+                raise InvalidValueError("fits no file of the source", where=option, value=pattern,
+                                        allowed=", ".join(names[:5]))
 
 
 def percentiles_left_out(names: Iterable[str]) -> tuple[str, ...]:
@@ -292,10 +286,9 @@ def in_flight_refused(where: str, rate_per_s: float, latency_ms: float) -> None:
     flying = rate_per_s * latency_ms / 1000.0
     if flying > _IN_FLIGHT:
         raise InputFileError(
-            describe("more than one request in flight on average (throughput x latency), so that "
-                     "waiting is in the latencies", where=where, value=round(flying, 3),
-                     allowed="a run with one request at a time (concurrency 1)")
-        )
+            "more than one request in flight on average (throughput x latency), so that "
+            "waiting is in the latencies", where=where, value=round(flying, 3),
+            allowed="a run with one request at a time (concurrency 1)")
 
 
 def overlap_refused(where: str, start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
@@ -315,8 +308,7 @@ def overlap_refused(where: str, start: NDArray[np.int64], end: NDArray[np.int64]
     ends = np.maximum.accumulate(end[order])
     share = float(np.mean(start[order][1:] < ends[:-1])) if len(start) > 1 else 0.0
     if share > _OVERLAPPING:
-        raise InputFileError(
-            describe("requests overlap, so that waiting is in their latencies", where=where,
-                     value=f"{100 * share:.0f} % begin before an earlier one has ended",
-                     allowed="a run with one request at a time (concurrency 1)")
-        )
+        raise InputFileError("requests overlap, so that waiting is in their latencies",
+                             where=where,
+                             value=f"{100 * share:.0f} % begin before an earlier one has ended",
+                             allowed="a run with one request at a time (concurrency 1)")

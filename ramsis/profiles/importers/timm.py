@@ -23,7 +23,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
 __all__ = ["read", "recognises"]
@@ -56,10 +56,8 @@ def read(path: Path) -> dict[str, Measured]:
         table.require(_REQUIRED, (*_REQUIRED, *_PASSED_OVER))
         rows += table.rows
     if not rows:
-        raise InputFileError(
-            describe("no CSV file in this folder", where=str(path),
-                     allowed="results of timm's benchmark.py")
-        )
+        raise InputFileError("no CSV file in this folder", where=str(path),
+                             allowed="results of timm's benchmark.py")
     sizes: dict[str, set[str]] = {}
     for row in rows:
         sizes.setdefault(row.text("model"), set()).add(row.cells.get("infer_img_size", ""))
@@ -77,16 +75,12 @@ def _add(models: dict[str, Measured], row: CsvRow, name: str) -> None:
     batch, step_ms = row.count("infer_batch_size"), row.positive("infer_step_time")
     expected_ms = 1000.0 * batch / row.positive("infer_samples_per_sec")
     if not expected_ms / _OFF <= step_ms <= _OFF * expected_ms:
-        raise InputFileError(
-            describe("does not fit infer_samples_per_sec, so it is not the ms of a batch",
-                     where=row.at("infer_step_time"), value=step_ms,
-                     allowed=f"about {expected_ms:.4g}")
-        )
+        raise InputFileError("does not fit infer_samples_per_sec, so it is not the ms of a batch",
+                             where=row.at("infer_step_time"), value=step_ms,
+                             allowed=f"about {expected_ms:.4g}")
     if any(batch == other.batch for other in item.batches):
-        raise InputFileError(
-            describe(f"batch size appears twice for {name}", where=row.at("infer_batch_size"),
-                     value=batch, allowed="each once")
-        )
+        raise InputFileError(f"batch size appears twice for {name}",
+                             where=row.at("infer_batch_size"), value=batch, allowed="each once")
     item.batches.append(row.batch_profile({"mean_ms": step_ms}, column="infer_batch_size"))
 
 

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, MeasuredRun, NotAProfileError, Source
 
@@ -44,13 +44,11 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     document = source.node()
     if isinstance(document.value, list) and _by_layer(document.value):
-        raise NotAProfileError(
-            describe("times by layer, as --exportProfile writes them", where=source.where,
-                     allowed="a file of trtexec --exportTimes")
-        )
+        raise NotAProfileError("times by layer, as --exportProfile writes them",
+                               where=source.where, allowed="a file of trtexec --exportTimes")
     samples = np.array([_latency_ms(entry) for entry in document.entries()])
     if not len(samples):
-        raise InputFileError(describe("no inferences", where=source.where))
+        raise InputFileError("no inferences", where=source.where)
     notes = ["latency of trtexec: input to the GPU, computation, output back; nothing of a server"]
     if any(isinstance(entry, dict) and "endToEndMs" in entry for entry in document.value):
         notes.append("this version of trtexec may have written the inferences of the warm-up, too")
@@ -65,8 +63,7 @@ def _latency_ms(entry: Node) -> float:
         if all(part is not None for part in parts):
             total = sum(part.number() for part in parts if part is not None)
             if not math.isclose(value, total, rel_tol=0.01, abs_tol=0.001):
-                raise InputFileError(
-                    describe(f"is not the sum of {', '.join(names)}, so its unit is wrong",
-                             where=latency.where, value=value, allowed=f"about {total:.6g}")
-                )
+                raise InputFileError(f"is not the sum of {', '.join(names)}, so its unit is wrong",
+                                     where=latency.where, value=value,
+                                     allowed=f"about {total:.6g}")
     return value

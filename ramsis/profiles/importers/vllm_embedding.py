@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
@@ -49,23 +49,20 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     """The run of a file."""
     if source.document() is None:
         raise InputFileError(
-            describe("several results in one file, as --append-result writes them, or one that is "
-                     "damaged", where=source.where, allowed="a file for each run"))
+            "several results in one file, as --append-result writes them, or one that is "
+            "damaged", where=source.where, allowed="a file for each run")
     document = source.node()
     if document.get("total_output_tokens") or document.get("mean_ttft_ms"):
         raise NotAProfileError(
-            describe("a run that generates text: how long an answer takes depends on its length",
-                     where=source.where, allowed="a run of an embedding endpoint")
-        )
+            "a run that generates text: how long an answer takes depends on its length",
+            where=source.where, allowed="a run of an embedding endpoint")
     statistics: dict[str, Any] = {
         ours: round(value.positive() if ours != "std_ms" else value.number(), 6)
         for theirs, ours in _STATISTICS.items() if (value := document.get(theirs)) is not None
     }
     if "mean_ms" not in statistics:
-        raise InputFileError(
-            describe("no latency of requests", where=f"{source.where}: mean_e2el_ms",
-                     allowed="a run with --percentile-metrics e2el")
-        )
+        raise InputFileError("no latency of requests", where=f"{source.where}: mean_e2el_ms",
+                             allowed="a run with --percentile-metrics e2el")
     statistics["n"] = int(document.item("completed").positive())
     _refuse_several(document, statistics["mean_ms"])
     model = document.get("model_id")
@@ -77,10 +74,9 @@ def _refuse_several(document: Node, mean_ms: float) -> None:
     stated = document.get("max_concurrency")
     if stated is None or stated.value != 1:
         raise InputFileError(
-            describe("several requests could be in flight, so that waiting is in the latencies",
-                     where=f"{document.where}: max_concurrency",
-                     value=stated and stated.value, allowed="a run with --max-concurrency 1")
-        )
+            "several requests could be in flight, so that waiting is in the latencies",
+            where=f"{document.where}: max_concurrency", value=stated and stated.value,
+            allowed="a run with --max-concurrency 1")
     in_flight_refused(document.where, document.item("request_throughput").positive(), mean_ms)
 
 
@@ -92,10 +88,8 @@ def _batch(document: Node) -> int | None:
     completed = document.item("completed").positive()
     size = inputs.positive() / completed
     if size != int(size):
-        raise InputFileError(
-            describe("requests of different batch sizes", where=inputs.where, value=inputs.value,
-                     allowed=f"a multiple of completed, {completed:g}")
-        )
+        raise InputFileError("requests of different batch sizes", where=inputs.where,
+                             value=inputs.value, allowed=f"a multiple of completed, {completed:g}")
     return int(size)
 
 

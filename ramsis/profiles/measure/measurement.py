@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trust
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
@@ -83,19 +83,18 @@ class MeasureSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", tuple(sorted(set(self.batches))))
         if not self.batches or self.batches[0] != 1:
-            raise InvalidValueError(
-                describe("batch size 1 is not among them", where="batches",
-                         value=list(self.batches), allowed="whole numbers from 1, with 1")
-            )
+            raise InvalidValueError("batch size 1 is not among them", where="batches",
+                                    value=list(self.batches),
+                                    allowed="whole numbers from 1, with 1")
         if self.order not in ORDERS:
-            raise InvalidValueError(describe("unknown order", where="order", value=self.order,
-                                             allowed=", ".join(ORDERS)))
+            raise InvalidValueError("unknown order", where="order", value=self.order,
+                                    allowed=", ".join(ORDERS))
         for name, value, least in (("quantiles", self.quantiles, 2),
                                    ("threads", self.options.threads, 1),
                                    ("tokens", self.options.tokens, 1)):
             if value < least:
-                raise InvalidValueError(describe("out of range", where=name, value=value,
-                                                 allowed=f"a whole number >= {least}"))
+                raise InvalidValueError("out of range", where=name, value=value,
+                                        allowed=f"a whole number >= {least}")
 
 
 class Observer:
@@ -186,10 +185,8 @@ def measure_profile(
                 save(record.profile_set(record.models), partial_path(out))
             watched.model_finished(key, record.notes.get(key))
     if not record.models:
-        raise InputFileError(
-            describe(f"no model could be measured: {next(iter(record.notes.values()))}",
-                     where=f"model {next(iter(record.notes))}")
-        )
+        raise InputFileError(f"no model could be measured: {next(iter(record.notes.values()))}",
+                             where=f"model {next(iter(record.notes))}")
     found = record.profile_set(by_name)
     if out is not None:
         save(found, out)
@@ -301,11 +298,11 @@ def _by_name(backend: Backend, models: Sequence[str]) -> dict[str, str]:
     for model in models:
         name = backend.name(model)
         if name in found:
-            raise InvalidValueError(describe("two models of one name", where="model", value=name,
-                                             allowed="each name once"))
+            raise InvalidValueError("two models of one name", where="model", value=name,
+                                    allowed="each name once")
         found[name] = model
     if not found:
-        raise InvalidValueError(describe("no models", where="model", allowed="one or more"))
+        raise InvalidValueError("no models", where="model", allowed="one or more")
     return found
 
 
@@ -327,10 +324,8 @@ def _accuracies(
                      else backend.published(model))
         if published is None:
             where = str(accuracy) if isinstance(accuracy, str | os.PathLike) else "accuracy"
-            raise InputFileError(
-                describe(f"no accuracy for model {name!r}, which a profile must state",
-                         where=where, allowed="--accuracy FILE that names it")
-            )
+            raise InputFileError(f"no accuracy for model {name!r}, which a profile must state",
+                                 where=where, allowed="--accuracy FILE that names it")
         found[name] = published
     return found
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.profiles.file import load
 from ramsis.profiles.measure.sampling import RunsInTime
@@ -79,9 +79,9 @@ class KeptRuns:
             if len(self.runs.keys) != len(self.runs.latency_ms):
                 raise ValueError("runs without a time")
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "not the runs of an interrupted measurement", where=str(self._path),
-                allowed="--restart to discard it")) from error
+                allowed="--restart to discard it") from error
         _check_same(before, self._identity, self._path)
 
     def discard(self) -> None:
@@ -111,10 +111,10 @@ def check_writable(out: str | os.PathLike[str]) -> None:
     """
     target = Path(out)
     if target.is_dir():
-        raise OutputError(describe("is a folder", where=str(out), allowed="a file name"))
+        raise OutputError("is a folder", where=str(out), allowed="a file name")
     make_folder(target.parent, of=target)
     if not os.access(target.parent, os.W_OK):
-        raise OutputError(describe("cannot write in the folder", where=str(target)))
+        raise OutputError("cannot write in the folder", where=str(target))
 
 
 def unfinished(
@@ -141,10 +141,8 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -
     differing = sorted(_differences(before, now, ""))
     if differing:
         raise InvalidValueError(
-            describe("an interrupted measurement differs in " + ", ".join(differing),
-                     where=str(path),
-                     allowed="the same settings to go on with it, or --restart to discard it")
-        )
+            "an interrupted measurement differs in " + ", ".join(differing), where=str(path),
+            allowed="the same settings to go on with it, or --restart to discard it")
 
 
 def _identity(hardware: Mapping[str, Any], measurement: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import gammaincinv
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.garbage_collection import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
@@ -102,8 +102,8 @@ class StopRule:
         }
         for name, (holds, allowed) in good.items():
             if not holds:
-                raise InvalidValueError(describe("out of range", where=name,
-                                                 value=getattr(self, name), allowed=allowed))
+                raise InvalidValueError("out of range", where=name, value=getattr(self, name),
+                                        allowed=allowed)
 
     @property
     def turn(self) -> int:
@@ -128,9 +128,8 @@ class StopRule:
             The budget is out of range.
         """
         if not 0 < max_violation <= 1:
-            raise InvalidValueError(describe("out of range", where="max_violation",
-                                             value=max_violation,
-                                             allowed="a number above 0, at most 1"))
+            raise InvalidValueError("out of range", where="max_violation", value=max_violation,
+                                    allowed="a number above 0, at most 1")
         least = max(math.ceil(_LATE_EACH * float(gammaincinv(0.5, 0.975)) / max_violation),
                     self.min_samples)
         return replace(self, min_samples=least, max_samples=max(self.max_samples, least))

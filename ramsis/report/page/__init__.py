@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.report.page.document import page_text
 from ramsis.report.page.parts import PLAN
@@ -46,8 +46,8 @@ def write_report(
         The page cannot be written.
     """
     if not sources:
-        raise InvalidValueError(describe("nothing to report on", where="sources",
-                                         allowed="one or more files or folders"))
+        raise InvalidValueError("nothing to report on", where="sources",
+                                allowed="one or more files or folders")
     sections = [section for name in sources for section in sections_of(os.fspath(name))]
     if title is None:
         alone = len(sections) == 1 or sections[0].kind == PLAN
@@ -55,10 +55,9 @@ def write_report(
                  else f"Report on {len(sections)} results")
     page = page_text(title, sections).encode()
     if len(page) >= MOST_BYTES:
-        raise InputFileError(describe(
-            "too much for one page", where=os.fspath(path),
-            value=f"{len(page) / 1e6:.1f} MB of {len(sections)} sections",
-            allowed=f"less than {MOST_BYTES / 1e6:g} MB: a report on each"))
+        raise InputFileError("too much for one page", where=os.fspath(path),
+                             value=f"{len(page) / 1e6:.1f} MB of {len(sections)} sections",
+                             allowed=f"less than {MOST_BYTES / 1e6:g} MB: a report on each")
     write_atomic(path, page)
     return len(sections)
 

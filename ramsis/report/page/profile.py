@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import (
     STATISTICS,
     LatencyTable,
@@ -70,9 +70,9 @@ def _statistic(profile: ProfileSet) -> Statistic:
     """The first that all batches have."""
     known = profile.statistics
     if not known:
-        raise InvalidValueError(describe("no statistic that all batches have",
-                                         where=f"profile {profile.name}", allowed="one of "
-                                         + ", ".join(STATISTICS)))
+        raise InvalidValueError("no statistic that all batches have",
+                                where=f"profile {profile.name}", allowed="one of "
+                                + ", ".join(STATISTICS))
     return cast(Statistic, next(one for one in STATISTICS if one in known))
 
 

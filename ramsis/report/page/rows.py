@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 
 __all__ = ["checked_rows", "given", "given_in", "number", "present_names", "span", "text"]
 
@@ -48,27 +48,24 @@ def checked_rows(
     """
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:
-        raise InputFileError(describe("no rows", where=f"{where}: rows", value=rows,
-                                      allowed="a list of one or more objects"))
+        raise InputFileError("no rows", where=f"{where}: rows", value=rows,
+                             allowed="a list of one or more objects")
     rows = [present_names(row) for row in rows]
     for i, row in enumerate(rows):
         place = f"{where}: rows[{i}]"
         if not isinstance(row, Mapping):
-            raise InputFileError(describe("not an object", where=place, value=row))
+            raise InputFileError("not an object", where=place, value=row)
         for key in (*numbers, *optional):
             value = row.get(key)
             if not (_is_number(value) or (value is None and key in optional)):
-                raise InputFileError(describe("not a number", where=f"{place}.{key}",
-                                              value=value))
+                raise InputFileError("not a number", where=f"{place}.{key}", value=value)
         for key in texts:
             if not isinstance(row.get(key), str):
-                raise InputFileError(describe("not a text", where=f"{place}.{key}",
-                                              value=row.get(key)))
+                raise InputFileError("not a text", where=f"{place}.{key}", value=row.get(key))
         for key in mappings:
             value = row.get(key, {})
             if not isinstance(value, Mapping) or not all(map(_is_number, value.values())):
-                raise InputFileError(describe("not numbers by name", where=f"{place}.{key}",
-                                              value=value))
+                raise InputFileError("not numbers by name", where=f"{place}.{key}", value=value)
     absent = dict.fromkeys(optional) | {key: {} for key in mappings}
     return [{**absent, **row} for row in rows]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis import profiles
-from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import read_json
 from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
 from ramsis.report.page.clusters import (
@@ -74,8 +74,8 @@ def sections_of(name: str) -> list[Section]:
     if not path.exists():
         if name in profiles.shipped_names():
             return [profile_section(profiles.load(name), name)]
-        raise InputFileError(describe("no such file, folder or shipped profile set", where=name,
-                                      allowed=_KINDS))
+        raise InputFileError("no such file, folder or shipped profile set", where=name,
+                             allowed=_KINDS)
     known = _of_known_folder(path.parent, str(path.parent)) if path.name in _SWEEP_NAMES else []
     return known or [_of_file(path, str(path))]
 
@@ -90,7 +90,7 @@ def _of_folder(folder: Path) -> list[Section]:
         elif path.suffix == ".json" and _reader(read_json(path)) is not None:
             found.append(_of_file(path, str(path)))
     if not found:
-        raise InputFileError(describe("nothing to report on", where=str(folder), allowed=_KINDS))
+        raise InputFileError("nothing to report on", where=str(folder), allowed=_KINDS)
     return found
 
 
@@ -117,9 +117,8 @@ def _at_url(url: str) -> list[Section]:
         except RamsisError as error:  # it names the copy
             raise InputFileError(str(error).replace(own, url)) from None
     if not known:
-        raise InputFileError(describe(
-            "nothing to report on", where=url,
-            allowed="the URL of a sweep, of a policy set, or of one file"))
+        raise InputFileError("nothing to report on", where=url,
+                             allowed="the URL of a sweep, of a policy set, or of one file")
     return known
 
 
@@ -158,9 +157,8 @@ def _of_file(path: Path, name: str) -> Section:
     document = read_json(path)
     reader = _reader(document)
     if reader is None:
-        raise InputFileError(describe("nothing to report on", where=str(path),
-                                      value=document.get("format", list(document)[:5]),
-                                      allowed=_KINDS))
+        raise InputFileError("nothing to report on", where=str(path),
+                             value=document.get("format", list(document)[:5]), allowed=_KINDS)
     return reader(path, document, name)
 
 
@@ -202,8 +200,8 @@ def _placement(path: Path, document: Mapping[str, Any], name: str) -> Section:
 
 def _plan(path: Path, document: Mapping[str, Any], name: str) -> Section:
     if not isinstance(document.get("verdict"), Mapping):
-        raise InputFileError(describe("the plan was cut short", where=str(path),
-                                      allowed="run `ramsis plan` again: it goes on"))
+        raise InputFileError("the plan was cut short", where=str(path),
+                             allowed="run `ramsis plan` again: it goes on")
     rows = checked_rows(document, str(path), numbers=("workers", "workers_bound", *_RATES),
                         optional=("accuracy",), texts=("dispatch",))
     return plan_section(path, document, rows, name)
@@ -261,7 +259,7 @@ def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
 def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
     """What a row says of groups of requests, by what they are grouped by."""
     if not isinstance(given, Mapping):
-        raise InputFileError(describe("not an object", where=where, value=given))
+        raise InputFileError("not an object", where=where, value=given)
     found = {}
     for by, one in given.items():
         (fair,) = checked_rows({"rows": [one]}, f"{where}.{by}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
@@ -162,8 +162,7 @@ def _table(path: Path) -> list[dict[str, Any]]:
         return [present_names({key: _value(key, text) for key, text in line.items()})
                 for line in lines]
     except (ValueError, TypeError, AttributeError, csv.Error) as error:
-        raise InputFileError(describe(f"not a table of a sweep ({error})", where=str(path))
-                             ) from None
+        raise InputFileError(f"not a table of a sweep ({error})", where=str(path)) from None
 
 
 _TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario", "scheme"}

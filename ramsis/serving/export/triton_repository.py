@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import write_atomic
 from ramsis.plugins import is_trusted
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
@@ -56,15 +56,15 @@ def configuration(
     """
     where = str(variants.path)
     if not _NAME.fullmatch(variants.name):
-        raise InputFileError(describe("not a name of a model in Triton", where=f"{where}: name",
-                                      value=variants.name, allowed="letters, digits, _, - and ."))
+        raise InputFileError("not a name of a model in Triton", where=f"{where}: name",
+                             value=variants.name, allowed="letters, digits, _, - and .")
     if any(spec.name == _VARIANT for spec in outputs):
-        raise InputFileError(describe("the output that is to name the variant", where=where,
-                                      value=_VARIANT, allowed="another name"))
+        raise InputFileError("the output that is to name the variant", where=where, value=_VARIANT,
+                             allowed="another name")
     for one in variants.variants:
         if "," in one.name:
-            raise InputFileError(describe("a name with a comma", where=f"{where}: variants",
-                                          value=one.name, allowed="a name without"))
+            raise InputFileError("a name with a comma", where=f"{where}: variants", value=one.name,
+                                 allowed="a name without")
     code = [one.model for one in variants.variants
             if one.backend == "callable" and is_trusted(one.model)]
     parameters = {"policies": str(policies.resolve()), "variants": str(variants.path.resolve()),
@@ -113,9 +113,8 @@ def write_repository(folder: Path, name: str, config: str) -> None:
     """
     target = folder / name
     if target.exists() and not _is_ours(target):
-        raise InvalidValueError(describe("a model that this command has not written",
-                                         where="--out", value=str(target),
-                                         allowed="another folder"))
+        raise InvalidValueError("a model that this command has not written", where="--out",
+                                value=str(target), allowed="another folder")
     try:
         aside = folder / f".{name}-{os.getpid()}"
         try:
@@ -131,8 +130,7 @@ def write_repository(folder: Path, name: str, config: str) -> None:
                 (aside / "before").rename(target)
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        raise OutputError(describe(f"cannot write ({error.strerror})",
-                                   where=str(target))) from None
+        raise OutputError(f"cannot write ({error.strerror})", where=str(target)) from None
 
 
 def _is_ours(target: Path) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
@@ -87,12 +87,12 @@ class RemoteModel:
                                  tuple(max(int(n), 1) for n in one["shape"][1:]))
                       for one in metadata[kind]) for kind in ("inputs", "outputs"))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputFileError(describe(f"not the metadata of a model ({error!r})", where=url,
-                                          value=metadata)) from None
+            raise InputFileError(f"not the metadata of a model ({error!r})", where=url,
+                                 value=metadata) from None
         for spec in inputs:
             if spec.datatype not in DATATYPES:
-                raise InputFileError(describe("a type that is not sent", where=url,
-                                              value=spec.datatype, allowed=", ".join(DATATYPES)))
+                raise InputFileError("a type that is not sent", where=url, value=spec.datatype,
+                                     allowed=", ".join(DATATYPES))
         binary = tensors == "binary" or (tensors == "auto" and "binary_tensor_data" in extensions)
         return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 
@@ -120,20 +120,19 @@ class RemoteModel:
         known = [spec.name for spec in self.outputs]
         for name, spec in wanted.items():
             if name not in given:
-                raise InputFileError(describe("input is missing", where=where, value=name))
+                raise InputFileError("input is missing", where=where, value=name)
             if given[name].shape[1:] != spec.shape:
-                raise InputFileError(describe("not the input's shape", where=f"{where}: {name}",
-                                              value=list(given[name].shape),
-                                              allowed=str(["n", *spec.shape])))
+                raise InputFileError("not the input's shape", where=f"{where}: {name}",
+                                     value=list(given[name].shape),
+                                     allowed=str(["n", *spec.shape]))
         for name in right:
             if name not in known or len(right) > 1:
-                raise InputFileError(describe("neither an input nor the one output to compare",
-                                              where=where, value=name,
-                                              allowed=", ".join([*wanted, *known])))
+                raise InputFileError("neither an input nor the one output to compare", where=where,
+                                     value=name, allowed=", ".join([*wanted, *known]))
         lengths = {len(array) for array in (*given.values(), *right.values())}
         if len(lengths) != 1 or 0 in lengths:
-            raise InputFileError(describe("not as many samples of each array", where=where,
-                                          value=sorted(lengths), allowed="one number, from 1"))
+            raise InputFileError("not as many samples of each array", where=where,
+                                 value=sorted(lengths), allowed="one number, from 1")
         typed = {name: array.astype(wanted[name].dtype) for name, array in given.items()}
         return Samples(typed, right)
 
@@ -205,11 +204,10 @@ def unpacked(body: bytes, encoding: str) -> bytes:
     try:
         found = packed.decompress(body, MAX_FILE_BYTES + 1)
     except zlib.error as error:
-        raise InvalidValueError(describe(f"answer does not unpack ({error})",
-                                         value=encoding)) from None
+        raise InvalidValueError(f"answer does not unpack ({error})", value=encoding) from None
     if not packed.eof or len(found) > MAX_FILE_BYTES:
-        raise InvalidValueError(describe("answer is cut off, or too large", value=encoding,
-                                         allowed=f"at most {MAX_FILE_BYTES} bytes"))
+        raise InvalidValueError("answer is cut off, or too large", value=encoding,
+                                allowed=f"at most {MAX_FILE_BYTES} bytes")
     return found
 
 
@@ -242,8 +240,8 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
         variant = parameters.get("variant") or next(iter(outputs.get("variant", ())), None)
         name = str(variant or document.get("model_name") or "model")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidValueError(describe(f"not an answer ({error!r})", where="answer",
-                                         value=body[:60])) from None
+        raise InvalidValueError(f"not an answer ({error!r})", where="answer",
+                                value=body[:60]) from None
     return Heard(name, batch, run_as, worker, correct)
 
 

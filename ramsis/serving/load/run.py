@@ -31,7 +31,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
 from ramsis.serving.load.connections import ConnectionPool, Response
@@ -95,8 +95,8 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timet
     arrival_ms = workload.arrivals_ms(arrivals)
     check_amount(len(arrival_ms), bytes_each=_BYTES_EACH)
     if not len(arrival_ms):
-        raise InvalidValueError(describe("no request in this time", where="workload",
-                                         allowed="a higher load, or more seconds"))
+        raise InvalidValueError("no request in this time", where="workload",
+                                allowed="a higher load, or more seconds")
     slo_ms = drawn_slos(classes, len(arrival_ms), slos)
     if slo_ms is None:
         slo_ms = np.full(len(arrival_ms), classes[0].slo_ms)
@@ -205,10 +205,10 @@ class _Run:
             except orjson.JSONDecodeError as error:
                 failure = str(error)
         if failure:
-            raise InputFileError(describe(f"no answer of the server ({failure})", where=url))
+            raise InputFileError(f"no answer of the server ({failure})", where=url)
         if required:
-            raise InputFileError(describe(f"the server answers {answer.status}", where=url,
-                                          value=answer.body[:100].decode(errors="replace")))
+            raise InputFileError(f"the server answers {answer.status}", where=url,
+                                 value=answer.body[:100].decode(errors="replace"))
         return None
 
     async def _send_all(self) -> None:
@@ -268,9 +268,8 @@ class _Run:
             return line
         if encoding := answer.headers.get("content-encoding"):
             if encoding != self.settings.compression:
-                raise InvalidValueError(describe("answer is compressed otherwise than was asked",
-                                                 value=encoding,
-                                                 allowed=self.settings.compression))
+                raise InvalidValueError("answer is compressed otherwise than was asked",
+                                        value=encoding, allowed=self.settings.compression)
             data = unpacked(data, encoding)
         said = heard(data, self.samples, self.places[number],
                      answer.headers.get(HEAD_LENGTH.lower()))

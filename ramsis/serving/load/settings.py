@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, check_positive, describe, install
+from ramsis.errors import InvalidValueError, check_positive, install
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +57,8 @@ class LoadSettings:
         for name, value, allowed in (("tensors", self.tensors, TENSORS),
                                      ("compression", self.compression, COMPRESSIONS)):
             if value not in allowed:
-                raise InvalidValueError(describe("not a way of sending", where=name, value=value,
-                                                 allowed=", ".join(allowed)))
+                raise InvalidValueError("not a way of sending", where=name, value=value,
+                                        allowed=", ".join(allowed))
 
 
 def model_url(url: str, model: str | None) -> str:
@@ -78,14 +78,14 @@ def model_url(url: str, model: str | None) -> str:
     except ValueError:  # brackets that do not close, a port that is none
         known = False
     if not known:
-        raise InvalidValueError(describe("not the URL of a server", where="URL", value=url,
-                                         allowed="http://HOST:PORT"))
+        raise InvalidValueError("not the URL of a server", where="URL", value=url,
+                                allowed="http://HOST:PORT")
     bare = url.rstrip("/").removesuffix("/infer")
     if "/v2/models/" in bare:
         return bare
     if model is None:
-        raise InvalidValueError(describe("no model is named", where="--model",
-                                         allowed="a name, or URL/v2/models/NAME"))
+        raise InvalidValueError("no model is named", where="--model",
+                                allowed="a name, or URL/v2/models/NAME")
     return f"{bare.removesuffix('/v2')}/v2/models/{model}"
 
 
@@ -95,9 +95,8 @@ def libraries() -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise InvalidValueError(describe(
-                f"generating load needs {name}, which is not installed", where="load",
-                allowed=install("serve"))) from None
+            raise InvalidValueError(f"generating load needs {name}, which is not installed",
+                                    where="load", allowed=install("serve")) from None
 
 
 check_arguments(globals(), __all__)

@@ -106,9 +106,8 @@ async def measure_service(
                 error = await ended[worker]
                 samples[variant, batch].append(1000.0 * (time.monotonic() - begun))
                 if error:
-                    raise InputFileError(describe(
-                        f"a batch does not run ({error})", value=batch,
-                        where=f"variant {variants.variants[variant].name}"))
+                    raise InputFileError(f"a batch does not run ({error})", value=batch,
+                                         where=f"variant {variants.variants[variant].name}")
 
     try:
         await asyncio.gather(*(run(worker) for worker in range(settings.workers)))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.audit.drift import SERVICE, DriftAlarm
-from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.profiles import BatchProfile, ProfileSet, load, save
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.replan import GENERATE, Replanner
@@ -43,12 +43,12 @@ def profile_option(options: Sequence[str]) -> int:
         Nowhere, or it is not one profile.
     """
     if _PROFILES not in options[:-1]:
-        raise InvalidValueError(describe("no profile among the options", where="--replan",
-                                         value=" ".join(options), allowed=f"{_PROFILES} FILE …"))
+        raise InvalidValueError("no profile among the options", where="--replan",
+                                value=" ".join(options), allowed=f"{_PROFILES} FILE …")
     place = options.index(_PROFILES) + 1
     if "=" in options[place]:
-        raise InvalidValueError(describe("replanning knows one worker type", where="--replan",
-                                         value=options[place], allowed=f"{_PROFILES} FILE"))
+        raise InvalidValueError("replanning knows one worker type", where="--replan",
+                                value=options[place], allowed=f"{_PROFILES} FILE")
     return place
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_json
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.fields import Fields
@@ -108,9 +108,9 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
     table = ScalingTable.from_document(document, str(path))
     if most is not None:
         if most < table.least:
-            raise InvalidValueError(describe("less than the least workers of the scaling policy",
-                                             where="most workers", value=most,
-                                             allowed=f"{table.least} or more ({path})"))
+            raise InvalidValueError("less than the least workers of the scaling policy",
+                                    where="most workers", value=most,
+                                    allowed=f"{table.least} or more ({path})")
         table.most = min(most, table.most)
     made: dict[str, PolicySet[Policy]] = {}
     sets: dict[int, PolicySet[Policy]] = {}
@@ -131,9 +131,8 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
 
 def _checked(policies: PolicySet[Policy], size: int, where: str) -> PolicySet[Policy]:
     if policies.worker_types != {ALL_WORKERS: size}:
-        raise InputFileError(describe("policies for other workers", where=where,
-                                      value=policies.worker_types,
-                                      allowed=f"{size} workers, alike"))
+        raise InputFileError("policies for other workers", where=where,
+                             value=policies.worker_types, allowed=f"{size} workers, alike")
     return policies
 
 

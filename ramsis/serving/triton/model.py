@@ -27,7 +27,7 @@ import numpy as np
 import triton_python_backend_utils as triton
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.calls import Call, OverloadedError
@@ -148,8 +148,8 @@ class TritonPythonModel:
         deadline_ms, late_ms = stated_times(parameters, None,
                                             1000.0 * self._server.settings.max_wait_s)
         if len({len(array) for array in arrays}) > 1:
-            raise InvalidValueError(describe("inputs for different numbers of queries",
-                                             where="inputs", value=list(map(len, arrays))))
+            raise InvalidValueError("inputs for different numbers of queries", where="inputs",
+                                    value=list(map(len, arrays)))
         return InferRequest("", arrays, len(arrays[0]), deadline_ms, late_ms, {})
 
     def _take(self, taken: Sequence[_Taken]) -> None:
@@ -213,20 +213,20 @@ def _server(args: Mapping[str, str]) -> Server:
     where = f"{args['model_name']}/config.pbtxt"
     instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
     if instances != 1:
-        raise InputFileError(describe("more than one dispatcher", where=f"{where}: instance_group",
-                                      value=instances, allowed="count: 1"))
+        raise InputFileError("more than one dispatcher", where=f"{where}: instance_group",
+                             value=instances, allowed="count: 1")
     said = {name: one["string_value"] for name, one in config.get("parameters", {}).items()}
     missing = sorted({"policies", "variants"} - set(said))
     if missing:
-        raise InputFileError(describe("settings are missing", where=f"{where}: parameters",
-                                      value=missing, allowed=", ".join(_SETTINGS)))
+        raise InputFileError("settings are missing", where=f"{where}: parameters", value=missing,
+                             allowed=", ".join(_SETTINGS))
     folder = Path(args["model_repository"], args["model_version"])
     trust(*said.get("code", "").split())
     try:
         overhead_ms = float(said.get("overhead_ms", 0.0))
     except ValueError:
-        raise InputFileError(describe("not a number", where=f"{where}: overhead_ms",
-                                      value=said["overhead_ms"])) from None
+        raise InputFileError("not a number", where=f"{where}: overhead_ms",
+                             value=said["overhead_ms"]) from None
     settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms), pin=False,
                               measure_overhead="overhead_ms" not in said)
     return Server(read_policies(folder / said["policies"]),
@@ -239,9 +239,9 @@ def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
               for one in json.loads(args["model_config"])["input"]}
     found = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
     if found != stated:
-        raise InputFileError(describe("not the inputs of the variants",
-                                      where=f"{args['model_name']}/config.pbtxt: input",
-                                      value=stated, allowed=f"{found}; export once more"))
+        raise InputFileError("not the inputs of the variants",
+                             where=f"{args['model_name']}/config.pbtxt: input", value=stated,
+                             allowed=f"{found}; export once more")
 
 
 def _response(answer: Answer, specs: Sequence[TensorSpec]) -> Any:

@@ -31,7 +31,6 @@ from math import inf
 from typing import Any, NoReturn, TypeVar
 
 from ramsis.cluster.quantiles import quantile
-from ramsis.errors import describe
 from ramsis.garbage_collection import without_collection
 from ramsis.runtime import LoadMonitor
 from ramsis.scenario import ScenarioWorkerType, Stream
@@ -737,7 +736,7 @@ class EventEngine:
 
     def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:
         event = " ".join(map(str, self._event))
-        raise SchedulerError(describe(what, where=f"at {self.now_ms:g} ms, {event}", value=value,
-                                      allowed=allowed))
+        raise SchedulerError(what, where=f"at {self.now_ms:g} ms, {event}", value=value,
+                             allowed=allowed)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ramsis.cluster import ServiceTimes
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles import LatencyTable
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.engine.engine import EventEngine, Setting
@@ -88,9 +88,8 @@ def _fleet_of(engine: ClusterEngine) -> Fleet:
     }
     for wanted, holds in fits.items():
         if not holds:
-            raise InputFileError(describe("a scheduler of like workers cannot serve this scenario",
-                                          where=f"scenario {engine.scenario.name}",
-                                          allowed=wanted))
+            raise InputFileError("a scheduler of like workers cannot serve this scenario",
+                                 where=f"scenario {engine.scenario.name}", allowed=wanted)
     kinds = arrays.kind
     most = int(np.isfinite(arrays.quantiles_ms[0, kinds, :, 0]).sum(axis=1).min())
     quantiles = arrays.quantiles_ms[0, kinds, :most]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from math import inf
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["Running", "Slowdown", "WorkInProgress"]
 
@@ -140,8 +140,8 @@ class WorkInProgress:
             if one.steps_ms is not None:
                 speed *= one.steps_ms[0] / one.steps_ms[together[one.group] - 1]
             if not 0 < speed < inf:
-                raise InvalidValueError(describe("not a speed", where="slow-down", value=speed,
-                                                 allowed="a finite number > 0"))
+                raise InvalidValueError("not a speed", where="slow-down", value=speed,
+                                        allowed="a finite number > 0")
             if speed != one.speed:
                 one.speed = speed
                 one.version += 1

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sim.fleet import Fleet
 
 __all__ = ["Scheduler", "SchedulerError", "WorkerGroup", "check_at_least"]
@@ -143,5 +143,5 @@ def check_at_least(least: float, where: str, **parameters: float) -> None:
     """
     for name, value in parameters.items():
         if not least <= value < inf:
-            raise InputFileError(describe("parameter out of range", where=f"{where}: {name}",
-                                             value=value, allowed=f"a number >= {least:g}"))
+            raise InputFileError("parameter out of range", where=f"{where}: {name}", value=value,
+                                 allowed=f"a number >= {least:g}")

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramsis.arrays import BoolArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.run import DROPPED, Run
 
@@ -121,9 +121,9 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
         return _figures(run, _Tally(run), run.requests)
     mine = np.ones(run.requests, dtype=bool) if chosen is None else np.asarray(chosen)
     if mine.dtype != bool or mine.shape != (run.requests,):
-        raise InvalidValueError(describe("not a mask of the requests", where="chosen",
-                                         value=f"{mine.dtype}, shape {mine.shape}",
-                                         allowed=f"bool, shape ({run.requests},)"))
+        raise InvalidValueError("not a mask of the requests", where="chosen",
+                                value=f"{mine.dtype}, shape {mine.shape}",
+                                allowed=f"bool, shape ({run.requests},)")
     return _figures(run, _Sums(run, mine), int(mine.sum()))
 
 

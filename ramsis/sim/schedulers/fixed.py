@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
@@ -43,8 +43,8 @@ class Fixed(PerType):
 def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> None:
     """Refuse a batch limit that a fleet's workers do not run; 0 stands for the default."""
     if not 0 <= batch <= fleet.max_batch:
-        raise InvalidValueError(describe("no such batch limit", where="batch", value=batch,
-                                         allowed=f"1 to {fleet.max_batch}, 0 {by_default}"))
+        raise InvalidValueError("no such batch limit", where="batch", value=batch,
+                                allowed=f"1 to {fleet.max_batch}, 0 {by_default}")
 
 
 def model_index(fleet: Fleet, name: str) -> int:
@@ -56,6 +56,6 @@ def model_index(fleet: Fleet, name: str) -> int:
         The fleet has no such model.
     """
     if name not in fleet.models:
-        raise InvalidValueError(describe("unknown model", where="model", value=name,
-                                         allowed=", ".join(fleet.models)))
+        raise InvalidValueError("unknown model", where="model", value=name,
+                                allowed=", ".join(fleet.models))
     return fleet.models.index(name)

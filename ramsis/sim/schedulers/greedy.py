@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
@@ -45,8 +45,8 @@ class Greedy(PerType):
 
     def __post_init__(self) -> None:
         if self.late not in _LATE:
-            raise InvalidValueError(describe("unknown rule for late queries", where="late",
-                                             value=self.late, allowed=", ".join(_LATE)))
+            raise InvalidValueError("unknown rule for late queries", where="late", value=self.late,
+                                    allowed=", ".join(_LATE))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Tables over the distinct latencies."""

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
@@ -36,9 +36,8 @@ class Infaas(PerType):
 
     def __post_init__(self) -> None:
         if not 0 <= self.accuracy <= 1:
-            raise InvalidValueError(describe("not an accuracy", where="accuracy",
-                                             value=self.accuracy,
-                                             allowed="a fraction in [0, 1]"))
+            raise InvalidValueError("not an accuracy", where="accuracy", value=self.accuracy,
+                                    allowed="a fraction in [0, 1]")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """One level, with the cheapest model.
@@ -53,9 +52,8 @@ class Infaas(PerType):
                   if table.accuracy[m] >= self.accuracy and fleet.largest_batch(m, fleet.slo_ms)]
         if not enough:
             best = max(table.accuracy[table.latency_ms[:, 0] <= fleet.slo_ms])
-            raise InfeasibleError(describe("no model is accurate enough within the SLO",
-                                           where="accuracy", value=self.accuracy,
-                                           allowed=f"at most {best:g}"))
+            raise InfeasibleError("no model is accurate enough within the SLO", where="accuracy",
+                                  value=self.accuracy, allowed=f"at most {best:g}")
 
         def cost_ms(model: int) -> float:
             batch = batch_limit(fleet, model)

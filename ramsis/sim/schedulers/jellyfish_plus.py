@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import (
@@ -47,8 +47,8 @@ class JellyfishPlus(PerType):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.headroom) and self.headroom > 0):
-            raise InvalidValueError(describe("not a factor", where="headroom",
-                                             value=self.headroom, allowed="a finite number > 0"))
+            raise InvalidValueError("not a factor", where="headroom", value=self.headroom,
+                                    allowed="a finite number > 0")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """The levels at which the choice changes."""

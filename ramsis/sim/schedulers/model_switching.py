@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
@@ -82,8 +82,7 @@ class ModelSwitching(PerType):
             ("seed", self.seed, self.seed >= 0, "a whole number >= 0"),
         ):
             if not good:
-                raise InvalidValueError(describe("out of range", where=where, value=value,
-                                                 allowed=allowed))
+                raise InvalidValueError("out of range", where=where, value=value, allowed=allowed)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Profile the models, or take the stored profile."""
@@ -204,8 +203,8 @@ def _stored(path: Path, inputs: str) -> list[Any]:
     document = read_json(path)
     found = document.get("format")
     if found != RESPONSE_FORMAT:
-        raise InputFileError(describe("not a stored response profile", where=f"{path}: format",
-                                      value=found, allowed=RESPONSE_FORMAT))
+        raise InputFileError("not a stored response profile", where=f"{path}: format", value=found,
+                             allowed=RESPONSE_FORMAT)
     rows: list[Any] = document["models"] if isinstance(document.get("models"), list) else []
     same = document.get("inputs") == inputs
     good = "inputs" in document and bool(rows) and all(
@@ -213,6 +212,6 @@ def _stored(path: Path, inputs: str) -> list[Any]:
         and (not same or isinstance(row.get("batch"), int)) for row in rows
     )
     if not good:
-        raise InputFileError(describe("damaged response profile", where=f"{path}: models",
-                                      allowed="a row with carried_qps and batch for each model"))
+        raise InputFileError("damaged response profile", where=f"{path}: models",
+                             allowed="a row with carried_qps and batch for each model")
     return rows if same else []

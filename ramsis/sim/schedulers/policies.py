@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Selector, set_of_selectors
@@ -83,8 +83,8 @@ class Policies:
         if process is None:
             process = labels[0] if len(labels) == 1 else "poisson"
         if process not in labels:
-            raise InvalidValueError(describe("no policy for this process", where=str(path),
-                                             value=process, allowed=", ".join(labels)))
+            raise InvalidValueError("no policy for this process", where=str(path), value=process,
+                                    allowed=", ".join(labels))
         chosen = PolicySet([level for level in found.levels if level.arrivals == process],
                            found.worker_types, found.slo_classes)
         return cls(chosen, str(path), dispatch)
@@ -187,12 +187,11 @@ class Policies:
             place = f"{where}: model {fleet.models[m]}, run_as of a batch of {b}"
             known = fleet.measured[m] if fleet.measured else range(fleet.own_ms.shape[1] + 1)
             if size > fleet.own_ms.shape[1] or (size > b and size not in known):
-                raise InputFileError(describe("a batch size that the profile does not have",
-                                              where=place, value=size,
-                                              allowed=", ".join(map(str, sorted(known)))))
+                raise InputFileError("a batch size that the profile does not have", where=place,
+                                     value=size, allowed=", ".join(map(str, sorted(known))))
             if differs:
-                raise InputFileError(describe("policies run a batch at different sizes",
-                                              where=place, value=size, allowed="one size"))
+                raise InputFileError("policies run a batch at different sizes", where=place,
+                                     value=size, allowed="one size")
 
     def _rule(self) -> str:
         """The dispatch rule by which queries reach the queues."""
@@ -200,16 +199,15 @@ class Policies:
         kinds = {DISPATCHES[name].own_queues for name in named}
         rule = self.dispatch or next(iter(named))
         if len(kinds) > 1 or (self.dispatch is None and len(named) > 1):
-            raise InputFileError(describe("not one way of dispatch",
-                                          where=f"{self.source}: dispatch",
-                                          value=", ".join(sorted(named)),
-                                          allowed=" or ".join(DISPATCHES) + " for all"))
+            raise InputFileError("not one way of dispatch", where=f"{self.source}: dispatch",
+                                 value=", ".join(sorted(named)),
+                                 allowed=" or ".join(DISPATCHES) + " for all")
         if rule not in DISPATCHES or DISPATCHES[rule].own_queues not in kinds:
-            raise InvalidValueError(describe("not a dispatch rule for these policies",
-                                             where="dispatch", value=rule,
-                                             allowed=", ".join(
-                                                 name for name, one in DISPATCHES.items()
-                                                 if one.own_queues in kinds)))
+            raise InvalidValueError("not a dispatch rule for these policies",
+                                    where="dispatch", value=rule,
+                                    allowed=", ".join(
+                                        name for name, one in DISPATCHES.items()
+                                        if one.own_queues in kinds))
         return rule
 
     def _check_fits(self, policy: Policy, fleet: Fleet) -> None:
@@ -222,20 +220,18 @@ class Policies:
             ("made for other SLO classes", policy.slo_classes, fleet.classes),
         ):
             if found != wanted:
-                raise InputFileError(describe(what, where=where, value=found,
-                                              allowed=str(wanted) or "none"))
+                raise InputFileError(what, where=where, value=found, allowed=str(wanted) or "none")
 
     def check_models(self, policy: Policy, fleet: Fleet) -> None:
         """Refuse a policy of which a fleet lacks models or batches."""
         where = f"{self.source}: policy for {policy.load_qps:g} QPS"
         missing = [model.name for model in policy.models if model.name not in fleet.models]
         if missing:
-            raise InputFileError(describe("made for models that the profile lacks", where=where,
-                                          value=missing, allowed=", ".join(fleet.models)))
+            raise InputFileError("made for models that the profile lacks", where=where,
+                                 value=missing, allowed=", ".join(fleet.models))
         if self.max_batch > fleet.max_batch:
-            raise InputFileError(describe("batches beyond those of the fleet", where=where,
-                                          value=self.max_batch,
-                                          allowed=f"up to {fleet.max_batch}"))
+            raise InputFileError("batches beyond those of the fleet", where=where,
+                                 value=self.max_batch, allowed=f"up to {fleet.max_batch}")
 
 
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:

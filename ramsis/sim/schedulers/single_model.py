@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType
 from ramsis.sim.schedulers.fixed import check_limit
@@ -54,5 +54,5 @@ class SingleModel(PerType):
 def check_objective(objective: float) -> None:
     """Refuse an objective that is no share of the SLO."""
     if not (math.isfinite(objective) and objective > 0):
-        raise InvalidValueError(describe("not a share of the SLO", where="objective",
-                                         value=objective, allowed="a finite number > 0"))
+        raise InvalidValueError("not a share of the SLO", where="objective", value=objective,
+                                allowed="a finite number > 0")

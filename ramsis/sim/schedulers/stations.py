@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.policy import Level, Policy
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.sim.fleet import Fleet, Fleets
@@ -46,8 +46,8 @@ def stations_of(
         ("SLO classes", policies.slo_classes, {one.slo_ms: one.share for one in fleets.classes}),
     ):
         if own != wanted:
-            raise InputFileError(describe(f"made for other {what}", where=source,
-                                          value=own, allowed=str(wanted)))
+            raise InputFileError(f"made for other {what}", where=source, value=own,
+                                 allowed=str(wanted))
     alike: dict[_Division, list[Level[Policy]]] = {}
     for level in policies.levels:
         alike.setdefault(_division(level, fleets, source), []).append(level)
@@ -72,10 +72,10 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
         workers = range(free[kind], free[kind] + station.workers)
         free[kind] = workers.stop
         if workers.stop > fleets.first_workers[kind] + fleets.fleets[kind].workers:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "more workers than there are alike", value=station.workers,
                 where=f"{source}: station {station.name} at {level.load_qps:g} QPS",
-                allowed=f"{fleets.fleets[kind].workers} in all stations"))
+                allowed=f"{fleets.fleets[kind].workers} in all stations")
         stations.append((workers, station.policy.slo_ms, tuple(sorted(station.share))))
     return tuple(stations)
 

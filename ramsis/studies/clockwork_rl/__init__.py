@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ramsis.errors import InvalidValueError, describe, install
+from ramsis.errors import InvalidValueError, install
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward, reward_named
 
 __all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
@@ -26,6 +26,5 @@ def needing_extra(module: str) -> Any:
         return importlib.import_module(f"{__name__}.{module}")
     except ImportError as error:
         reason = " ".join(str(error).split())[:120]
-        raise InvalidValueError(describe(
-            f"training needs gymnasium, sb3-contrib and torch ({reason})", where="rl",
-            allowed=install("rl"))) from error
+        raise InvalidValueError(f"training needs gymnasium, sb3-contrib and torch ({reason})",
+                                where="rl", allowed=install("rl")) from error

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import POSITIVE, Fields, Rule
 
@@ -241,14 +241,14 @@ def _check_shapes(layers: Sequence[Layer], inputs: int, outputs: int, where: str
     """Layers fit on each other, on what is observed, and on the actions."""
     for i, layer in enumerate(layers):
         if len(layer.weights) != inputs:
-            raise InputFileError(describe(
-                "network of the wrong shape", where=f"{where}: layers[{i}].weights",
-                value=f"{len(layer.weights)} rows", allowed=f"{inputs} rows"))
+            raise InputFileError("network of the wrong shape",
+                                 where=f"{where}: layers[{i}].weights",
+                                 value=f"{len(layer.weights)} rows", allowed=f"{inputs} rows")
         inputs = len(layer.bias)
     if inputs != outputs:
-        raise InputFileError(describe(
+        raise InputFileError(
             "network of the wrong shape", where=f"{where}: layers[{len(layers) - 1}].bias",
-            value=f"{inputs} numbers", allowed=f"{outputs} numbers, one for each choice"))
+            value=f"{inputs} numbers", allowed=f"{outputs} numbers, one for each choice")
 
 
 def _vector(numbers: Sequence[float]) -> Vector:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from math import inf
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 
 __all__ = ["REWARDS", "Reward", "reward_named"]
 
@@ -51,9 +51,9 @@ class Reward:
         for one in fields(self):
             value = getattr(self, one.name)
             if not 0 <= value < inf:
-                raise InvalidValueError(describe("factor of a reward out of range",
-                                                 where=f"reward: {one.name}", value=value,
-                                                 allowed="a number >= 0"))
+                raise InvalidValueError("factor of a reward out of range",
+                                        where=f"reward: {one.name}", value=value,
+                                        allowed="a number >= 0")
 
 
 REWARDS: Mapping[str, Reward] = {
@@ -78,8 +78,8 @@ def reward_named(text: str) -> Reward:
     name, _, rest = text.partition(":")
     if name not in REWARDS:
         near = get_close_matches(name, REWARDS) or list(REWARDS)
-        raise InvalidValueError(describe("unknown reward", where="reward", value=name,
-                                         allowed=", ".join(near)))
+        raise InvalidValueError("unknown reward", where="reward", value=name,
+                                allowed=", ".join(near))
     names = [one.name for one in fields(Reward)]
     given: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
@@ -89,7 +89,7 @@ def reward_named(text: str) -> Reward:
                 raise ValueError(key)
             given[key] = float(value)
         except ValueError:
-            raise InvalidValueError(describe(
-                "not a factor of the reward", where=f"reward {name}", value=part,
-                allowed=", ".join(f"{one}=…" for one in names))) from None
+            raise InvalidValueError("not a factor of the reward", where=f"reward {name}",
+                                    value=part,
+                                    allowed=", ".join(f"{one}=…" for one in names)) from None
     return replace(REWARDS[name], **given)

@@ -36,7 +36,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_bytes, write_atomic
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, measure
@@ -91,9 +91,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in ("steps", "runs", "first_steps", "evaluate_every"):
             if getattr(self, name) < 1:
-                raise InvalidValueError(describe("not a count", where=name,
-                                                 value=getattr(self, name),
-                                                 allowed="a whole number >= 1"))
+                raise InvalidValueError("not a count", where=name, value=getattr(self, name),
+                                        allowed="a whole number >= 1")
 
 
 @dataclass(frozen=True)
@@ -338,16 +337,15 @@ class _Watch(BaseCallback):
             raise
         except Exception as error:  # damaged archives raise anything
             reason = " ".join(str(error).split())[:80]
-            raise InputFileError(describe(f"not a checkpoint ({reason})", where=where)) from error
+            raise InputFileError(f"not a checkpoint ({reason})", where=where) from error
         if not known or state["scenario"] != self.scenario.to_document():
-            raise InputFileError(describe("checkpoint of another training", where=where,
-                                          allowed="the same scenario, or another checkpoint"))
+            raise InputFileError("checkpoint of another training", where=where,
+                                 allowed="the same scenario, or another checkpoint")
         mine = asdict(self.settings)
         for key, value in state["settings"].items():
             if key != "steps" and mine[key] != value:
-                raise InputFileError(describe("checkpoint of other settings",
-                                              where=f"{where}: {key}", value=mine[key],
-                                              allowed=str(value)))
+                raise InputFileError("checkpoint of other settings", where=f"{where}: {key}",
+                                     value=mine[key], allowed=str(value))
         self.trained.policy.load_state_dict(state["policy"])
         self.trained.policy.optimizer.load_state_dict(state["optimiser"])
         self.trained.num_timesteps = state["steps"]

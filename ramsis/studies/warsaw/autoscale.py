@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, inf
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import OFF
 from ramsis.sim.schedulers.loading.planned import Planned
@@ -64,8 +64,8 @@ class Autoscale(Scheduler[ClusterEngine]):
     ) -> None:
         super().__init__(engine)
         if of not in _OF:
-            raise InvalidValueError(describe("unknown scheduler", where="of", value=of,
-                                             allowed=", ".join(_OF)))
+            raise InvalidValueError("unknown scheduler", where="of", value=of,
+                                    allowed=", ".join(_OF))
         self.inner = _OF[of](engine)
         self.target, self.every_ms, self.down_after_ms = target, every_ms, down_after_ms
         self.demand = Demand(len(engine.arrays.models))

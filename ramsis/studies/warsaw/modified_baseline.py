@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.baseline import Baseline
 
@@ -45,8 +45,8 @@ class ModifiedBaseline(Baseline):
     ) -> None:
         super().__init__(engine, starved)
         if load_when not in _WHEN:
-            raise InvalidValueError(describe("unknown rule", where="load_when", value=load_when,
-                                             allowed=", ".join(_WHEN)))
+            raise InvalidValueError("unknown rule", where="load_when", value=load_when,
+                                    allowed=", ".join(_WHEN))
         self.anywhere = load_when == "no-idle"
         self.idle_ms = idle_ms
         count = len(engine.workers)

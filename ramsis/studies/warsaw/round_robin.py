@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
@@ -64,8 +64,8 @@ class RoundRobin(PhasedScheduler):
         use: float = 0.05, step: float = 1.5, starved: float = 0.6,
     ) -> None:
         if variant not in _VARIANTS:
-            raise InvalidValueError(describe("unknown variant", where="variant", value=variant,
-                                             allowed=", ".join(_VARIANTS)))
+            raise InvalidValueError("unknown variant", where="variant", value=variant,
+                                    allowed=", ".join(_VARIANTS))
         changes = _VARIANTS.index(variant)
         super().__init__(engine, starved, by_deadline=changes >= 4)
         self.renewed, self.by_starvation, self.own_quanta = (changes >= n for n in (1, 2, 3))

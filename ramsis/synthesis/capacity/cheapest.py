@@ -29,7 +29,7 @@ from ramsis.checks import check_arguments
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity.trials import Trial
 
@@ -63,17 +63,16 @@ def fluid_mixes(
     check_names(types, "types")
     for one in types:
         if one.count is not None and one.count < 1:
-            raise InvalidValueError(describe("not a number of workers", where="max_workers",
-                                             value=f"{one.name}={one.count}", allowed=">= 1"))
+            raise InvalidValueError("not a number of workers", where="max_workers",
+                                    value=f"{one.name}={one.count}", allowed=">= 1")
     chosen = service or default_service(*(one.profile for one in types))
     laws = [one.service_times(chosen, max_batch) for one in types]
     fluid = CheapestWorkers(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
                        load_qps=load_qps, most=[one.count for one in types])
     workers = sum(fluid.cheapest()[1])
     if workers > MOST_WORKERS:
-        raise InfeasibleError(describe("more workers than are searched for", where="workers",
-                                       value=math.ceil(workers),
-                                       allowed=f"at most {MOST_WORKERS}"))
+        raise InfeasibleError("more workers than are searched for", where="workers",
+                              value=math.ceil(workers), allowed=f"at most {MOST_WORKERS}")
     return fluid
 
 

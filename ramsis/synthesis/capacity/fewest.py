@@ -35,7 +35,7 @@ from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_ov
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
 from ramsis.cluster.slo_class import classes_of
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
@@ -225,8 +225,8 @@ def fewest_by_bound(
         return fewest_workers_bound_over_time(law, targets, slo_ms=classes, counts=counts,
                                               window_ms=window_ms)
     if workload.load_qps is None:
-        raise InvalidValueError(describe("the load is not known beforehand", where="workload",
-                                         value=workload, allowed="a constant load, or a trace"))
+        raise InvalidValueError("the load is not known beforehand", where="workload",
+                                value=workload, allowed="a constant load, or a trace")
     return fewest_workers_bound(law, targets, slo_ms=slo_ms, load_qps=workload.load_qps)
 
 
@@ -312,8 +312,8 @@ def _of_one_type(
                             max_batch=max(MAX_BATCH, spec.largest_batch))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
-        raise InfeasibleError(describe("more workers than are searched for", where="workers",
-                                       value=lowest, allowed=f"at most {MOST_WORKERS}"))
+        raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
+                              allowed=f"at most {MOST_WORKERS}")
     trials: dict[int, Trial] = {}
 
     def met(workers: int) -> bool:
@@ -334,13 +334,13 @@ def _of_several_types(
     """By combinations of workers; where nothing meets the targets the trial with the most."""
     spec = fleet_scheduler(scheduler)
     if not spec.makes_policies:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "not policies: others may serve worse on more workers, which the search rules out",
-            where="scheduler", value=scheduler, allowed=", ".join(DISPATCHES)))
+            where="scheduler", value=scheduler, allowed=", ".join(DISPATCHES))
     if workload.varies or workload.load_qps is None:
-        raise InvalidValueError(describe(
-            "the bound on combinations of worker types is for a constant load", where="workload",
-            value=type(workload).__name__, allowed="a constant load"))
+        raise InvalidValueError("the bound on combinations of worker types is for a constant load",
+                                where="workload", value=type(workload).__name__,
+                                allowed="a constant load")
     fluid = fluid_mixes(types, workload.load_qps, targets, slo_ms=classes, service=service,
                         max_batch=max(MAX_BATCH, spec.largest_batch))
     kinds = fluid.kinds
@@ -417,9 +417,8 @@ def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
     ):
         missed = found > (wanted or 0.0) if where == "max_violation" else found < (wanted or 0.0)
         if missed:
-            raise InfeasibleError(describe(
-                f"{where_at} does not reach this on {last.workers} workers",
-                where=where, value=wanted, allowed=allowed))
+            raise InfeasibleError(f"{where_at} does not reach this on {last.workers} workers",
+                                  where=where, value=wanted, allowed=allowed)
     raise AssertionError("the last trial meets the targets")
 
 check_arguments(globals(), __all__)

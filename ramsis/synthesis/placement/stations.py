@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from placement_milp import Family, Problem, Variant, WorkerType
 from placement_milp.feasible import latencies
 from placement_milp.result import Group, Use
-from ramsis.errors import InfeasibleError, describe
+from ramsis.errors import InfeasibleError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
 __all__ = ["PlacedStation", "StationUse", "placed_stations"]
@@ -124,8 +124,7 @@ def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedSt
             found[key] = station if known is None else _joined(known, station)
     sent = tuple(station for station in found.values() if station.load_qps > 0)
     if not sent:
-        raise InfeasibleError(describe("the placement sends nothing to any worker",
-                                       where=problem.name))
+        raise InfeasibleError("the placement sends nothing to any worker", where=problem.name)
     return sent
 
 

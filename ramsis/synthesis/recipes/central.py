@@ -10,7 +10,7 @@ import numpy as np
 from ramsis import __version__
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
-from ramsis.errors import InputFileError, NotConvergedError, describe
+from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import (
     Inputs,
     Policy,
@@ -113,9 +113,9 @@ class Central(Recipe["CentralProblem"]):
         from ramsis.central.problem import CentralProblem
 
         if policy.arrivals_label != "poisson":
-            raise InputFileError(describe("no problem of a central queue for this arrival process",
-                                          where=f"{where}: arrivals", value=policy.arrivals_label,
-                                          allowed="poisson"))
+            raise InputFileError("no problem of a central queue for this arrival process",
+                                 where=f"{where}: arrivals", value=policy.arrivals_label,
+                                 allowed="poisson")
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
                          policy.samples, policy.run_as, policy.padding, policy.tails)
@@ -142,8 +142,8 @@ class Central(Recipe["CentralProblem"]):
         problem = self.problem_of(policy)
         plans, solution = plans_of(problem, policy)
         if not np.array_equal(solution.table, policy.codes):
-            raise InputFileError(describe("the model has the behaviour of its own table only",
-                                          where="policy"))
+            raise InputFileError("the model has the behaviour of its own table only",
+                                 where="policy")
         return CentralAnalysis(problem, plans.played(solution).steady_state)
 
 

@@ -19,7 +19,7 @@ from ramsis import __version__
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import CertificateRecord, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
 from ramsis.profiles import LatencyTable, ProfileSet
@@ -187,9 +187,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             if policy.headroom is not None:
                 problem = replace(problem, planned_factor=policy.headroom.factor)
         except InvalidValueError as error:
-            raise InputFileError(
-                describe(f"no problem can be made of it ({error})", where=where)
-            ) from error
+            raise InputFileError(f"no problem can be made of it ({error})", where=where) from error
         return problem
 
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> WorkerAnalysis:

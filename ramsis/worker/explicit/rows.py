@@ -33,7 +33,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker.explicit._kernels import four_intervals
 from ramsis.worker.explicit.arrivals import at_least, phase_moved
@@ -161,11 +161,10 @@ def _check_size(problem: WorkerProblem) -> None:
     pairs = sum(action.stop_bin - action.first_bin for action in problem.actions.listed)
     states = 2 + problem.max_queue * columns
     if pairs * states > MAX_CELLS:
-        raise InvalidValueError(
-            describe("the problem is too large to be written out in full", where="worker problem",
-                     value=f"{pairs} state-action pairs, {states} states",
-                     allowed=f"pairs times states up to {MAX_CELLS:.0e}")
-        )
+        raise InvalidValueError("the problem is too large to be written out in full",
+                                where="worker problem",
+                                value=f"{pairs} state-action pairs, {states} states",
+                                allowed=f"pairs times states up to {MAX_CELLS:.0e}")
 
 
 class _After(NamedTuple):

@@ -25,7 +25,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess, is_orderly
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = ["BusyPeriodStart", "arrivals_behind_own", "batch_size_distribution",
@@ -85,10 +85,8 @@ def batch_size_distribution(process: ArrivalProcess) -> FloatArray:
             probability = probability[: int(np.count_nonzero(tail > _NEGLIGIBLE))]
             return np.asarray(probability / probability.sum())
         size *= 2
-    raise InvalidValueError(
-        describe("batch arrivals are too large", where="arrivals",
-                 allowed=f"batches of at most {_LARGEST} requests")
-    )
+    raise InvalidValueError("batch arrivals are too large", where="arrivals",
+                            allowed=f"batches of at most {_LARGEST} requests")
 
 
 def arrivals_behind_own(batch_size: FloatArray, workers: int) -> FloatArray:

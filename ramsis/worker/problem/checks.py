@@ -15,7 +15,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 from ramsis.cluster.checks import below_every_latency
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import slack_grid
@@ -48,8 +48,8 @@ def one_of(kind: type[_Word], name: str, value: str) -> _Word:
     try:
         return kind(value)
     except ValueError:
-        raise InvalidValueError(describe(f"unknown {name}", where=name, value=str(value),
-                                         allowed=" or ".join(kind))) from None
+        raise InvalidValueError(f"unknown {name}", where=name, value=str(value),
+                                allowed=" or ".join(kind)) from None
 
 
 def check_whole(name: str, value: int, most: float = math.inf) -> None:
@@ -57,28 +57,23 @@ def check_whole(name: str, value: int, most: float = math.inf) -> None:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not (whole and 1 <= value <= most):
         allowed = "a whole number >= 1" + (f" and <= {most}" if most < math.inf else "")
-        raise InvalidValueError(
-            describe("not a number in range", where=name, value=value, allowed=allowed)
-        )
+        raise InvalidValueError("not a number in range", where=name, value=value, allowed=allowed)
 
 
 def check_rate(arrivals: ArrivalProcess) -> None:
     """A finite arrival rate above 0."""
     rate = arrivals.rate_per_ms
     if not (math.isfinite(rate) and rate > 0):
-        raise InvalidValueError(
-            describe("arrival rate is not positive", where="arrivals.rate_per_ms", value=rate,
-                     allowed="a finite number > 0")
-        )
+        raise InvalidValueError("arrival rate is not positive", where="arrivals.rate_per_ms",
+                                value=rate, allowed="a finite number > 0")
 
 
 def check_table(latency: LatencyTable, max_queue: int) -> None:
     """A latency table that reaches the batch of the full state."""
     if latency.max_batch < max_queue + 1:
-        raise InvalidValueError(
-            describe("latency table is too short", where="latency", value=latency.max_batch,
-                     allowed=f"batches up to max_queue + 1 = {max_queue + 1}")
-        )
+        raise InvalidValueError("latency table is too short", where="latency",
+                                value=latency.max_batch,
+                                allowed=f"batches up to max_queue + 1 = {max_queue + 1}")
 
 
 def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
@@ -91,9 +86,8 @@ def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
 def check_price(violation_price: float) -> None:
     """A finite price of at least 0."""
     if not (math.isfinite(violation_price) and violation_price >= 0):
-        raise InvalidValueError(describe("not a price", where="violation_price",
-                                         value=violation_price,
-                                         allowed="a finite number >= 0"))
+        raise InvalidValueError("not a price", where="violation_price", value=violation_price,
+                                allowed="a finite number >= 0")
 
 
 def checked_grid(
@@ -105,20 +99,16 @@ def checked_grid(
     values = np.array(grid, dtype=float)
     good = values.ndim == 1 and len(values) >= 2 and bool(np.isfinite(values).all())
     if not good or values[0] != 0 or values[-1] != slo_ms or (np.diff(values) <= 0).any():
-        raise InvalidValueError(
-            describe("not a slack grid", where="grid", value=values.tolist(),
-                     allowed="rising values from 0 to the SLO")
-        )
+        raise InvalidValueError("not a slack grid", where="grid", value=values.tolist(),
+                                allowed="rising values from 0 to the SLO")
     return values
 
 
 def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
     """A combination of arrivals and rules whose transitions are known."""
     if batching.partial and not isinstance(arrivals, Poisson):
-        raise InvalidValueError(
-            describe(f"{batching} batching is for Poisson arrivals only", where="batching",
-                     value=batching, allowed="maximal")
-        )
+        raise InvalidValueError(f"{batching} batching is for Poisson arrivals only",
+                                where="batching", value=batching, allowed="maximal")
 
 
 def check_size(queue: WorkerQueue, late: LateRule) -> None:
@@ -134,8 +124,7 @@ def check_size(queue: WorkerQueue, late: LateRule) -> None:
                + 250 * arrivals + waiting)
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
-            describe("the problem is too large", where="worker problem",
-                     value=f"{queue.workers} workers, {states:.3g} states, "
-                           f"{arrivals:.3g} arrivals in {longest_ms:.3g} ms",
-                     allowed="fewer workers, a coarser grid, a smaller max_queue or a lower load")
-        )
+            "the problem is too large", where="worker problem",
+            value=f"{queue.workers} workers, {states:.3g} states, "
+            f"{arrivals:.3g} arrivals in {longest_ms:.3g} ms",
+            allowed="fewer workers, a coarser grid, a smaller max_queue or a lower load")

@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 
 __all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
@@ -57,10 +57,8 @@ def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) 
         When the text is neither.
     """
     if not (math.isfinite(slo_ms) and slo_ms > 0):
-        raise InvalidValueError(
-            describe("SLO is not positive", where="slo_ms", value=slo_ms,
-                     allowed="a finite number of ms > 0")
-        )
+        raise InvalidValueError("SLO is not positive", where="slo_ms", value=slo_ms,
+                                allowed="a finite number of ms > 0")
     divisions = parse_grid(text)
     if divisions is None:
         return model_grid(slo_ms, latency, max_batch)
@@ -79,9 +77,7 @@ def parse_grid(text: str) -> int | None:
         return None
     kind, colon, count = text.partition(":")
     if kind != "fixed" or (colon and not re.fullmatch("-?[0-9]{1,100}", count)):
-        raise InvalidValueError(
-            describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
-        )
+        raise InvalidValueError("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
     divisions = int(count) if colon else 100
     _check_divisions(divisions)
     return divisions
@@ -89,7 +85,6 @@ def parse_grid(text: str) -> int | None:
 
 def _check_divisions(divisions: int) -> None:
     if not 1 <= divisions <= MAX_DIVISIONS:
-        raise InvalidValueError(
-            describe("number of slack divisions out of range", where="grid", value=divisions,
-                     allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")
-        )
+        raise InvalidValueError("number of slack divisions out of range", where="grid",
+                                value=divisions,
+                                allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")

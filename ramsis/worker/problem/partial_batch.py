@@ -36,7 +36,7 @@ from scipy.special import betainc, betaincinv, gammaln
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.counts import counts_cdf, counts_support
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 
 __all__ = [
@@ -168,11 +168,10 @@ def partial_batch_transitions(
 def _check_entries(batches: int, entries: int) -> None:
     if entries > MAX_ENTRIES:
         raise InvalidValueError(
-            describe("the problem is too large for variable batching", where="worker problem",
-                     value=f"{batches} batches of part of a queue, {entries:.3g} transitions",
-                     allowed=f"up to {MAX_ENTRIES:.0e}: fewer models, a coarser grid, a smaller "
-                             "max_queue, or maximal batching")
-        )
+            "the problem is too large for variable batching", where="worker problem",
+            value=f"{batches} batches of part of a queue, {entries:.3g} transitions",
+            allowed=f"up to {MAX_ENTRIES:.0e}: fewer models, a coarser grid, a smaller "
+            "max_queue, or maximal batching")
 
 
 def _edges(

@@ -35,7 +35,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import check_preference, preference_cost
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
@@ -271,19 +271,16 @@ class WorkerProblem(WorkerQueue):
         """
         shape = (self.max_queue, self.bins + 1)
         if np.shape(policy) != shape:
-            raise InvalidValueError(
-                describe("table has the wrong shape", where="policy", value=np.shape(policy),
-                         allowed=f"{shape}")
-            )
+            raise InvalidValueError("table has the wrong shape", where="policy",
+                                    value=np.shape(policy), allowed=f"{shape}")
         index = self.actions.index_of(self.with_full_state(policy))
         if (index < 0).any():
             n, j = (int(i) for i in np.argwhere(index < 0)[0])
             allowed = ("a model that is in time; the fastest where none is"
                        if self.late is LateRule.SERVE else "an action of that state")
-            raise InvalidValueError(
-                describe("model is not admissible", where=f"policy, {n + 1} queued, slack bin {j}",
-                         value=int(policy[n, j]), allowed=allowed)
-            )
+            raise InvalidValueError("model is not admissible",
+                                    where=f"policy, {n + 1} queued, slack bin {j}",
+                                    value=int(policy[n, j]), allowed=allowed)
         return self.actions.outcome_of(index)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from ramsis.arrays import IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
@@ -166,10 +166,9 @@ def _solve_variable(
 ) -> WorkerSolution:
     problem = model.problem
     if solver == "value-iteration":
-        raise InvalidValueError(
-            describe("this solver knows no variable batching", where="solver", value=solver,
-                     allowed=", ".join(name for name in SOLVERS if name != solver))
-        )
+        raise InvalidValueError("this solver knows no variable batching", where="solver",
+                                value=solver,
+                                allowed=", ".join(name for name in SOLVERS if name != solver))
     if solver != "policy-iteration":
         return _solve_explicit(problem, solver, tolerance)
     from ramsis.worker.solve.variable_policy_iteration import solve_variable
@@ -197,10 +196,8 @@ def _solve_modulated(
     """The search starts from the best table for Poisson arrivals of the same load."""
     problem = model.problem
     if solver != SOLVERS[0]:
-        raise InvalidValueError(
-            describe("this solver knows no Markov-modulated arrivals", where="solver",
-                     value=solver, allowed=SOLVERS[0])
-        )
+        raise InvalidValueError("this solver knows no Markov-modulated arrivals", where="solver",
+                                value=solver, allowed=SOLVERS[0])
     from ramsis.worker.solve.hidden_mode import solve_hidden
     from ramsis.worker.structure.modulated import build_modulated, table_frequency
 

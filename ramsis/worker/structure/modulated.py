@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.modes import MODES, ModulatedProcess
@@ -129,11 +129,10 @@ class _Events:
         events = eta * longest_ms
         if events > _MOST_EVENTS or events * MODES**2 * workers > _MOST_NUMBERS:
             raise InvalidValueError(
-                describe("arrivals or modes change too often for the model", where="arrivals mmpp",
-                         value=f"{events:.3g} events in {longest_ms:.3g} ms",
-                         allowed=f"at most {_MOST_EVENTS}: longer bursts, a lower load or fewer "
-                                 "workers")
-            )
+                "arrivals or modes change too often for the model", where="arrivals mmpp",
+                value=f"{events:.3g} events in {longest_ms:.3g} ms",
+                allowed=f"at most {_MOST_EVENTS}: longer bursts, a lower load or fewer "
+                "workers")
         most = counts_support(process, longest_ms)
         arrive = np.diag(arrivals.rates) / eta
         other = np.eye(MODES) + arrivals.generator / eta - arrive

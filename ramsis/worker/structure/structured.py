@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
@@ -320,10 +320,8 @@ def build_structured(
 def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
     """Slack nodes of a kind; exact ones can be so many that they would fill the memory."""
     if kind not in get_args(NodeKind):
-        raise InvalidValueError(
-            describe("unknown kind of nodes", where="nodes", value=kind,
-                     allowed="auto, quadrature or exact")
-        )
+        raise InvalidValueError("unknown kind of nodes", where="nodes", value=kind,
+                                allowed="auto, quadrature or exact")
     exact = kind == "exact" or (kind == "auto" and not is_orderly(problem.arrivals))
     overdue = problem.late is LateRule.DROP
     nodes = (exact_nodes(problem, overdue=overdue) if exact
@@ -331,10 +329,9 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
     numbers = len(problem.services.latency_ms) * len(nodes) * problem.workers
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
-            describe("the problem is too large", where="worker problem",
-                     value=f"{len(nodes)} slack nodes for {problem.workers} workers",
-                     allowed="fewer workers, fewer models, a coarser grid or a lower load")
-        )
+            "the problem is too large", where="worker problem",
+            value=f"{len(nodes)} slack nodes for {problem.workers} workers",
+            allowed="fewer workers, fewer models, a coarser grid or a lower load")
     return nodes
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.structure.likely_states import (
@@ -185,11 +185,10 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     states = np.flatnonzero(likely)
     if len(states) > MAX_LIKELY:
         raise InvalidValueError(
-            describe("the problem is too large for variable batching", where="worker problem",
-                     value=f"{len(states)} likely states",
-                     allowed=f"up to {MAX_LIKELY}: a coarser grid, a smaller max_queue, or "
-                             "maximal batching")
-        )
+            "the problem is too large for variable batching", where="worker problem",
+            value=f"{len(states)} likely states",
+            allowed=f"up to {MAX_LIKELY}: a coarser grid, a smaller max_queue, or "
+            "maximal batching")
     among = columns[whole.reached]
     late = whole.late and whole.late._replace(
         others=_onto_likely(whole.late.others, among, len(states)))

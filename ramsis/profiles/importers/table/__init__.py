@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
@@ -143,11 +143,11 @@ def _headings(path: Path, grid: Grid, given: Given) -> list[Heading]:
     said: dict[str, str] = {}
     for name, column in given.columns.items():
         if name not in FIELDS:
-            raise InvalidValueError(describe("unknown field", where="--column", value=name,
-                                             allowed=", ".join(FIELDS)))
+            raise InvalidValueError("unknown field", where="--column", value=name,
+                                    allowed=", ".join(FIELDS))
         if column not in grid.columns:
-            raise InputFileError(describe("no such column", where=f"{path}: header", value=column,
-                                          allowed=", ".join(grid.columns)))
+            raise InputFileError("no such column", where=f"{path}: header", value=column,
+                                 allowed=", ".join(grid.columns))
         said[column] = name
     found = []
     for column in grid.columns:
@@ -173,10 +173,9 @@ def _unit_in(column: str) -> str:
 
 
 def _refuse_two(path: Path, name: str, one: Heading, other: Heading) -> NoReturn:
-    raise InputFileError(
-        describe(f"two columns for {_shown(name)}", where=f"{path}: header",
-                 value=f"{one.column}, {other.column}", allowed=f"--column {name}=NAME with one")
-    )
+    raise InputFileError(f"two columns for {_shown(name)}", where=f"{path}: header",
+                         value=f"{one.column}, {other.column}",
+                         allowed=f"--column {name}=NAME with one")
 
 
 def _shown(name: str) -> str:
@@ -203,9 +202,9 @@ class _Reader:
         for name, said in (("model", self.model_said), ("batch", self.batch_said)):
             if name in layout.fields and said is not None:
                 raise InvalidValueError(
-                    describe(f"the table has a column of it, {layout.fields[name].column}",
-                             where="--model-name" if name == "model" else "--batch", value=said,
-                             allowed="no such option here"))
+                    f"the table has a column of it, {layout.fields[name].column}",
+                    where="--model-name" if name == "model" else "--batch", value=said,
+                    allowed="no such option here")
         by_size = layout.times[0].batch is not None
         if "batch" not in layout.fields and not by_size and self.batch_said is None:
             self._no_column("batch", "a column of batch sizes, or --batch N")
@@ -218,8 +217,8 @@ class _Reader:
             self.notes.append(f"no column of models: taken as {self.path.stem}, as the file is "
                               "called (--model-name gives another)")
         if self.given.metric is not None:
-            raise InvalidValueError(describe("a table has no histograms", where="--metric",
-                                             value=self.given.metric, allowed="--column"))
+            raise InvalidValueError("a table has no histograms", where="--metric",
+                                    value=self.given.metric, allowed="--column")
         self.units = [self._units_row()]
         self.decimal = DecimalMark(
             (row.cells[heading.column] for row in self.grid.rows
@@ -245,10 +244,9 @@ class _Reader:
             (one for one in _TIMES if near is not None and nearest(one, [near])), "mean")
         advice = (f"--column {field_name}={near} ({near} is the nearest), or "
                   if near is not None else f"--column {field_name}=NAME, or ")
-        raise InputFileError(
-            describe(f"cannot tell which column holds {_shown(name)}",
-                     where=f"{self.path}: header", value=", ".join(self.grid.columns),
-                     allowed=advice + wanted))
+        raise InputFileError(f"cannot tell which column holds {_shown(name)}",
+                             where=f"{self.path}: header", value=", ".join(self.grid.columns),
+                             allowed=advice + wanted)
 
     def _units_row(self) -> dict[str, str]:
         """Units that stand in a line of their own below the header, by column."""
@@ -267,9 +265,8 @@ class _Reader:
         said = self.given.unit
         own = heading.unit or self.units[0].get(heading.column, "") or self.grid.unit
         if own and said is not None and MS[own] != MS[said]:
-            raise InvalidValueError(
-                describe(f"the column {heading.column} states another unit, {own}",
-                         where="--unit", value=said, allowed=f"{own}, or no --unit"))
+            raise InvalidValueError(f"the column {heading.column} states another unit, {own}",
+                                    where="--unit", value=said, allowed=f"{own}, or no --unit")
         if own or said is not None:
             return own or str(said), MS[own or str(said)]
         if "unit" in self.layout.fields:
@@ -282,14 +279,14 @@ class _Reader:
                 if not any(mark.isdecimal() for mark in text):
                     self._bad(row, heading.column, "not a latency")
                 raise InputFileError(
-                    describe("no unit of the latencies", where=row.at(heading.column), value=text,
-                             allowed="--unit ms (us, s, ns), or a heading that ends in it, "
-                                     f"as {heading.column.strip().replace(' ', '_')}_ms"))
+                    "no unit of the latencies", where=row.at(heading.column), value=text,
+                    allowed="--unit ms (us, s, ns), or a heading that ends in it, "
+                    f"as {heading.column.strip().replace(' ', '_')}_ms")
         return None
 
     def _bad(self, row: CsvRow, column: str, what: str, allowed: str = "a number") -> NoReturn:
-        raise InputFileError(describe(what, where=row.at(column), value=row.cells.get(column, ""),
-                                      allowed=allowed))
+        raise InputFileError(what, where=row.at(column), value=row.cells.get(column, ""),
+                             allowed=allowed)
 
     def _time_ms(
         self, row: CsvRow, heading: Heading, stated: tuple[str, str] | None
@@ -346,8 +343,8 @@ class _Reader:
             if not found:
                 empty.append(row)
         if not values:
-            raise InputFileError(describe("no latency in any row", where=str(self.path),
-                                          allowed="numbers below the headings"))
+            raise InputFileError("no latency in any row", where=str(self.path),
+                                 allowed="numbers below the headings")
         models: dict[str, Measured] = {}
         for (name, batch), statistics in values.items():
             item = models.setdefault(name, Measured(
@@ -432,10 +429,10 @@ class _Reader:
             for statistic, (_, heading, took) in found.items():
                 if len(took) > 1:
                     raise InputFileError(
-                        describe(f"several rows for {name} at batch size {batch}",
-                                 where=row.at(heading.column), value=f"{len(took)} {statistic}",
-                                 allowed="one row for each model and batch size"
-                                         + self._telling_apart()))
+                        f"several rows for {name} at batch size {batch}",
+                        where=row.at(heading.column), value=f"{len(took)} {statistic}",
+                        allowed="one row for each model and batch size"
+                                + self._telling_apart())
             values = {f"{'mean' if key == 'latency' else key}_ms": took[0]
                       for key, (_, _, took) in found.items()}
             return BatchProfile(batch, self._count(row), **values)  # type: ignore[arg-type]

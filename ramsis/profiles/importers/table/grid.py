@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.files import keys_once
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.cells import MS
@@ -88,14 +88,14 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     if kept and re.fullmatch(r"sep=.", kept[0][1].strip()):
         kept = kept[1:]
     if not kept:
-        raise InputFileError(describe("no rows", where=str(path),
-                                      allowed="a header line, as model,batch,p95_ms,accuracy"))
+        raise InputFileError("no rows", where=str(path),
+                             allowed="a header line, as model,batch,p95_ms,accuracy")
     mark, start = _header(kept, known)
     header = _cells(kept[start][1], mark, path, kept[start][0])
     body = [(number, _cells(line, mark, path, number)) for number, line in _joined(kept[start:])]
     body = body[1:]
     if not body:
-        raise InputFileError(describe("no rows below the header", where=str(path)))
+        raise InputFileError("no rows below the header", where=str(path))
     notes = [f"lines above the header, passed over: {start}"] if start else []
     if all(len(cells) == len(header) + 1 for _, cells in body) and any(c for _, (c, *_) in body):
         header = ["", *header]
@@ -106,14 +106,14 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     rows = []
     for number, cells in body:
         if len(cells) != len(header):
-            raise InputFileError(describe(
+            raise InputFileError(
                 "wrong number of cells", where=f"{path}: line {number}", value=len(cells),
-                allowed=f"{len(header)}, as in the header (numbers with commas in quotes)"))
+                allowed=f"{len(header)}, as in the header (numbers with commas in quotes)")
         rows.append(CsvRow(str(path), number, dict(zip(header, cells, strict=True))))
     for i, column in enumerate(header):
         if column and column in header[:i]:
-            raise InputFileError(describe("column appears twice", where=f"{path}: header",
-                                          value=column, allowed="each name once"))
+            raise InputFileError("column appears twice", where=f"{path}: header", value=column,
+                                 allowed="each name once")
     return Grid(tuple(header), tuple(rows), mark, _unit_of(comments), tuple(notes))
 
 
@@ -157,8 +157,8 @@ def _cells(line: str, mark: str, path: Path, number: int) -> list[str]:
     try:
         return _plain_cells(line, mark)
     except csv.Error as error:
-        raise InputFileError(describe(f"not valid CSV ({error})", where=f"{path}: line {number}",
-                                      allowed="quotes that end in their line")) from error
+        raise InputFileError(f"not valid CSV ({error})", where=f"{path}: line {number}",
+                             allowed="quotes that end in their line") from error
 
 
 def _plain_cells(line: str, mark: str) -> list[str]:
@@ -185,10 +185,10 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
                     for number, record in enumerate(_records(value, {}, known, 0), start=1)]
     columns = tuple(dict.fromkeys(name for _, record in records for name in record))
     if not records or not any(map(known, columns)):
-        raise InputFileError(describe(
+        raise InputFileError(
             "cannot tell the format by what the JSON holds", where=str(path),
             value=", ".join(columns[:8]) or None,
-            allowed='objects such as {"model": "small", "batch": 1, "p95_ms": 5.2}'))
+            allowed='objects such as {"model": "small", "batch": 1, "p95_ms": 5.2}')
     return Grid(columns, tuple(CsvRow(str(path), line, {**dict.fromkeys(columns, ""), **record})
                                for line, record in records), "{")
 
@@ -208,8 +208,8 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:
             yield number, json.loads(part, object_pairs_hook=keys_once)
         except (ValueError, RecursionError) as error:
             where = f"{path}: line {number}" if len(parts) > 1 else str(path)
-            raise InputFileError(describe(f"not valid JSON, cut off or damaged ({error})",
-                                          where=where)) from error
+            raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
+                                 where=where) from error
 
 
 def _records(

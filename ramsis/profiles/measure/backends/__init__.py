@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.profiles.measure.backends.backend import Backend, LoadedModel, Options, Published
 
 __all__ = ["BACKENDS", "Backend", "LoadedModel", "Options", "Published", "open_backend"]
@@ -31,8 +31,8 @@ def open_backend(name: str, options: Options) -> Backend:
         When there is none, its libraries are not installed, or an option is not for it.
     """
     if name not in BACKENDS:
-        raise InvalidValueError(describe("no such back end", where="backend", value=name,
-                                         allowed=", ".join(BACKENDS)))
+        raise InvalidValueError("no such back end", where="backend", value=name,
+                                allowed=", ".join(BACKENDS))
     module, _, attribute = BACKENDS[name].partition(":")
     found: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)
     return found

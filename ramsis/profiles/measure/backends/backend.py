@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe, install
+from ramsis.errors import InvalidValueError, install
 
 __all__ = ["MIG", "Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
 
@@ -146,15 +146,13 @@ def library(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except Exception as error:  # a library beside another's wrong version raises anything
         reason = " ".join(str(error).split())[:120]
-        raise InvalidValueError(
-            describe(f"this back end needs {name}, which cannot be imported ({reason})",
-                     where="backend", allowed=install(extra))
-        ) from error
+        raise InvalidValueError(f"this back end needs {name}, which cannot be imported ({reason})",
+                                where="backend", allowed=install(extra)) from error
 
 
 def unknown_model(what: str, value: str, known: Iterable[str]) -> InvalidValueError:
     """The error for a name that is not there, with the near ones that are."""
     names = sorted(known)
     near = difflib.get_close_matches(value, names, n=5, cutoff=0.5) or names[:10]
-    return InvalidValueError(describe(f"no such {what}", where="model", value=value,
-                                      allowed=", ".join(near) or None))
+    return InvalidValueError(f"no such {what}", where="model", value=value,
+                             allowed=", ".join(near) or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.plugins import own
 from ramsis.profiles.measure.backends.backend import LoadedModel, Options, Published
 
@@ -20,10 +20,8 @@ class Callables:
 
     def __init__(self, options: Options) -> None:
         if options.device != "cpu":
-            raise InvalidValueError(
-                describe("functions choose their device themselves", where="device",
-                         value=options.device, allowed="cpu")
-            )
+            raise InvalidValueError("functions choose their device themselves", where="device",
+                                    value=options.device, allowed="cpu")
         self._inputs = _found(options.inputs) if options.inputs else None
         self.notes = {"latency": "wall time of one call",
                       "input": options.inputs or "the batch size"}
@@ -49,12 +47,12 @@ def _batch_size(batch: int) -> int:
 def _found(name: str) -> Callable[[Any], Any]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise InvalidValueError(describe("not the name of a function", where="model", value=name,
-                                         allowed="module:function"))
+        raise InvalidValueError("not the name of a function", where="model", value=name,
+                                allowed="module:function")
     function = own(name, "function", where="model", error=InvalidValueError,
                    option="--code")
     if not callable(function):
-        raise InvalidValueError(describe("not callable", where="model", value=name,
-                                         allowed="module:function"))
+        raise InvalidValueError("not callable", where="model", value=name,
+                                allowed="module:function")
     result: Callable[[Any], Any] = function
     return result

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.measure.backends.backend import (
     LoadedModel,
     Options,
@@ -40,10 +40,8 @@ class Onnx:
         self._provider = _PROVIDERS[options.seen_device()]
         available = self._runtime.get_available_providers()
         if self._provider not in available:
-            raise InvalidValueError(
-                describe("ONNX Runtime has no provider for it", where="device",
-                         value=options.device, allowed=", ".join(available))
-            )
+            raise InvalidValueError("ONNX Runtime has no provider for it", where="device",
+                                    value=options.device, allowed=", ".join(available))
         self.hardware: Mapping[str, object] = {"execution_provider": self._provider}
         self.notes = {
             "latency": "wall time of one onnxruntime run on random input",
@@ -68,9 +66,8 @@ class Onnx:
             session = self._runtime.InferenceSession(model, settings, providers=[self._provider])
         except Exception as error:  # onnxruntime's own errors share no other class
             reason = " ".join(str(error).split())[:200]
-            raise InputFileError(
-                describe(f"ONNX Runtime cannot load the file ({reason})", where=model)
-            ) from error
+            raise InputFileError(f"ONNX Runtime cannot load the file ({reason})",
+                                 where=model) from error
         entries = {entry.name: (_shape(entry, self._options.dimensions, model),
                                 _kind(entry, model)) for entry in session.get_inputs()}
         rng = np.random.default_rng(0)
@@ -90,8 +87,8 @@ class Onnx:
         """Those to compute."""
         for name in self._options.outputs:
             if name not in known:
-                raise InvalidValueError(describe("no such output", where=model, value=name,
-                                                 allowed=", ".join(known)))
+                raise InvalidValueError("no such output", where=model, value=name,
+                                        allowed=", ".join(known))
         return list(self._options.outputs) or known
 
     def published(self, model: str) -> Published | None:
@@ -105,20 +102,17 @@ def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
     for dimension in entry.shape[1:]:
         size = dimension if isinstance(dimension, int) else sizes.get(str(dimension))
         if size is None:
-            raise InvalidValueError(
-                describe(f"input {entry.name!r} has a dimension of no fixed size", where=model,
-                         value=dimension, allowed=f"--dim {dimension}=SIZE")
-            )
+            raise InvalidValueError(f"input {entry.name!r} has a dimension of no fixed size",
+                                    where=model, value=dimension,
+                                    allowed=f"--dim {dimension}=SIZE")
         found.append(size)
     return found
 
 
 def _kind(entry: Any, model: str) -> Any:
     if entry.type not in _TYPES:
-        raise InvalidValueError(
-            describe(f"input {entry.name!r} has a type that no input is made for", where=model,
-                     value=entry.type, allowed=", ".join(_TYPES))
-        )
+        raise InvalidValueError(f"input {entry.name!r} has a type that no input is made for",
+                                where=model, value=entry.type, allowed=", ".join(_TYPES))
     return _TYPES[entry.type]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.measure.backends.backend import MIG, LoadedModel, Options, library
 
 __all__ = ["Torch"]
@@ -23,14 +23,13 @@ class Torch:
     def __init__(self, options: Options) -> None:
         self.torch = library("torch", "torch")
         if options.device.startswith(MIG) and self.torch.cuda.is_initialized():
-            raise InvalidValueError(describe("CUDA runs already, and cannot change its GPU",
-                                             where="device", value=options.device,
-                                             allowed="a process of its own"))
+            raise InvalidValueError("CUDA runs already, and cannot change its GPU", where="device",
+                                    value=options.device, allowed="a process of its own")
         self.device, self._weights = options.seen_device(), options.weights
         self._named = options.device
         if self.device == "cuda" and not self.torch.cuda.is_available():
-            raise InvalidValueError(describe("PyTorch finds no GPU", where="device",
-                                             value=options.device, allowed="cpu"))
+            raise InvalidValueError("PyTorch finds no GPU", where="device", value=options.device,
+                                    allowed="cpu")
         self.torch.set_num_threads(options.threads)
         self.torch.manual_seed(0)
 
@@ -73,8 +72,7 @@ class Torch:
                                                     weights_only=True))
         except Exception as error:  # torch raises errors of many classes
             reason = " ".join(str(error).split())[:200]
-            raise InputFileError(describe(f"not weights of this model ({reason})",
-                                          where=weights)) from error
+            raise InputFileError(f"not weights of this model ({reason})", where=weights) from error
 
     def _feed(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
         """Arrays as tensors: a single image input by position, all others by name."""

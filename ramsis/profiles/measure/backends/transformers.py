@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.measure.backends.backend import (
     LoadedModel,
     Options,
@@ -78,9 +78,8 @@ class Transformers:
             return self._library.AutoConfig.from_pretrained(model, local_files_only=True)
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
-            raise InputFileError(
-                describe(f"transformers cannot read the configuration ({reason})", where=model)
-            ) from error
+            raise InputFileError(f"transformers cannot read the configuration ({reason})",
+                                 where=model) from error
 
 
 def _texts(torch: Any, vocabulary: int, tokens: int, batch: int) -> dict[str, Any]:

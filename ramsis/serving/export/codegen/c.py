@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.runtime import PolicySet, Selector
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
@@ -62,8 +62,8 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
     flat = flatten(policies)
     for text in _texts(flat):
         if "\0" in text:
-            raise InputFileError(describe("a name that C cannot hold", value=text,
-                                          allowed="names without the character 0"))
+            raise InputFileError("a name that C cannot hold", value=text,
+                                 allowed="names without the character 0")
     written = template("lookup.h", {
         "index_bits": index_bits(flat), "as_short": AS_SHORT, "window_ms": WINDOW_MS,
         "shortest_span": SHORTEST_SPAN, "tables": "@tables"})

@@ -8,7 +8,7 @@ from importlib import resources
 from string import ascii_letters, digits
 
 from ramsis import __version__
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.serving.export.codegen.flat import FlatSet
 
 __all__ = ["check_identifier", "index_bits", "listed", "quoted", "real", "template"]
@@ -71,9 +71,9 @@ def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
         Not lower-case letters, digits and _ from a letter on, or a word of the language.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or name in reserved:
-        raise InvalidValueError(describe(
+        raise InvalidValueError(
             "not an identifier", where=where, value=name,
-            allowed="up to 40 lower-case letters, digits and _, from a letter on, and no keyword"))
+            allowed="up to 40 lower-case letters, digits and _, from a letter on, and no keyword")
 
 
 def template(name: str, values: dict[str, object]) -> str:

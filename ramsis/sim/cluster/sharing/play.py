@@ -9,7 +9,7 @@ import numpy as np
 
 from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import between
 from ramsis.scenario import (
     BatchTime,
@@ -153,22 +153,21 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
     names = [model.name for model in cluster.models]
     gpus = [gpu.name for gpu in cluster.gpus]
     if replica.model not in names or replica.gpu not in gpus:
-        raise InputFileError(describe("replica of what does not exist",
-                                      value=(replica.model, replica.gpu),
-                                      allowed=f"{', '.join(names)}; {', '.join(gpus)}"))
+        raise InputFileError("replica of what does not exist", value=(replica.model, replica.gpu),
+                             allowed=f"{', '.join(names)}; {', '.join(gpus)}")
     m, g = names.index(replica.model), gpus.index(replica.gpu)
     rows = cluster.models[m].batches.get(cluster.gpus[g].gpu_type, ())
     work = [0.0]
     for n in range(1, replica.batch + 1):
         row = between(rows, n)
         if row is None:
-            raise InputFileError(describe("batch does not fit the GPU", where=replica.model,
-                                          value=replica.batch))
+            raise InputFileError("batch does not fit the GPU", where=replica.model,
+                                 value=replica.batch)
         alone = row.latency_ms * cluster.interference.on_share(
             replica.model, row.utilisation, replica.mps_share)
         if cluster.router.copies_ms(n) >= alone:
-            raise InputFileError(describe("copies take longer than the batch that they are of",
-                                          where="copy_ms", value=cluster.router.copy_ms))
+            raise InputFileError("copies take longer than the batch that they are of",
+                                 where="copy_ms", value=cluster.router.copy_ms)
         work.append(alone)
     return Placed(m, g, replica.batch, replica.mps_share, tuple(work))
 

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.schedulers.loading.replanning import (
     Change,
@@ -78,11 +78,11 @@ class PlannedLoading(Scheduler[ClusterEngine]):
         arrays, workers, state = engine.arrays, engine.workers, engine.requests
         models = len(arrays.models)
         if len(workers) * models > _MOST_PAIRS:
-            raise InputFileError(describe(
+            raise InputFileError(
                 "more models and workers than planned-loading can weigh against each other",
                 where=f"scenario {engine.scenario.name}",
                 value=f"{models} models, {len(workers)} workers",
-                allowed=f"a product of at most {_MOST_PAIRS}; the scheduler planned takes more"))
+                allowed=f"a product of at most {_MOST_PAIRS}; the scheduler planned takes more")
         self.model_of = state.model
         self.demand = Demand(models)
         self.future = self._future() if hindsight else None
