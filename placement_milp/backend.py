@@ -35,8 +35,6 @@ import pulp
 
 from ramsis.errors import InvalidValueError, NotConvergedError
 
-__all__ = ["SOLVERS", "Limits", "SearchStatus", "Solved", "relaxed_prices", "solve"]
-
 SOLVERS = ("highs", "cbc")
 """Solvers that can be asked for; the first is the default."""
 _SIZE = 1000.0

@@ -18,8 +18,6 @@ from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.result import CutGpu, Group, Placement, Use
 from ramsis.errors import VerificationError
 
-__all__ = ["check_groups", "check_placement"]
-
 _RELATIVE = 1e-6
 
 

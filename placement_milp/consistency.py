@@ -9,8 +9,6 @@ from placement_milp.partitions import PartitionTable, split_worker
 from placement_milp.problem import Problem, WorkerType
 from ramsis.errors import InputFileError
 
-__all__ = ["check_consistency"]
-
 
 def check_consistency(problem: Problem, where: str) -> None:
     """Validate the records of a problem against each other.

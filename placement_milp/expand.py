@@ -28,8 +28,6 @@ from placement_milp.partitions import instance_worker
 from placement_milp.problem import Problem, WorkerType
 from placement_milp.result import CutGpu, Group, Move
 
-__all__ = ["cut_gpus", "moves", "name_workers", "positions"]
-
 _Held = Mapping[str, frozenset[str]]
 _Change = tuple[tuple[str, ...], tuple[str, ...], float]
 _EMPTY: frozenset[str] = frozenset()

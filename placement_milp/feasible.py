@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 
-__all__ = ["FeasibleBatch", "feasible_batches", "is_member", "latencies", "may_run"]
-
 
 @dataclass(frozen=True, slots=True)
 class FeasibleBatch:

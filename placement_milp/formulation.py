@@ -41,9 +41,6 @@ from placement_milp.partitions import Layout, layouts, multisets, split_worker
 from placement_milp.patterns import Pattern, Quality, enumerate_patterns
 from placement_milp.problem import Problem, WorkerType
 
-__all__ = ["CONSTRAINTS", "MAXIMISED", "Cut", "PlacementProgram", "formulate", "gpu_states",
-           "metric"]
-
 MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
 """Metrics of which more is better."""
 

@@ -11,9 +11,6 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.profiles.importers.instances import InstanceRow
 
-__all__ = ["instance_latencies", "measured_latencies", "variants_from_profile",
-           "with_instance_profile"]
-
 
 def variants_from_profile(
     profile: ProfileSet, family: str, worker_type: str, *, statistic: Statistic = "p95",

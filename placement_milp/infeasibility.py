@@ -27,8 +27,6 @@ from placement_milp.formulation import PlacementProgram, formulate
 from placement_milp.problem import Family, Problem
 from ramsis.errors import NotConvergedError
 
-__all__ = ["explain_infeasibility"]
-
 _MET = 1e-7
 """An unmet part below this counts as met."""
 _NO_PRICE = 1e-9

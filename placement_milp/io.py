@@ -36,9 +36,6 @@ from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 
-__all__ = ["VALUES_FORMAT", "PlacedGroups", "problem_from_document", "read_placement",
-           "read_problem", "read_values", "shipped_problems", "write_placement"]
-
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
 

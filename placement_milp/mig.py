@@ -23,8 +23,6 @@ from placement_milp.io import PlacedGroups
 from placement_milp.result import CutGpu
 from ramsis.errors import InputFileError
 
-__all__ = ["MigNode", "kubernetes_resources", "mig_nodes", "mig_parted"]
-
 _PROFILE = re.compile(r"\d+g\.\d+gb")
 _NODE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 

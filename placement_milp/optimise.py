@@ -48,8 +48,6 @@ from placement_milp.problem import Problem
 from placement_milp.result import Stage
 from ramsis.errors import InfeasibleError, NotConvergedError
 
-__all__ = ["Optimum", "optimise"]
-
 _STAGE_TOLERANCE = 1e-7
 _NEGLIGIBLE = 1e-9
 """A share of the demand below this counts as none."""

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from placement_milp.feasible import FeasibleBatch, is_member
 from placement_milp.problem import Problem, Variant, WorkerType
 
-__all__ = ["Pair", "pairs", "slow_down", "undominated"]
-
 _Floats = NDArray[np.float64]
 
 

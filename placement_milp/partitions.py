@@ -27,9 +27,6 @@ from ramsis.errors import InputFileError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Positive, Reader, Record, Whole
 
-__all__ = ["Instance", "Layout", "PartitionTable", "instance_worker", "layouts", "multisets",
-           "shipped_partitions", "split_worker"]
-
 Layout = tuple[tuple[str, int], ...]
 """Instances with their starts, in the order of the starts."""
 

@@ -37,8 +37,6 @@ from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerTyp
 from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
 
-__all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
-
 _STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Workers of a station; more are several stations."""
 _LITTLE = 0.5

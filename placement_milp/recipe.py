@@ -19,8 +19,6 @@ from placement_milp.problem import Family, Problem
 from placement_milp.result import FamilyResult, Group, Placement, Point, Use
 from ramsis.errors import NotConvergedError
 
-__all__ = ["assemble", "families", "place", "placed"]
-
 
 def place(problem: Problem, limits: Limits | None = None) -> Placement:
     """Decide which worker holds which variants, at which batches, for which share of the queries.

@@ -14,9 +14,6 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PLACEMENT_FORMAT", "CutGpu", "FamilyResult", "Group", "Move", "Placement", "Point",
-           "Stage", "Use"]
-
 PLACEMENT_FORMAT = "ramsis.placement/1"
 
 

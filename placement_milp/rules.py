@@ -8,8 +8,6 @@ from typing import Annotated
 from ramsis.runtime.fields import Fields, Rule
 from ramsis.runtime.records import NonNegative, Record, Whole, record_of
 
-__all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "PlacementObjective", "Rules"]
-
 KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")
 """Kinds of objective."""
 METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "moving")

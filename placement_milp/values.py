@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Count, Fraction, Positive, Record
 
-__all__ = ["ValueRow", "Values"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValueRow(Record):

@@ -15,8 +15,6 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import signal
 from types import FrameType
 
-__all__ = ["main"]
-
 _LOOKS_AGAIN_S = 0.02
 
 

@@ -29,8 +29,6 @@ from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidTypeError
 
-__all__ = ["check_arguments"]
-
 _FORMER = {"scheme": "scheduler", "schemes": "schedulers"}
 """Keywords that were renamed: the former name is still taken."""
 _UNIONS = (typing.Union, types.UnionType)

@@ -30,8 +30,6 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
-__all__ = ["dot", "index", "njit", "uniform"]
-
 config._config_fname = os.devnull
 config.reload_config()  # type: ignore[no-untyped-call,unused-ignore]
 

@@ -11,22 +11,6 @@ import reprlib
 from itertools import islice
 from typing import Any, ClassVar, SupportsFloat, TypedDict, Unpack
 
-__all__ = [
-    "Details",
-    "InfeasibleError",
-    "InputFileError",
-    "InvalidTypeError",
-    "InvalidValueError",
-    "NotConvergedError",
-    "OutputError",
-    "RamsisError",
-    "VerificationError",
-    "check_number_of",
-    "check_positive",
-    "describe",
-    "install",
-]
-
 _ABSENT = object()
 _WIDTH = 80
 

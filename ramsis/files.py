@@ -21,10 +21,6 @@ from typing import IO, Any
 
 from ramsis.errors import InputFileError, OutputError, RamsisError
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "check_within", "fingerprint", "folder_lock",
-           "keys_once", "make_folder", "not_utf8", "read_bytes", "read_document", "read_json",
-           "read_text", "read_toml", "remove", "write_atomic", "written_whole"]
-
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
 

@@ -11,8 +11,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["names_from"]
-
 
 def names_from(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
     """A package's ``__getattr__``, which takes each name from the module that defines it.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["available_bytes", "check_memory", "share_memory"]
-
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _FILES = {"": ("", "memory.max", "memory.current"),

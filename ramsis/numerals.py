@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["decimal_number", "whole_number"]
-
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?", re.ASCII)
 _SPECIAL = ("nan", "inf", "infinity")

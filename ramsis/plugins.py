@@ -30,9 +30,6 @@ from typing import Any
 
 from ramsis.errors import InputFileError, RamsisError, describe
 
-__all__ = ["blamed", "is_trusted", "own", "source_of", "trust", "trusted", "trusting",
-           "untrusted"]
-
 _NAMED = "MODULE:NAME, FILE.py:NAME"
 _IS_NAME = re.compile(r"(?:.+\.py|[^\W\d][\w.-]*):[^\W\d][\w.]*", re.DOTALL)
 _NEAR = 5

@@ -10,8 +10,6 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 
-__all__ = ["check_schema", "read_schema"]
-
 
 @cache
 def read_schema(package: str, name: str) -> dict[str, Any]:

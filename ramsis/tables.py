@@ -16,9 +16,6 @@ from typing import Any
 
 from ramsis.errors import printable
 
-__all__ = ["Column", "cell", "csv_text", "escape", "html_table", "text_of", "with_error",
-           "with_values"]
-
 _SHOWN = 60
 _FORMULA = ("=", "+", "-", "@")
 _ESCAPED = tuple(f"'{one}" for one in _FORMULA)

@@ -12,8 +12,6 @@ from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, install
 
-__all__ = ["ABSENT", "Remote", "file_system", "is_url", "why"]
-
 _AT_ONCE = 500
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """What file systems raise for a file that is not there."""

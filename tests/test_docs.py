@@ -222,8 +222,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
     """The functions that a page may call by their bare names."""
     modules = [importlib.import_module(f"ramsis.mdp.{each.name}")
                for each in pkgutil.iter_modules(ramsis.mdp.__path__)]
-    found = {name: getattr(module, name) for module in modules
-             for name in getattr(module, "__all__", ())}
+    found = {name: each for module in modules for name, each in vars(module).items()
+             if not name.startswith("_") and getattr(each, "__module__", "") == module.__name__}
     found |= {name: getattr(ramsis, name) for name in ramsis.__all__}
     return {name: each for name, each in found.items() if inspect.isfunction(each)}
 

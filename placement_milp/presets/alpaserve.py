@@ -35,8 +35,6 @@ from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import assemble, families
 from placement_milp.result import Placement, Stage
 
-__all__ = ["alpaserve"]
-
 _UNLIMITED = 1e9
 
 

@@ -48,8 +48,6 @@ from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Stage, Use
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 
-__all__ = ["gpu_sharing"]
-
 _HELD = 1e-6
 """Share of the demand by which equal placements may differ in what they serve."""
 _WHOLE = 0.01

@@ -11,8 +11,6 @@ from placement_milp.problem import Problem
 from placement_milp.recipe import assemble, families
 from placement_milp.result import Placement
 
-__all__ = ["heuristic_placement", "served_shares"]
-
 
 def served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]

@@ -21,8 +21,6 @@ from placement_milp.presets.heuristic import heuristic_placement
 from placement_milp.problem import Family, Problem
 from placement_milp.result import Placement
 
-__all__ = ["infaas"]
-
 
 def infaas(problem: Problem, limits: Limits | None = None) -> Placement:
     """Give every family the cheapest workers that meet its demand; ``limits`` has no effect."""

@@ -19,8 +19,6 @@ from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import place
 from placement_milp.result import Placement
 
-__all__ = ["infadapter"]
-
 
 def infadapter(
     problem: Problem, limits: Limits | None = None, *, cost_price: float | None = None,

@@ -14,8 +14,6 @@ from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import place
 from placement_milp.result import Placement
 
-__all__ = ["jellyfish"]
-
 
 def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
     """Place one variant on each worker: most served, then most accurate.

@@ -32,8 +32,6 @@ from placement_milp.problem import Family, Problem, Variant, WorkerType
 from placement_milp.result import Placement
 from ramsis.errors import InvalidValueError
 
-__all__ = ["nexus"]
-
 
 @dataclass(frozen=True)
 class _Session:

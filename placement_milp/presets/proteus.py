@@ -23,8 +23,6 @@ from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
 from ramsis.errors import InfeasibleError
 
-__all__ = ["proteus"]
-
 _MAX_DIVISIONS = 2**10
 
 

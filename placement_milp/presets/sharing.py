@@ -27,8 +27,6 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.profiles.sharing import SharedBatch
 
-__all__ = ["igniter", "models_of_problem", "placed_by", "queue_aware", "usher", "wao_usher"]
-
 
 def usher(problem: Problem, limits: Limits | None = None) -> Placement:
     """Usher with the largest achieved occupancy; ``limits`` has no effect."""

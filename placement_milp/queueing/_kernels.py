@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["responses_ms"]
-
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 

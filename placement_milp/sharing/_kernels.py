@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Sent", "copied", "gathered", "in_time", "run_gpu"]
-
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 _TOLERANCE_MS = 1e-6

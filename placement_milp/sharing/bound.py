@@ -28,8 +28,6 @@ from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, SharedModel
 from ramsis.profiles.sharing import between
 
-__all__ = ["goodput_bound_rps", "work_ms"]
-
 
 def goodput_bound_rps(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], interference: Interference, *,

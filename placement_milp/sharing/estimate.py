@@ -20,8 +20,6 @@ from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
 from ramsis.profiles.sharing import between
 
-__all__ = ["Estimator", "Item", "State"]
-
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 

@@ -39,8 +39,6 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharedBatch, between
 
-__all__ = ["DIVISIONS", "CacheTerm", "GpuWorkload", "Igniter", "PowerTerm", "SchedulingTerm"]
-
 DIVISIONS = ("equal", "halves", "largest", "none")
 
 _EPSILON = 1e-9

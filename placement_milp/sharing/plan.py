@@ -16,9 +16,6 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharingProfile
 
-__all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_of", "planned_rps",
-           "why_unserved"]
-
 _RELATIVE = 1e-9
 
 _MOST_GPUS = 100_000

@@ -27,8 +27,6 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.plugins import blamed, own
 
-__all__ = ["plan", "policy_names", "register", "sharing_policy"]
-
 _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
     "usher": Usher,
     "wao-usher": lambda: Usher(metric="weighted_occupancy"),

@@ -17,8 +17,6 @@ from placement_milp.problem import Family, Latency, Problem, Rules, Variant, Wor
 from placement_milp.result import Placement
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 
-__all__ = ["Program", "problem_of", "replicas_of"]
-
 _MEMORY_MB = 100.0
 Preset = Callable[[Problem, Limits], Placement]
 

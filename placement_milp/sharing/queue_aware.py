@@ -44,8 +44,6 @@ from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError
 
-__all__ = ["QueueAware"]
-
 _SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
 """First seeds of the arrivals: for the search, for its last choice, for what is promised."""
 _ENOUGH = 600_000

@@ -44,8 +44,6 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.sharing import SharedBatch, between
 
-__all__ = ["METRICS", "Usher", "groups_of"]
-
 METRICS = ("occupancy", "weighted_occupancy", "utilisation")
 _EPSILON = 1e-9
 _TIE = 1e-7

@@ -23,8 +23,6 @@ from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
 
-__all__ = ["CentralAnalysis"]
-
 
 @dataclass(frozen=True, eq=False)
 class CentralAnalysis:

@@ -39,8 +39,6 @@ from ramsis.worker.problem.waiting_slack import waiting_by_slack
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
 
-__all__ = ["evidence_of"]
-
 
 def evidence_of(
     problem: WorkerProblem, policy: IntArray, structured: StructuredMDP | None = None

@@ -10,8 +10,6 @@ from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.policy.records import Simulated
 
-__all__ = ["as_measured"]
-
 
 def as_measured(
     expected: Expectations, figures: Mapping[str, float], load_qps: float, found: Simulated

@@ -63,19 +63,6 @@ from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 from ramsis.profiles.tails import Deviations, Tail, Tails
 
-__all__ = [
-    "CONFIDENCE",
-    "HARDLY",
-    "Effect",
-    "Evidence",
-    "Started",
-    "at_confidence",
-    "evidence_of_effects",
-    "evidence_of_groups",
-    "overrun_ms",
-    "rate_interval",
-]
-
 CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""
 

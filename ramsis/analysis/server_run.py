@@ -16,8 +16,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles.importers.mlperf import ServerRun
 
-__all__ = ["Held", "hold_against"]
-
 _LEVEL = 0.01
 
 

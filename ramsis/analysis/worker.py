@@ -44,8 +44,6 @@ from ramsis.worker.structure import StructuredMDP
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OVERLOAD_VIOLATION_RATE", "WorkerAnalysis", "analyse_worker"]
-
 OVERLOAD_VIOLATION_RATE = 0.1
 """A policy whose violation rate passes this is called overloaded."""
 

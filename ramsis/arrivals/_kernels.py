@@ -16,8 +16,6 @@ import math
 from ramsis.arrays import FloatArray
 from ramsis.compiling import njit
 
-__all__ = ["poisson_row", "poisson_rows"]
-
 _SERIES = 16.0  # from which δ(k) is its series to 1e-16
 _LEAST = 1e-300  # what is smaller counts as nothing
 

@@ -17,8 +17,6 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.errors import InvalidValueError
 
-__all__ = ["count_probabilities", "count_tail", "counts_cdf", "counts_support", "passage_tails"]
-
 _QUADRATURE_POINTS = 5
 _MOST_COUNTS = 1_000_000
 _TOTAL_TOLERANCE = 1e-6

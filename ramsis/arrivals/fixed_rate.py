@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ramsis.arrivals.process import ShippedProcess
 from ramsis.arrivals.sampling import check_sample
 
-__all__ = ["FixedRate"]
-
 
 @dataclass(frozen=True)
 class FixedRate(ShippedProcess):

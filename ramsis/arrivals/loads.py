@@ -7,8 +7,6 @@ from decimal import Decimal, InvalidOperation
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["MAX_LEVELS", "parse_loads"]
-
 MAX_LEVELS = 10_000
 """Most load levels that one range may ask for."""
 

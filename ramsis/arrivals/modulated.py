@@ -35,8 +35,6 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, check_sample
 
-__all__ = ["MarkovModulated"]
-
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000
 _FEW_POINTS = 256  # beyond which their number rises in steps, as the nodes of each take long

@@ -20,8 +20,6 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.checks import check_arguments
 
-__all__ = ["LEVEL_STEP", "MovingMean", "moving_mean"]
-
 LEVEL_STEP = 0.08
 """Relative distance of load levels, for 1 % of accuracy."""
 _PER_WINDOW, _WINDOWS = 10, 41  # arrivals in a window, windows in a stretch

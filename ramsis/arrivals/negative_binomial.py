@@ -33,8 +33,6 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, poisson_instants
 
-__all__ = ["NegativeBinomial"]
-
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _SERIES = 0.1  # relative deviation below which D is summed as a series
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)

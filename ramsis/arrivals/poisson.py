@@ -18,8 +18,6 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import ShippedProcess
 from ramsis.arrivals.sampling import renewal_times
 
-__all__ = ["Poisson"]
-
 
 @dataclass(frozen=True)
 class Poisson(ShippedProcess):

@@ -25,17 +25,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError
 
-__all__ = [
-    "ArrivalProcess",
-    "Parameter",
-    "ProcessWithRate",
-    "Sampler",
-    "ShippedProcess",
-    "check_load",
-    "is_orderly",
-    "poisson_rate",
-]
-
 _BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 
 

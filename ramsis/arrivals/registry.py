@@ -30,9 +30,6 @@ from ramsis.arrivals.user_defined import made_by, maker_of
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import untrusted
 
-__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
-           "format_process", "patterns"]
-
 SHIPPED: Mapping[str, type[ShippedProcess]] = {
     one.name: one for one in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
 }

@@ -17,8 +17,6 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import renewal_times
 
-__all__ = ["Renewal"]
-
 _MOST_CV = 1000.0  # beyond it gaps under- or overflow
 
 

@@ -10,8 +10,6 @@ from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError
 from ramsis.memory import check_memory
 
-__all__ = ["MAX_ARRIVALS", "check_amount", "check_sample", "poisson_instants", "renewal_times"]
-
 MAX_ARRIVALS = 500_000_000
 """Most arrivals that one run is asked for."""
 _BYTES_EACH = 64.0  # of a compiled run, the leanest

@@ -18,8 +18,6 @@ from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_positive
 
-__all__ = ["RateTrace", "Recorded"]
-
 _QPS = 1000.0  # one arrival per ms: the rate in stretched time
 
 

@@ -9,8 +9,6 @@ from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import blamed, own
 
-__all__ = ["made_by", "maker_of"]
-
 _RATE_TOLERANCE = 1e-9
 
 

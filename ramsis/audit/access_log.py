@@ -23,9 +23,6 @@ from ramsis.errors import InputFileError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EPOCHS", "access_frame", "aliases", "json_frame", "outcome_of_status", "spread",
-           "unit_of"]
-
 _NGINX = re.compile(
     r'(?P<client>\S+) \S+ \S+ \[(?P<time_local>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] '
     r'"(?P<request>[^"]*)" (?P<status>\d{3}) (?:\d+|-)(?: "[^"]*" "(?:[^"\\]|\\.)*")?(?P<rest>.*)')

@@ -10,8 +10,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.request_log import RequestLog
 from ramsis.errors import InputFileError
 
-__all__ = ["LoggedBatches", "batches_of"]
-
 _TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are sent after a run
 
 

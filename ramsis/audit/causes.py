@@ -24,8 +24,6 @@ from ramsis.audit.batches import LoggedBatches
 from ramsis.audit.request_log import RequestLog
 from ramsis.cluster.service_times import ServiceTimes
 
-__all__ = ["CAUSES", "causes_of"]
-
 CAUSES = ("failed", "overload", "service", "batching", "given up", "queueing", "unexplained")
 _SPANS = 2.0 ** np.arange(-1, 20)  # times before a deadline, in units of the SLO
 _TYPICAL = 0.95

@@ -25,8 +25,6 @@ from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import Recorded, SimulationResult, SimulationSettings, simulate
 from ramsis.synthesis.schedulers import ComparedScheduler
 
-__all__ = ["Day", "Hindsight"]
-
 _HEADROOM = (1.0, 1.1, 1.25)  # levels, as multiples of the mean load
 _VARIES = 1.25  # peak over the highest of these above which the load monitor is tried, too
 _LEVELS_TO_PEAK = 6

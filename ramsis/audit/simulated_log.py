@@ -9,8 +9,6 @@ import numpy as np
 from ramsis.audit.request_log import Request
 from ramsis.sim.run import DROPPED, Run
 
-__all__ = ["requests_of_run"]
-
 
 def requests_of_run(run: Run) -> Iterator[Request]:
     """The requests of a run by rising arrival; whether answers are right is not simulated.

@@ -40,8 +40,6 @@ from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
 
-__all__ = ["Task", "binned_bound"]
-
 _MOST_COLUMNS, _MOST_IN_ONE, _MOST_IN_ALL = 4_000, 6_000, 12_000
 _GOOD_ENOUGH = 0.02  # of time that is rounded off
 _LEAST_APART = 2.0  # loads and SLOs, that a part takes

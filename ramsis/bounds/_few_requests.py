@@ -26,8 +26,6 @@ from scipy import sparse
 
 from ramsis.arrays import FloatArray
 
-__all__ = ["FewRequests", "LeastCost"]
-
 _MOST_NODES = 500
 _GAP = 1e-3
 _TOLERANCE = 1e-5  # what rows and whole numbers may be off

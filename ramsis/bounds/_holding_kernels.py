@@ -30,8 +30,6 @@ from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._kernels import Batches, BinPrices, Groups
 from ramsis.compiling import njit
 
-__all__ = ["HoldingBins", "held_blocks", "held_runs"]
-
 _KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t: _LOADED + t
 
 

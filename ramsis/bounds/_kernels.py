@@ -16,21 +16,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
-__all__ = [
-    "Batches",
-    "BinPrices",
-    "Groups",
-    "Runs",
-    "at_times",
-    "best_nested",
-    "best_runs",
-    "cell_costs",
-    "cheapest",
-    "nested_work",
-    "runs_of",
-    "use_run",
-]
-
 _EVEN = 1e-12  # costs nearer than this are ties
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import njit
 
-__all__ = ["NEAR", "Losses", "bin_losses", "cheapest_path", "gathered"]
-
 NEAR = 3
 """Steps between levels up to which losses of pairs of bins are looked at together."""
 

@@ -19,8 +19,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 
-__all__ = ["Columns", "GatheringWindows"]
-
 _BROKEN = 1e-10
 
 

@@ -87,8 +87,6 @@ from ramsis.errors import (
 )
 from ramsis.profiles import LatencyTable
 
-__all__ = ["FluidBound", "certified_gap", "fluid_bound", "realised_bound"]
-
 Times = ServiceTimes | LatencyTable
 
 _LARGEST = 1e19  # what the linear programs' solver still takes for a finite number

@@ -40,8 +40,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NotConvergedError, describe
 
-__all__ = ["Observed", "ObservedBound", "WaysToAnswer", "observed_bound", "observed_workers"]
-
 _LEVELS = 256  # of the quantile function, for means of times within an SLO
 _SHORTEST = 20.0  # windows in units of the longest SLO
 _MOST_WINDOWS = 32

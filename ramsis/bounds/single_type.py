@@ -17,8 +17,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 
-__all__ = ["Mix", "best_mix"]
-
 
 class Mix(NamedTuple):
     """The optimum.

@@ -14,8 +14,6 @@ from ramsis.bounds.columns import Columns
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
-__all__ = ["ROUNDING", "Targets", "check_targets", "outward", "target_rows"]
-
 ROUNDING = 1e-9
 
 

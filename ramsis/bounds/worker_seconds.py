@@ -71,8 +71,6 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, check_positive
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"]
-
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 _MOST_KINDS = 64
 _MOST_LAYERS = 16

@@ -61,8 +61,6 @@ from ramsis.errors import (
     describe,
 )
 
-__all__ = ["CheapestWorkers", "fewest_workers_bound", "fewest_workers_bound_over_time"]
-
 Counts = tuple[int, ...]
 Stretch = tuple[NDArray[np.int64], float]
 

@@ -9,8 +9,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
-
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:

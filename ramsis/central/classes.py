@@ -43,8 +43,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.problem import CentralProblem
 from ramsis.cluster.slo_class import SloClass
 
-__all__ = ["ClassesProblem"]
-
 _NODES = 200  # values of τ that stand for its probability
 _PARTS = 4  # of a slack bin, for the mean slack in it
 _BELOW = 64  # of the slacks below 0

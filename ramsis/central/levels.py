@@ -10,9 +10,6 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 
-__all__ = ["STEPS", "idle_levels", "latency_grid", "queue_levels", "refined_grid",
-           "worthwhile_batches"]
-
 STEPS = 60
 """Slack bins where service times are drawn."""
 

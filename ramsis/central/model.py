@@ -12,8 +12,6 @@ from ramsis.central import _kernels
 from ramsis.central.problem import PARTS, CentralProblem
 from ramsis.compiling import uniform
 
-__all__ = ["CentralArrays", "central_model"]
-
 
 class CentralArrays(NamedTuple):
     """Everything that the loops need of a problem.

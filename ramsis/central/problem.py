@@ -69,8 +69,6 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
-__all__ = ["FEW_WORKERS", "MAX_WORKERS", "CentralProblem"]
-
 MAX_WORKERS = 10_000
 """Most workers that a table is made for."""
 

@@ -19,8 +19,6 @@ from ramsis.cli.options.traces import named_trace
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
 from ramsis.errors import InputFileError, InvalidValueError
 
-__all__ = ["arrivals"]
-
 _REJECTED = 0.01
 
 _COLUMNS = (

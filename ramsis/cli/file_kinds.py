@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["next_step"]
-
 _BEGINNING = 64 * 1024
 
 

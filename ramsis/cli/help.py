@@ -9,8 +9,6 @@ from dataclasses import MISSING, fields
 
 import click
 
-__all__ = ["TOPICS", "help_command"]
-
 
 def _profiles() -> Iterable[tuple[str, str]]:
     from ramsis.profiles.importers import FORMATS, about_format

@@ -25,8 +25,6 @@ from ramsis.errors import RamsisError, printable  # noqa: E402
 from ramsis.garbage_collection import without_collection  # noqa: E402
 from ramsis.plugins import trusting  # noqa: E402
 
-__all__ = ["cli", "main"]
-
 _USAGE, _INTERRUPTED = 2, 130
 _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""

@@ -32,9 +32,6 @@ from ramsis.synthesis.capacity import fewest_workers, offered_types
 from ramsis.synthesis.schedulers import settings_document
 from ramsis.synthesis.sets import made_level
 
-__all__ = ["capacity_question", "level_maker", "rows_of", "scenario_bound_question",
-           "scenario_question", "value_of"]
-
 _ERRORS = {error.exit_code: error for error in (
     InfeasibleError, InputFileError, InvalidValueError, NotConvergedError)}
 

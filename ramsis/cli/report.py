@@ -9,8 +9,6 @@ import click
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_FILE, complete_profiles
 
-__all__ = ["report"]
-
 
 @click.command("report", cls=Command)
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",

@@ -14,8 +14,6 @@ from ramsis.errors import InputFileError
 from ramsis.files import read_document
 from ramsis.schemas import check_schema
 
-__all__ = ["validate_command"]
-
 
 @click.command("validate", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)

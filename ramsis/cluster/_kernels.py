@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.compiling import njit
 
-__all__ = ["cdf", "quantile"]
-
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def quantile(

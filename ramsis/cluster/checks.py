@@ -8,8 +8,6 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError
 
-__all__ = ["below_every_latency", "check_reachable", "numbered_alike"]
-
 _FASTEST = "the fastest model's batch of 1"
 
 

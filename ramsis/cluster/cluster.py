@@ -11,8 +11,6 @@ from ramsis.errors import check_number_of
 from ramsis.profiles.model import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
-__all__ = ["Cluster"]
-
 MAX_WORKERS = 10_000_000
 """Most workers of a type: what an array of a number for each still holds."""
 

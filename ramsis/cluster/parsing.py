@@ -18,9 +18,6 @@ from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 
-__all__ = ["ByType", "by_type", "check_named", "named_cluster", "not_by_type", "read_profiles",
-           "read_slos", "read_workers"]
-
 T = TypeVar("T")
 
 _TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")

@@ -20,8 +20,6 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError
 
-__all__ = ["PREFERENCES", "WEIGHT", "check_preference", "preference_cost"]
-
 PREFERENCES = ("early", "less-work")
 """Names of the preferences."""
 WEIGHT = 2e-4

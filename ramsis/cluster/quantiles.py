@@ -16,8 +16,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 
-__all__ = ["cdf", "near_levels", "quantile"]
-
 _CELLS = 256
 
 

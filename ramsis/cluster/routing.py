@@ -20,8 +20,6 @@ from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, P
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.runtime.routing import DISPATCHES
 
-__all__ = ["StationArrivals", "split"]
-
 
 @dataclass(frozen=True)
 class StationArrivals:

@@ -36,9 +36,6 @@ from ramsis.profiles.sketch import (
 from ramsis.profiles.table import LatencyTable
 from ramsis.profiles.tails import Deviations, Tails, tails_of
 
-__all__ = ["DISTRIBUTION", "FIXED", "ServiceTimes", "carries_quantiles", "default_service",
-           "seen_table", "service_quantiles"]
-
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
 FIXED = "p95"

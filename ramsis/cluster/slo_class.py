@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from ramsis.errors import InvalidValueError, check_positive
 
-__all__ = ["LONGEST_SLO_MS", "SloClass", "classes_of", "merged_classes"]
-
 LONGEST_SLO_MS = 1e12
 """Some 32 years; what is beyond overflows in sums of times, and nobody means it."""
 

@@ -9,8 +9,6 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles.model import ProfileSet
 
-__all__ = ["WorkerType", "check_names"]
-
 
 @dataclass(frozen=True, eq=False)
 class WorkerType:

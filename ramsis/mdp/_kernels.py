@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["advantage_sweep", "evaluation_sweeps", "policy_rows",
-           "stabilised_biconjugate_gradients"]
-
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _row_times(

@@ -35,8 +35,6 @@ from ramsis.mdp.evaluation import Evaluation
 from ramsis.mdp.result import Certificate, Criterion, Solution, Status
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["average_solution", "discounted_certificate", "judged"]
-
 _KEEPS_GAIN = 1e-12  # pairs whose next gain is this close to their own, relatively, keep it
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 

@@ -23,10 +23,6 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-__all__ = ["Elimination", "Factorisation", "SingularSystemError", "absorption",
-           "closed_classes", "passage",
-           "recurrent_system"]
-
 _REFERENCE_STEPS = 64
 _DIRECT_SIZE = 256  # states up to which elimination is used
 

@@ -28,15 +28,6 @@ from ramsis.mdp.chain import absorption
 from ramsis.mdp.result import Solution
 from ramsis.mdp.sparse import SparseMDP, best_pairs
 
-__all__ = [
-    "EndComponents",
-    "Ends",
-    "best_ends",
-    "end_components",
-    "pairs_toward",
-    "solve_components",
-]
-
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _BETTER = 4.0  # times that: what a pair must be better by
 _MOST_ROUNDS = 1000

@@ -36,9 +36,6 @@ from threadpoolctl import ThreadpoolController
 from ramsis.arrays import FloatArray
 from ramsis.errors import NotConvergedError
 
-__all__ = ["RESTART", "ChainSolution", "DenseChain", "rounding_error", "solve_chain",
-           "with_restarts"]
-
 _Found = TypeVar("_Found")
 
 RESTART = 1e-7

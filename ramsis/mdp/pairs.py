@@ -16,8 +16,6 @@ from scipy import sparse
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["ROW_SUM_TOLERANCE", "CanonicalPairs", "canonical_pairs", "pair_name", "state_name"]
-
 ROW_SUM_TOLERANCE = 1e-9
 """How far from 1 the probabilities of a pair may add up."""
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from ramsis.errors import NotConvergedError
 
-__all__ = ["Certificate", "Criterion", "Solution", "Status"]
-
 
 class Criterion(StrEnum):
     """What is maximised."""

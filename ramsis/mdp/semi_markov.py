@@ -29,8 +29,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["Reduced", "eliminate_free_states", "to_unit_costs"]
-
 
 @dataclass(frozen=True, eq=False)
 class Reduced:

@@ -7,9 +7,6 @@ import operator
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["check_discount", "check_iterations", "check_tolerance",
-           "required_discount"]
-
 
 def check_discount(discount: float | None) -> float | None:
     """``discount`` as a float in [0, 1), or ``None`` for average reward.

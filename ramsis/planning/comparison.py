@@ -19,8 +19,6 @@ from ramsis.sim.cluster import (
 )
 from ramsis.sim.metrics.groups import GroupFigures
 
-__all__ = ["KEYS", "Compared", "compare"]
-
 _SUMS = ("late", "dropped", "never_answered", "batches", "loads", "cold_starts")
 _RENAMED = {"queries": "requests", "batch_mean": "mean_batch"}
 FIGURES = ("queries", *_SUMS[:3], "violation_rate", "goodput_qps", "throughput_qps",

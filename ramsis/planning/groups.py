@@ -15,8 +15,6 @@ from ramsis.scenario import Scenario
 from ramsis.sim import Run
 from ramsis.sim.metrics.groups import STAGES, GroupFigures, by_group, jain_index
 
-__all__ = ["GROUPINGS", "Grouping", "grouping_named", "stage_means"]
-
 GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 """What requests are grouped by; models and families are those that a request asks for."""
 _COUNTS = ("requests", "late", "dropped", "never_answered")

@@ -14,8 +14,6 @@ from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError, check_positive
 from ramsis.scenario import Requests, Scenario, draw_requests
 
-__all__ = ["placement_problem"]
-
 _LEAST_MB = 1e-6  # a problem has no models without memory
 
 

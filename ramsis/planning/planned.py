@@ -16,8 +16,6 @@ from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine
 from ramsis.sim.schedulers.loading.planned import Planned
 
-__all__ = ["PlannedByFile", "held_of_placement"]
-
 
 class PlannedByFile(Planned):
     """See the module; without a file as :class:`~ramsis.sim.schedulers.loading.planned.Planned`.

@@ -8,8 +8,6 @@ from ramsis.policy import DISPATCHES
 from ramsis.sim.cluster import SCHEDULERS as SIMULATED
 from ramsis.sim.cluster import SchedulerSpec, scheduler
 
-__all__ = ["SCHEDULERS", "scheduler_named"]
-
 SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
 """What ``--scheduler`` names on scenarios."""
 

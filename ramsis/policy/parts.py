@@ -18,8 +18,6 @@ from ramsis.runtime.records import names
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
-__all__ = ["arrivals_in", "classes_in", "levels_in", "models_in", "tails_in"]
-
 _ROUNDING = 1e-9
 
 

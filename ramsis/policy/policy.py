@@ -38,8 +38,6 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OBJECTIVES", "SERVICES", "Policy"]
-
 SERVICES = ("p95", "p99", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 OBJECTIVES = ("per-query", "per-decision")

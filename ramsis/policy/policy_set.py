@@ -46,20 +46,6 @@ from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
 from ramsis.schemas import check_schema
 
-__all__ = [
-    "SetFolder",
-    "level_of",
-    "made_by",
-    "policy_file_name",
-    "rates_of",
-    "read_set",
-    "replaced_set",
-    "set_of",
-    "station_name",
-    "validate_set",
-    "write_set",
-]
-
 _NEW = ".new"
 
 _TOLERANCE = 1e-6

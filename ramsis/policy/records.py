@@ -24,10 +24,6 @@ from ramsis.runtime.records import (
 )
 from ramsis.runtime.table_reader import sizes_to_run
 
-__all__ = ["MOST_BURST", "NOTHING", "RESPONSES", "BudgetRecord", "CertificateRecord",
-           "Expectations", "HeadroomRecord", "Inputs", "Interval", "PerDecision", "PolicyModel",
-           "Rates", "Recovery", "Replay", "Spread"]
-
 RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
 """Response times of :class:`Expectations`."""
 

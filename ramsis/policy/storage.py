@@ -17,8 +17,6 @@ from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy.policy import Policy
 from ramsis.schemas import check_schema
 
-__all__ = ["policy_text", "read", "validate", "write"]
-
 _TOLERANCE = 1e-6
 
 

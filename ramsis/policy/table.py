@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import IntArray
 from ramsis.runtime.table import DROP_CODE
 
-__all__ = ["codes_among", "compressed", "encoded", "expanded"]
-
 
 def encoded(
     model: ArrayLike, batch: ArrayLike, longer_queue: tuple[int, int]

@@ -14,8 +14,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
 
-__all__ = ["STATISTICS", "BatchProfile", "Statistic"]
-
 Statistic = Literal["p95", "p99", "p90", "p50", "mean"]
 STATISTICS: tuple[str, ...] = get_args(Statistic)
 """The statistics that a latency table can be made of; the first is the default."""

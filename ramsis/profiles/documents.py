@@ -10,8 +10,6 @@ from typing import Any
 from ramsis.errors import InputFileError
 from ramsis.files import keys_once
 
-__all__ = ["Node", "parsed"]
-
 _ABSENT = object()
 
 

@@ -27,8 +27,6 @@ from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import pareto_front
 from ramsis.profiles.table import LatencyTable
 
-__all__ = ["between_models", "interpolate_front"]
-
 _ROUNDING = 1e-9
 """A step that ends this close below the next model's accuracy is that model."""
 _LEAST_STEP = 1e-5

@@ -29,8 +29,6 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMAT", "ModelProfile", "ProfileSet", "check_overhead"]
-
 _Found = TypeVar("_Found")
 
 FORMAT = "ramsis.profile/1"

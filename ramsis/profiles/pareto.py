@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.table import LatencyTable
 
-__all__ = ["dominators", "pareto_front", "prune"]
-
 
 def prune(table: LatencyTable) -> LatencyTable:
     """The table without dominated models, by rising batch-1 latency (lossless rule).

@@ -29,9 +29,6 @@ from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray
 
-__all__ = ["averaged", "hat_weights", "midpoint_levels", "sketch_levels", "sketch_quantile",
-           "sketch_samples", "with_tail"]
-
 _TAIL = 0.1  # the probability above which levels are equally far apart
 _STEPS = 4  # levels while the probability above halves
 _DIGITS = 9  # of a level

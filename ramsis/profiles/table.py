@@ -42,9 +42,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["LatencyTable", "Origin", "fill_row", "smoothed", "theil_sen_slope"]
-
-
 _ROUNDING = 1e-9  # relative, of a mean
 
 

@@ -30,8 +30,6 @@ import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["Deviations", "Tail", "Tails", "tails_of"]
-
 _UNLIKE = 1e-3
 _WIDEST = 0.1  # of the samples: where a tail starts, if batches are alike there
 _MOST_ALIKE = 0.9  # of the samples, that is

@@ -8,9 +8,6 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["LEAST_MS", "MAX_BATCH", "MAX_MODELS", "ProfileError", "batch_size", "count", "latency",
-           "number", "positive", "text"]
-
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
 MAX_MODELS = 10_000

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from ramsis.arrivals.fitting import TraceFit
 from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
-__all__ = ["plot_fit"]
-
 _DASHES = ("-", "--", ":")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from ramsis.report.figure import COLOURS, saved_figure
 
-__all__ = ["plot_audit"]
-
 
 def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Effective accuracy as three bars, workers as three, violations by cause.

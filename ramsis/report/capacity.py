@@ -8,8 +8,6 @@ from typing import Any
 
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 
-__all__ = ["plot_capacity"]
-
 
 def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Workers over loads, and how many more than the bound, a line for each scheduler.

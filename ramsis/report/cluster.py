@@ -15,8 +15,6 @@ from ramsis.sim import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_cluster"]
-
 _MINUTE_MS = 60_000.0
 _FEWEST_BINS, _BINS = 3, 30
 _MOST_SLOTS = 120

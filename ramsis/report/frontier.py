@@ -11,8 +11,6 @@ import numpy as np
 from ramsis.errors import InvalidValueError
 from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
-__all__ = ["plot_frontier"]
-
 _FLOOR = 1e-5
 """Violation rates below this are drawn here: the axis is logarithmic."""
 _BETWEEN = 60

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-__all__ = ["label_points"]
-
 _NEAR = 5.0
 """Distance in points between a point and a name that needs no line."""
 _PLACES = tuple(

@@ -22,8 +22,6 @@ from ramsis.synthesis.capacity import Capacity
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["capacity", "placement", "policy", "policy_set", "profile", "simulation", "sweep"]
-
 _ANY = "figure.svg"  # of no file: what is captured is not saved
 
 

@@ -16,8 +16,6 @@ from ramsis.report.figure import COLOURS, saved_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LEAST_BUDGET_PERCENT", "Line", "Panel", "PanelRow", "plot_panels"]
-
 _MARKERS = "osv^Dx"
 _LINEAR = 0.1
 _DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))

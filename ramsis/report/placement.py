@@ -13,8 +13,6 @@ from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_placement", "plot_simulated"]
-
 _MOST_GPUS = 40
 """Rows of layouts."""
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")

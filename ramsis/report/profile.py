@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-__all__ = ["plot_profile"]
-
 _GREY = "#8c8c8c"
 _DARK = "#222222"
 _MARKERS = "osD^vPX<>p*h"

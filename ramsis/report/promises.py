@@ -9,8 +9,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 
-__all__ = ["plot_promises"]
-
 
 def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
     """Draw effective accuracy with its upper bound, and the violation rate, over the load.

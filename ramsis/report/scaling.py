@@ -9,8 +9,6 @@ from typing import Any
 
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 
-__all__ = ["plot_scaling"]
-
 
 def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Load, workers that are paid for, accuracy and violations over time.

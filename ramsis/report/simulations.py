@@ -9,8 +9,6 @@ from typing import Any
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 from ramsis.sim import TimeSeries
 
-__all__ = ["plot_loads", "plot_over_time"]
-
 
 def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Effective accuracy with its upper bound, and violations, over the load.

@@ -13,8 +13,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
-__all__ = ["StationWorkers", "division"]
-
 
 class StationWorkers(NamedTuple):
     """A station's part of the workers.

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from ramsis.errors import InputFileError
 
-__all__ = ["FINITE", "FRACTION", "NON_NEGATIVE", "POSITIVE", "Fields", "Rule"]
-
 
 class Rule(NamedTuple):
     """What a number must satisfy, in words and as a test on finite values."""

@@ -22,8 +22,6 @@ from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.selector import Selector
 from ramsis.runtime.station_queues import Orders, Start, Ticket
 
-__all__ = ["AsyncFront", "Front", "ThreadFront"]
-
 R = TypeVar("R")
 
 

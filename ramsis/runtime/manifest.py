@@ -24,9 +24,6 @@ from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import MAX_WORKERS
 from ramsis.runtime.table_reader import arrivals_of
 
-__all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "WHOLE_NAME", "PolicyFile", "manifest_path",
-           "read_manifest"]
-
 MANIFEST_FORMAT = "ramsis.manifest/1"
 MANIFEST_NAME = "manifest.json"
 WHOLE_NAME = ".whole"

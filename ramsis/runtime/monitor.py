@@ -7,8 +7,6 @@ from collections import deque
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["SHORTEST_SPAN", "WINDOW_MS", "LoadMonitor"]
-
 WINDOW_MS = 500.0
 """Length of the window by default."""
 SHORTEST_SPAN = 0.1

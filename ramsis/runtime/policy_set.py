@@ -17,8 +17,6 @@ from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
 from ramsis.tables import Column, html_table
 
-__all__ = ["ALL_WORKERS", "Choice", "Level", "PolicySet", "Station", "set_of_selectors"]
-
 _COLUMNS = (
     Column("load_qps", "load (queries/s)", "g"), Column("arrivals", "arrivals"),
     Column("expected_accuracy", "accuracy", ".4f"),

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Either", "Randomised", "Uniform", "drawn_from"]
-
 Uniform = Callable[[], float]
 """Gives independent numbers, uniform in [0, 1)."""
 

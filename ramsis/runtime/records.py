@@ -39,9 +39,6 @@ from typing import (
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 
-__all__ = ["EMPTY", "Count", "Fraction", "NonNegative", "Positive", "Reader", "Record", "Whole",
-           "WrittenRecord", "names", "optional", "record_of", "stated", "texts"]
-
 
 class Whole(NamedTuple):
     """Range of a whole number, both ends included."""

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = ["AS_SHORT", "DISPATCHES", "CentralQueue", "DispatchRule", "InTurn", "Routing",
-           "ShortestQueue", "by_shares"]
-
 Routing = Callable[[Sequence[float]], int]
 """The queue that the next request joins, given the requests waiting or in service at each."""
 

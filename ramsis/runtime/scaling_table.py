@@ -23,8 +23,6 @@ from ramsis.files import read_json
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.table import MAX_WORKERS
 
-__all__ = ["SCALING_FORMAT", "SCALING_NAME", "Anticipation", "ScalingControl", "ScalingTable"]
-
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
 _ROUNDING = 1e-9

@@ -25,9 +25,6 @@ from ramsis.runtime.table import (
     DecisionTable,
 )
 
-__all__ = ["DROP", "Answer", "Decision", "Drop", "Row", "Selector", "Wait", "compiled",
-           "wake_slack"]
-
 
 class _ModelAndBatch(NamedTuple):
     model: str

@@ -17,8 +17,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
 
-__all__ = ["Orders", "Player", "QueueState", "Start", "StationQueues", "Ticket"]
-
 R = TypeVar("R")
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

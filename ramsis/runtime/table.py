@@ -14,9 +14,6 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.randomised import Randomised
 
-__all__ = ["AS_LAST_CODE", "AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "MAX_WORKERS",
-           "POLICY_FORMAT", "SLACK_TOLERANCE_MS", "WAIT_CODE", "DecisionTable", "arrivals_label"]
-
 POLICY_FORMAT = "ramsis.policy/1"
 MAX_WORKERS = 1_000_000
 """Most workers of a type in files."""

@@ -27,8 +27,6 @@ from ramsis.runtime.table import (
     arrivals_label,
 )
 
-__all__ = ["arrivals_of", "decision_table"]
-
 _PROBABILITY = Rule("a number > 0 and < 1", lambda value: 0 < value < 1)
 _MAX_MODELS = 10_000
 _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")

@@ -18,25 +18,6 @@ from ramsis.compiling import index, njit
 from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
 from ramsis.sim.tables import CentralTables, Tables
 
-__all__ = [
-    "ARRIVED",
-    "ASSIGNED",
-    "BUSY",
-    "FIRST",
-    "HEAD",
-    "IDLE",
-    "LEAVING",
-    "LEFT",
-    "TURN",
-    "WORK",
-    "CentralState",
-    "Outcomes",
-    "OwnState",
-    "central_queue",
-    "figures",
-    "round_robin",
-]
-
 _STRETCH = 32  # requests of each worker that are simulated in turn
 
 ARRIVED, HEAD, _GONE, _DRAWN, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(9)

@@ -26,8 +26,6 @@ from ramsis.scaling.rules import made
 from ramsis.scaling.synthesis import reached
 from ramsis.scaling.tuning import tune
 
-__all__ = ["Comparison", "Part"]
-
 
 @dataclass(frozen=True, eq=False)
 class Part:

@@ -31,8 +31,6 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import NotConvergedError, check_positive
 
-__all__ = ["WorkerDecisions", "concave_gains", "solve_workers", "stages_of"]
-
 _MOST_SWEEPS = 20_000
 _DAMPING = 0.95  # of a step, so that no cycle of the load keeps the span from falling
 

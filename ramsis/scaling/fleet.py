@@ -47,9 +47,6 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
 
-__all__ = ["DROPPED", "LOST", "NEVER_ANSWERED", "DecisionTables", "FleetTerms", "ScaledRun",
-           "play"]
-
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
 
 NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3

@@ -13,8 +13,6 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError
 
-__all__ = ["Forecast", "read_forecast"]
-
 _COLUMNS = ("time_s", "forecast_qps", "error")
 
 

@@ -23,8 +23,6 @@ from numpy.typing import ArrayLike
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
-__all__ = ["LoadDynamics", "fit_loads", "interval_loads"]
-
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
 _MOST_ERRORS = 160
 _LEAST_WEIGHT = 0.02  # of an error that was met far from a load

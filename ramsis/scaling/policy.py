@@ -37,16 +37,6 @@ from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables, reached
 
-__all__ = [
-    "Candidate",
-    "Delivered",
-    "Prices",
-    "ScaledFleet",
-    "TableRule",
-    "choose_policy",
-    "expected_run",
-]
-
 _CORRECTIONS = 5  # times that the expected figures are corrected by played ones
 _STEP = 1.02  # of prices and proportions
 _NEAR = 4.0  # within which factor they change when the aim is corrected

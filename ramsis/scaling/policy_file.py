@@ -20,9 +20,6 @@ from ramsis.scaling.promise import CONFIDENCE, Promise
 from ramsis.scaling.synthesis import FleetTables, resized
 from ramsis.schemas import check_schema
 
-__all__ = ["SavedScaling", "scaling_document", "validate_scaling",
-           "write_scaling"]
-
 _TABLES = "tables"
 _KNOWN = ("rate_per_worker_qps", "batch_rate_qps")
 

@@ -26,8 +26,6 @@ from ramsis.scaling.levels import LoadDynamics, interval_loads
 from ramsis.scaling.policy import Delivered, ScaledFleet, TableRule, expected_run
 from ramsis.scaling.synthesis import FleetTables
 
-__all__ = ["CONFIDENCE", "Promise", "PromisedFigure", "drawn_arrivals", "promise"]
-
 CONFIDENCE = 0.99
 _RUNS = 24
 _EXPECTED_PAIRS = 200

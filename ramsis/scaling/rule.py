@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Observation", "ScalingRule"]
-
 
 @dataclass(frozen=True, slots=True)
 class Observation:

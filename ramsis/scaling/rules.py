@@ -36,9 +36,6 @@ from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
 
-__all__ = ["RULES", "Dynamo", "Hpa", "Keda", "RayServe", "Static", "Wva", "made", "rule_of",
-           "tunable"]
-
 _FILLED_IN = ("rate_per_worker_qps", "batch_rate_qps", "slo_ms")
 _ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are added up
 

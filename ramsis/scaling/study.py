@@ -19,8 +19,6 @@ from ramsis.scaling.promise import Promise, promise
 from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 
-__all__ = ["Study"]
-
 _LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
 _ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
 _MAX_BATCH = 32  # of the bound

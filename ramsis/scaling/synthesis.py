@@ -26,8 +26,6 @@ from ramsis.scaling.fleet import DecisionTables
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["FleetTables", "fleet_tables", "reached", "resized", "sizes_up_to"]
-
 _RATIO = {"round-robin": 1.34, "central-queue": 1.16}
 _TRIAL_SIZE = 8
 _PRICES = (1.0, 4.0)

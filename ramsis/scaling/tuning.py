@@ -11,8 +11,6 @@ from ramsis.bounds import Targets
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
 from ramsis.scaling.rules import made, tunable
 
-__all__ = ["meets", "tune"]
-
 
 def meets(run: ScaledRun, target: Targets) -> bool:
     """Whether a run delivers what is asked for."""

@@ -21,8 +21,6 @@ from ramsis.scenario.records import (
     Stream,
 )
 
-__all__ = ["ScenarioArrays"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScenarioArrays:

@@ -10,8 +10,6 @@ from ramsis.errors import InputFileError
 from ramsis.scenario.records import ScenarioModel
 from ramsis.scenario.scenario import Scenario
 
-__all__ = ["check_consistency"]
-
 _MOST_NAMES = 10  # that a message lists
 _MOST = 1_000_000  # workers, and models
 _MOST_TIMES = 100_000_000  # of all batches, and of all loads

@@ -21,9 +21,6 @@ from ramsis.runtime.records import (
 )
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
 
-__all__ = ["BATCHINGS", "LOADINGS", "BatchTime", "Inference", "LoadTime", "ScenarioModel",
-           "ScenarioWorkerType", "StartState", "Stream"]
-
 LOADINGS = ("beside", "blocking")
 """Whether batches run while a model is loaded onto the same worker, or not."""
 BATCHINGS = ("static", "none", "continuous")

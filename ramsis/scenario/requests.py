@@ -16,8 +16,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 from ramsis.scenario.scenario import Scenario
 
-__all__ = ["Requests", "draw_requests", "draw_stream", "stream_generator"]
-
 
 @dataclass(frozen=True, eq=False)
 class Requests:

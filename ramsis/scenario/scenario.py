@@ -15,8 +15,6 @@ from ramsis.scenario.records import (
     Stream,
 )
 
-__all__ = ["SCENARIO_FORMAT", "Scenario"]
-
 SCENARIO_FORMAT = "ramsis.scenario/1"
 
 

@@ -39,9 +39,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Count, NonNegative, Positive, Record, record_of
 
-__all__ = ["ClosedLoopOf", "Drawn", "FunctionTrace", "LoadOf", "MinuteBins", "RecordedFile",
-           "TimesOf", "WorkloadOf", "workload_from_fields"]
-
 _MINUTE_MS = 60_000.0
 _WITHIN = ("uniform", "poisson")
 _MOST_USERS = 10_000_000

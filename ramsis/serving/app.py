@@ -31,8 +31,6 @@ from ramsis.serving.protocol import (
 )
 from ramsis.serving.server import Server
 
-__all__ = ["application"]
-
 _RETRY_AFTER_S = b"1"
 _LARGE = 1 << 14
 """Bytes of a body that takes long to read; these are read one after the other, with pauses."""

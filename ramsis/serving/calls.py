@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ramsis.errors import RamsisError
 from ramsis.serving.protocol import Answer
 
-__all__ = ["Call", "FailedError", "OverloadedError", "Query", "Served", "Tell"]
-
 Tell = Callable[[Answer | RamsisError], object]
 Rows = Mapping[str, NDArray[Any]]
 

@@ -27,8 +27,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ramsis.errors import check_number_of, check_positive
 from ramsis.serving.protocol import whole_number
 
-__all__ = ["AtOnce", "Connection", "ConnectionLimits", "Connections", "Headers", "Reply"]
-
 Headers = Sequence[tuple[bytes, bytes]]
 Reply = Callable[[int, Headers, bytes], None]
 """Takes the status, the headers and the body of an answer."""

@@ -8,8 +8,6 @@ import signal
 import threading
 from collections.abc import Iterator
 
-__all__ = ["event_loop"]
-
 
 @contextlib.contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:

@@ -18,8 +18,6 @@ from ramsis.serving.app import application
 from ramsis.serving.connections import ConnectionLimits, Connections
 from ramsis.serving.server import Server
 
-__all__ = ["HttpSettings", "bound_socket", "serve"]
-
 _BACKLOG = 2048
 _LAST_ANSWERS_S = 0.1
 _FILES, _FILES_OF_A_WORKER = 64, 8

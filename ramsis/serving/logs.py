@@ -8,8 +8,6 @@ import json
 import sys
 from collections.abc import Callable
 
-__all__ = ["Log", "log_line"]
-
 Log = Callable[..., None]
 """``log(event, **fields)``."""
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from ramsis.serving.tensors import TensorSpec
 
-__all__ = ["Block", "Slots", "arrays_in", "size_of"]
-
 _ALIGNED = 64
 
 

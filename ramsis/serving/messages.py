@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Ended", "RunBatch", "Unframed", "framed", "receive", "receive_json", "send_json"]
-
 _LENGTH = struct.Struct("<I")
 _RUN = struct.Struct("<QHHH")
 _ENDED = struct.Struct("<Q?d")

@@ -38,8 +38,6 @@ from ramsis.serving.protocol import RequestLimits, parse_request
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.variants import read_variants
 
-__all__ = ["PolicyRuntime"]
-
 _EXTRA = ("variants", "code", "overhead_ms")
 
 

@@ -14,8 +14,6 @@ from ramsis.policy.policy_set import set_of
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
-__all__ = ["Expected", "check_served", "largest_batch", "read_policies", "selectors_of"]
-
 _MEANS = ("mean", "distribution")
 """Ways to state service times of which ``latency_ms`` are means."""
 

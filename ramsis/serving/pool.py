@@ -30,8 +30,6 @@ from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["Pool", "PoolSettings", "WorkerEvents", "WorkerPool", "checked", "variants_as_json"]
-
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 _READ = 65536
 _HEARD_EACH_S = 0.001

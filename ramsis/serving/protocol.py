@@ -26,9 +26,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
-__all__ = ["Answer", "InferRequest", "RequestLimits", "answer_body", "parse_request",
-           "stated_times", "whole_number"]
-
 _MOST_PARTS = 30_000
 """Lists and objects in a document: each takes more memory and time than any number does."""
 _LONGEST_ID = 1024

@@ -39,8 +39,6 @@ from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
 from ramsis.serving.worker import Runner
 
-__all__ = ["Ingress", "RayPool", "Worker", "application"]
-
 _PAUSE_S = 1.0
 _WORKERS = "Worker"
 _WARM_UPS = (1, 2)

@@ -16,8 +16,6 @@ import numpy as np
 
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 
-__all__ = ["LOAD_METRIC", "CapacityPolicy", "ScalingPolicy", "workers_for"]
-
 LOAD_METRIC = "load_qps"
 """Name under which workers report the anticipated load."""
 _FEWEST_POINTS = 3

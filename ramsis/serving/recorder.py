@@ -13,8 +13,6 @@ from ramsis.serving.logs import Log
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected
 
-__all__ = ["RequestRecorder"]
-
 
 class RequestRecorder:
     """Counts, and writes the request log if there is to be one.

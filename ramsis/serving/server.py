@@ -44,8 +44,6 @@ from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["Server", "ServerSettings"]
-
 _LEAST_MAX_BATCH = 64
 _COLLECTED_AFTER = 20_000
 """Objects that queries hold while they wait are no reason to look for cycles."""

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["DATATYPES", "MOST_QUERIES", "TensorSpec", "datatype_of", "specs_from_json",
-           "specs_to_json"]
-
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind) for name, kind in (
         ("BOOL", "bool"), ("UINT8", "uint8"), ("UINT16", "uint16"), ("UINT32", "uint32"),

@@ -32,8 +32,6 @@ from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.runtime.fields import FRACTION, Fields
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
-__all__ = ["ServedVariant", "VariantsFile", "read_variants"]
-
 _KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens", "dimensions")
 
 

@@ -41,8 +41,6 @@ from ramsis.serving.tensors import (  # noqa: E402
     specs_to_json,
 )
 
-__all__ = ["Runner", "main", "run_timed"]
-
 Arrays = Mapping[str, NDArray[Any]]
 
 

@@ -25,9 +25,6 @@ from ramsis.compiling import index, njit
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.sim.tables import CentralTables, Tables
 
-__all__ = ["DecisionRoom", "Lines", "RunTerms", "central_queue", "first_come", "round_robin",
-           "shortest_queue"]
-
 _STRETCH = 32  # queries of each worker that are simulated in turn
 
 

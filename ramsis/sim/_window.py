@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import index, njit
 
-__all__ = ["Counted", "Decisions", "Window", "count"]
-
 _BINS = 4096
 _FEW = 64  # values that are sorted
 _ALIKE = 1e-290  # differences that bins cannot divide

@@ -19,8 +19,6 @@ from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
 
-__all__ = ["DrawnRequests", "replay"]
-
 
 @dataclass(frozen=True, eq=False)
 class DrawnRequests:

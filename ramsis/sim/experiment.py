@@ -38,18 +38,6 @@ from ramsis.sim.run import Run
 from ramsis.sim.slow_spells import NO_SPELLS, SlowSpells
 from ramsis.sim.workload import ClosedLoop, Workload
 
-__all__ = [
-    "LARGEST_OVERLOAD",
-    "SimulationSettings",
-    "check_load",
-    "largest_batch",
-    "run_cluster",
-    "run_plan",
-    "simulate",
-    "simulate_profile",
-    "streams",
-]
-
 EngineName = Literal["auto", "compiled", "plain"]
 
 LARGEST_OVERLOAD = 1000.0

@@ -23,8 +23,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
-__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "FleetSite", "Fleets", "drawn_slos"]
-
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 """What service times can be."""
 MAX_BATCH = 33

@@ -18,16 +18,6 @@ from ramsis.sim import engine
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.tables import Compiled
 
-__all__ = [
-    "ClusterPlan",
-    "ClusterScheduler",
-    "FleetScheduler",
-    "PerType",
-    "Plan",
-    "StationPlan",
-    "have_kernels",
-]
-
 
 class ClusterScheduler(Protocol):
     """What can be simulated on a cluster."""

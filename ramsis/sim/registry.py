@@ -35,8 +35,6 @@ from ramsis.sim.plan import ClusterPlan, FleetScheduler, Plan
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers import FLEET_SCHEDULERS, Policies
 
-__all__ = ["GROUP", "SCHEDULERS", "OnWholeFleet", "SchedulerSpec", "Schedulers", "scheduler"]
-
 GROUP = "ramsis.schedulers"
 """Entry points by which installed packages offer schedulers; the project's studies do so, too."""
 

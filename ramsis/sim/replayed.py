@@ -14,8 +14,6 @@ from ramsis.sim.fleet import Fleets, FleetSite
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import NEVER_ANSWERED, Run
 
-__all__ = ["replay_level", "routes"]
-
 
 def routes(
     level: Level[StationPlan], fleets: Fleets, query_slo_ms: FloatArray | None,

@@ -18,8 +18,6 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FIGURES", "Estimate", "SimulationResult"]
-
 
 @dataclass(frozen=True)
 class Estimate:

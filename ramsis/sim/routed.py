@@ -23,8 +23,6 @@ from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import ClusterPlan, StationPlan
 
-__all__ = ["Routed", "RoutedByLevel", "StationStart", "StationView"]
-
 
 @dataclass(frozen=True, eq=False)
 class StationStart:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["DROPPED", "NEVER_ANSWERED", "Changes", "Run", "Site"]
-
 IntArray = NDArray[np.int32]
 _Number = TypeVar("_Number", np.float64, np.int32)
 

@@ -22,8 +22,6 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 
-__all__ = ["NO_SPELLS", "DrawnSpells", "SlowSpells"]
-
 _RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "share": ("a fraction in (0, 1)", lambda x: 0 < x < 1),
     "factor": ("a finite number >= 1", lambda x: math.isfinite(x) and x >= 1),

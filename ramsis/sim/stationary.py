@@ -19,8 +19,6 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import _window
 from ramsis.sim.run import Run
 
-__all__ = ["in_steady_state", "rates"]
-
 _LEVELS = (0.5, 0.95, 0.99)
 
 

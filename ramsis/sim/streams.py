@@ -22,9 +22,6 @@ from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.workload import ConstantLoad
 
-__all__ = ["NOT_SENT", "Figures", "QueryStream", "RoutedRequests", "StreamStation", "Target",
-           "figures", "requests_of", "run_streams"]
-
 NOT_SENT = -1
 """The station of a request that is routed to none."""
 

@@ -21,9 +21,6 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
-__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "TableOfLevel", "Tables", "level_of",
-           "stack", "stack_central"]
-
 Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
 """The compiled loop that runs the tables: by the dispatch rule of policies; or *first-come*, one
 queue from which an idle worker takes at once."""

@@ -16,8 +16,6 @@ from ramsis.sim.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeSeries", "over_time"]
-
 
 @dataclass(frozen=True, eq=False)
 class TimeSeries:

@@ -15,8 +15,6 @@ import numpy as np
 from ramsis.sim.run import Run
 from ramsis.sim.trace_events import counter, instant, named, piece, trace, write_trace
 
-__all__ = ["lanes_of", "timeline", "write_timeline"]
-
 
 def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     """Write :func:`timeline` to a file.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from ramsis.files import write_atomic
 
-__all__ = ["counter", "instant", "named", "piece", "trace", "write_trace"]
-
 _COUNTER_MS = 5.0  # between two values of a counter
 _MOST_VALUES = 100_000
 

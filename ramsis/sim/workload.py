@@ -26,8 +26,6 @@ from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
-__all__ = ["ClosedLoop", "ConstantLoad", "Workload"]
-
 
 @runtime_checkable
 class Workload(Protocol):

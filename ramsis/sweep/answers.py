@@ -20,8 +20,6 @@ from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place, store_at
 
-__all__ = ["ANSWER_FORMAT", "Question", "answers"]
-
 ANSWER_FORMAT = "ramsis.answer/1"
 """The ``format`` field of an answer's file."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.sweep.pool import Runner, process_runner
 
-__all__ = ["ENGINES", "Engine", "runner"]
-
 
 @dataclass(frozen=True)
 class Engine:

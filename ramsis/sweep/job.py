@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from ramsis.errors import InputFileError
 from ramsis.files import read_json
 
-__all__ = ["Job", "whole_file"]
-
 
 class Job(Protocol):
     """Something to make once."""

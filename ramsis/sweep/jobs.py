@@ -44,9 +44,6 @@ from ramsis.synthesis.schedulers import (
 )
 from ramsis.synthesis.stations import set_header
 
-__all__ = ["CELL_FORMAT", "CellJob", "PolicyJob", "ResponseJob", "SweepCluster",
-           "file_of"]
-
 CELL_FORMAT = "ramsis.sweep-cell/3"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
 

@@ -15,9 +15,6 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SCENARIO_AXES", "SCENARIO_SETTINGS", "SETTINGS",
-           "SloWords", "read_axis", "read_setting"]
-
 MODEL_SETS = ("all", "pareto", "interpolate:STEP")
 """Words that ``models`` takes beside the names of ``[model_sets]``."""
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
 
-__all__ = ["JobOutcome", "Runner", "outcome_of", "process_runner", "safe_path"]
-
-
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 

@@ -27,8 +27,6 @@ from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
 
-__all__ = ["AHEAD", "RETRIES", "ray_runner"]
-
 AHEAD = 2
 """Chunks under way for each CPU."""
 RETRIES = 2

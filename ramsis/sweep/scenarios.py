@@ -26,9 +26,6 @@ from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.jobs import file_of
 from ramsis.sweep.spec import ScenarioCell
 
-__all__ = ["BoundJob", "ScenarioJob", "SweepScenario", "scenario_row", "scheduler_inputs",
-           "seed_rows"]
-
 SCENARIO_FORMAT = "ramsis.sweep-scenario/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
 BOUND_FORMAT = "ramsis.sweep-bound/1"

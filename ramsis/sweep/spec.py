@@ -40,8 +40,6 @@ from ramsis.sweep.keys import (
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-__all__ = ["MAX_CELLS", "Cell", "ScenarioCell", "SweepSpec"]
-
 MAX_CELLS = 100_000
 """Most cells of a sweep."""
 

@@ -22,8 +22,6 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.job import Job
 from ramsis.urls import ABSENT, file_system, is_url, why
 
-__all__ = ["Place", "Store", "store_at"]
-
 Place = str | os.PathLike[str]
 """A folder, or a URL."""
 _J = TypeVar("_J", bound=Job)

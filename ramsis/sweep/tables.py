@@ -18,8 +18,6 @@ from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
 from ramsis.tables import csv_text
 
-__all__ = ["AXES", "cell_row", "write_tables"]
-
 Done = tuple[Cell, Mapping[str, Any]]
 """A cell, and the document of its results."""
 

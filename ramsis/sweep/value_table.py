@@ -16,8 +16,6 @@ from ramsis.checks import check_arguments
 from ramsis.files import canonical_json, write_atomic
 from ramsis.sweep.spec import Cell
 
-__all__ = ["VALUE_TABLE_FORMAT", "VALUE_TABLE_NAME", "value_rows", "write_value_table"]
-
 VALUE_TABLE_FORMAT = "ramsis.value-table/1"
 """The ``format`` field."""
 VALUE_TABLE_NAME = "value-table.json"

@@ -7,8 +7,6 @@ from typing import Any
 from ramsis.policy import Policy
 from ramsis.synthesis.recipes import RECIPES, Analysis
 
-__all__ = ["analyse_policy", "problem_of"]
-
 
 def problem_of(
     policy: Policy, where: str = "policy", *, own_arrivals: str | None = None

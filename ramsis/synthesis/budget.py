@@ -58,8 +58,6 @@ from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
 
-__all__ = ["HIGHEST_PRICE", "policy_within"]
-
 HIGHEST_PRICE = 1024.0
 """Price at which violations are as few as they get: one weighs as much as so many answers."""
 

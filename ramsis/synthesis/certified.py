@@ -11,7 +11,6 @@ from ramsis.policy import Policy
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workload
 
-__all__ = ["certified_bound", "gap_in_simulation", "gap_of_promise", "service_times_of"]
 
 def certified_bound(policy: Policy) -> float:
     """The bound on effective accuracy − price × violation rate, for the policy's price and load.

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import permutations
 
-__all__ = ["Division", "best_division", "rounded"]
-
 Division = tuple[tuple[int, ...], ...]
 
 _LEAST_GAIN = 1e-9

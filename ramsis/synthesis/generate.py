@@ -16,8 +16,6 @@ from ramsis.synthesis.inputs import with_settings
 from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["generate_policy", "modelled_policy", "prepared", "priced"]
-
 
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings

@@ -38,9 +38,6 @@ from ramsis.sim.compiled import DrawnRequests
 from ramsis.synthesis.replayed import settles
 from ramsis.synthesis.simulated import one_worker, simulated
 
-__all__ = ["FACTORS", "MORE_VIOLATIONS", "SLOWER", "Chosen", "Drawn", "PlayedFigures", "loss_of",
-           "most_robust", "replayed_at"]
-
 FACTORS = (1.025, 1.05, 1.075, 1.1)
 """Factors on service times that policies are planned with."""
 SLOWER = 1.1

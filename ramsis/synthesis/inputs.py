@@ -9,8 +9,6 @@ from ramsis.policy import Inputs
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["inputs_of", "with_settings"]
-
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
     """The record of a profile and settings."""

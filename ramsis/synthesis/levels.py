@@ -16,8 +16,6 @@ from functools import cache
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["adaptive_levels"]
-
 _FINENESS = 1000
 
 

@@ -45,8 +45,6 @@ from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["LOSS", "recovery", "with_recovery"]
-
 LOSS = 0.01
 """Effective accuracy that may still be lost when a policy has recovered."""
 

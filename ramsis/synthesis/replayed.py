@@ -33,8 +33,6 @@ from ramsis.policy import Policy
 from ramsis.policy.records import Replay
 from ramsis.synthesis.simulated import SETTLES, measured, one_worker
 
-__all__ = ["MANY_VIOLATIONS", "as_stated_by", "first_seed", "replayed", "settles"]
-
 QUERIES, RUNS = 200_000, 8
 _OF_ONE = 100_000  # queries of one worker with fixed times
 _ENOUGH, _LONGER = 1_000_000, 6  # fewer queries are made up to so many times as many

@@ -38,9 +38,6 @@ from ramsis.synthesis.options import as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["DEFAULT_LEVELS", "ComparedScheduler", "GivenScheduler", "PolicyScheduler", "Ready",
-           "fleet_scheduler", "scheduler_document", "settings_document"]
-
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 

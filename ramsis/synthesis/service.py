@@ -13,9 +13,6 @@ from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
 
-__all__ = ["as_stated", "bounded_by", "latency_table", "service_times", "sizes_stated",
-           "without_overhead"]
-
 _DIGITS = 4  # of quantiles in ms
 _NANO = 6
 

@@ -27,8 +27,6 @@ from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["choose_loads", "generate_set", "made_level"]
-
 _SMALLEST_STEP = 5e-4  # of accuracy between levels; a promise is not more precise
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
 

@@ -18,8 +18,6 @@ from ramsis.runtime.routing import DispatchRule
 from ramsis.synthesis.options import VALUES, check_options, defaults_of
 from ramsis.worker.solve import SolverName
 
-__all__ = ["SynthesisSettings", "check_budget"]
-
 _OF_DISPATCH: Any = None
 
 

@@ -40,8 +40,6 @@ from ramsis.synthesis.inputs import inputs_of, with_settings
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 
-__all__ = ["ClusterProblem", "set_header"]
-
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""
 

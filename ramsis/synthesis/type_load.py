@@ -29,8 +29,6 @@ from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
-__all__ = ["QUERIES", "RUNS", "SEED", "LikeWorkers", "TypeLoads", "Ways"]
-
 QUERIES, RUNS = 800_000, 8
 """Of the simulation that two ways are compared in."""
 SEED = 1 << 21

@@ -12,8 +12,6 @@ from ramsis.policy.records import Interval
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify.checks import Check, close, interval_checks
 
-__all__ = ["budget_checks"]
-
 _ROUNDING = 1e-9
 _OTHER_SEED = 1 << 30
 _SAME_RUNS = 1e-6

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["central_claims"]
-
 _BY_CHANCE = 2.0  # half widths: arrivals that are drawn may be fewer than on average
 _ROUNDING = 1e-6
 

@@ -10,8 +10,6 @@ from ramsis.arrays import FloatArray
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval, Simulated
 
-__all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
-
 _OF_SAMPLES = 1e-3
 _SAME_RUNS = 1e-9
 

@@ -6,8 +6,6 @@ from ramsis.policy import Policy
 from ramsis.synthesis.certified import gap_of_promise
 from ramsis.verify.checks import Check
 
-__all__ = ["gap_check"]
-
 _BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
 
 

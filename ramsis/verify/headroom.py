@@ -8,8 +8,6 @@ from ramsis.policy.records import HeadroomRecord
 from ramsis.synthesis.headroom import PlayedFigures, loss_of
 from ramsis.verify.checks import Check, close
 
-__all__ = ["headroom_checks"]
-
 
 def headroom_checks(
     stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, PlayedFigures],

@@ -7,8 +7,6 @@ from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.verify.checks import Check
 
-__all__ = ["inputs_checks"]
-
 
 def inputs_checks(policy: Policy) -> tuple[Check, ...]:
     """Whether a file says the same of what it was made for in all of its places."""

@@ -23,8 +23,6 @@ from __future__ import annotations
 from ramsis.policy import CertificateRecord, Expectations, Spread
 from ramsis.verify.checks import Check, close
 
-__all__ = ["accuracy_check", "certificate_checks", "made_again_checks"]
-
 _FEW_IN_TIME = 0.01
 _ROUNDING = 1e-6
 _FINE = 0.01  # of the tolerance

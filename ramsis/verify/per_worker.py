@@ -74,8 +74,6 @@ from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution
 if TYPE_CHECKING:
     from ramsis.worker.explicit import ExplicitWorkerMDP
 
-__all__ = ["worker_claims"]
-
 _LOOSER = 10.0
 _BEYOND_THE_TABLE = 0.05
 _POWER_STEPS = 2_000

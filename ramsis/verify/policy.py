@@ -18,8 +18,6 @@ from ramsis.verify.inputs import inputs_checks
 from ramsis.verify.per_worker import worker_claims
 from ramsis.verify.recovery import recovery_checks
 
-__all__ = ["TOLERANCE", "verify_policy"]
-
 _CLAIMS: Mapping[str, Callable[[Policy, str, float, str | None], tuple[Check, ...]]] = {
     "round-robin": worker_claims, "shortest-queue": worker_claims, "central-queue": central_claims,
 }

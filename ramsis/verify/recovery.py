@@ -26,8 +26,6 @@ from ramsis.synthesis.recovery import recovery
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.checks import Check, close
 
-__all__ = ["recovery_checks"]
-
 _LOSS = 0.01
 _SEED = 1 << 29
 _SETTLES, _FEWEST, _MOST, _QUERIES = 10.0, 3, 40, 60_000

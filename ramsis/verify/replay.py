@@ -25,8 +25,6 @@ from ramsis.synthesis.simulated import SETTLES, measured
 from ramsis.verify.checks import Check, close
 from ramsis.verify.simulator import Chance, figures
 
-__all__ = ["figure_of", "not_measured_checks", "played", "replay_checks"]
-
 _QUERIES, _RUNS, _SEED = 400_000, 8, 1 << 29
 _DRAINS = 1.0  # SLOs after the window
 _SAME = 1e-6  # of figures measured twice with the same seeds, as a share

@@ -24,8 +24,6 @@ from ramsis.synthesis.simulated import Simulated, simulated
 from ramsis.synthesis.type_load import QUERIES, RUNS, SEED
 from ramsis.verify.checks import Check, close
 
-__all__ = ["verify_levels"]
-
 _ROUNDING = 1e-6
 
 

@@ -18,8 +18,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit, uniform
 
-__all__ = ["Chance", "Replayed", "TableArrays", "ask", "figures", "play", "table_of"]
-
 Document = Mapping[str, Any]
 """A policy file as JSON has it."""
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError
 
-__all__ = ["InstantColumn", "TimeColumn", "fields_of", "joined", "lines_of"]
-
 
 @dataclass(frozen=True)
 class InstantColumn:

@@ -19,8 +19,6 @@ from typing import IO, Any
 
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError, install
 
-__all__ = ["MAX_LINES", "blocks", "first_line", "open_bytes"]
-
 MAX_LINES = 200_000_000
 """Most lines that a trace may have (1.6 GB of instants)."""
 

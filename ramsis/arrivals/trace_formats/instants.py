@@ -20,8 +20,6 @@ from ramsis.numerals import decimal_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UNITS", "Instants", "floats", "is_iso", "number"]
-
 UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
 """Milliseconds in each unit that numbers may have."""
 

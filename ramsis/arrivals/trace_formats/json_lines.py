@@ -19,8 +19,6 @@ from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError
 from ramsis.garbage_collection import without_collection
 
-__all__ = ["read_json_lines"]
-
 
 def read_json_lines(
     path: Path, key: str, unit: str | None, *, in_any_order: bool = False

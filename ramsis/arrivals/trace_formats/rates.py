@@ -15,9 +15,6 @@ from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import number
 from ramsis.errors import InputFileError
 
-__all__ = ["minute_columns", "read_function_minutes", "read_minute_bins", "read_second_rates"]
-
-
 _PLAIN = frozenset("0123456789.+-eE\r\n")
 
 

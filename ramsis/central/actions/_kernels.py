@@ -13,9 +13,6 @@ from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import CentralArrays
 from ramsis.compiling import dot, index, njit
 
-__all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
-           "best_starts", "improve", "settle_level"]
-
 _TIE, _ROUNDING = 1e-9, 1e-12
 _EVEN = 1.0 + 1e-12
 

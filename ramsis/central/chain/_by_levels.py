@@ -14,8 +14,6 @@ from ramsis.central.chain._kernels import System
 from ramsis.central.chain._levels import Levels
 from ramsis.compiling import njit
 
-__all__ = ["values", "visits"]
-
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def values(system: System, levels: Levels) -> FloatArray:

@@ -16,8 +16,6 @@ from ramsis.central._kernels import around, bin_below, oldest
 from ramsis.central.model import CentralArrays
 from ramsis.compiling import njit
 
-__all__ = ["ChainRates", "System", "off", "rates", "rows"]
-
 
 class System(NamedTuple):
     """A linear system, row by row, in any order.

@@ -25,8 +25,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.compiling import njit
 
-__all__ = ["Levels", "eliminated"]
-
 
 class Levels(NamedTuple):
     """The system eliminated down to level 1.

@@ -13,8 +13,6 @@ from ramsis.cluster.parsing import ByType, named_cluster
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 
-__all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several", "profiles_of"]
-
 
 def profiles_of(
     profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0,

@@ -19,18 +19,6 @@ import click
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import read_toml
 
-__all__ = [
-    "MORE_ARRIVALS",
-    "MORE_COMPUTING",
-    "Command",
-    "CommandGroup",
-    "allow_options",
-    "by_option",
-    "given_options",
-    "nearest",
-    "refuse_options",
-]
-
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
 """Options of traces that few need."""
 MORE_COMPUTING = ("--engine", "--address", "--processes")

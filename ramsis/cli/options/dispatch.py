@@ -11,8 +11,6 @@ import click
 from ramsis.cli.options.shared import scheduler_option
 from ramsis.policy import DISPATCHES
 
-__all__ = ["BOTH", "compared_options"]
-
 BOTH = ("round-robin", "central-queue")
 """What is compared where nothing is named: a queue each, and a common queue."""
 

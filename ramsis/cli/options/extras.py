@@ -6,8 +6,6 @@ import importlib.util
 
 from ramsis.errors import InvalidValueError, install
 
-__all__ = ["require"]
-
 
 def require(libraries: str, extra: str, what: str, where: str) -> None:
     """Refuse to begin without libraries.

@@ -20,8 +20,6 @@ from ramsis.worker.problem import Objective
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["policy_options"]
-
 _PAPER = click.option(
     "--paper", is_flag=True,
     help="What the EuroSys '24 paper does, in one word: "

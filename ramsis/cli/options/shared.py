@@ -20,22 +20,6 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.sim.fleet import SERVICES
 
-__all__ = [
-    "DEFAULT_SERVICE",
-    "MOST_SEEDS",
-    "cluster_options",
-    "engine_options",
-    "load_option",
-    "models_option",
-    "overhead_option",
-    "padding_option",
-    "scheduler_option",
-    "seed_options",
-    "simulated_service_option",
-    "target_options",
-    "workload_options",
-]
-
 DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
 """In help texts: what :func:`ramsis.cluster.default_service` says."""
 

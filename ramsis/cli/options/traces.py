@@ -8,8 +8,6 @@ import click
 
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
 
-__all__ = ["named_trace"]
-
 
 def named_trace(
     path: Path, trace_format: str, unit: str | None, time_column: str | None

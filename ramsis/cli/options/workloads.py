@@ -16,8 +16,6 @@ from ramsis.cli.options.traces import named_trace
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
-__all__ = ["WorkloadOptions"]
-
 _DEFAULT_S = 30.0
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from ramsis.cli.output.rows import WIDTH, budget_words, print_json, say
 from ramsis.policy import Policy
 
-__all__ = ["show_central_table"]
-
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WIDEST = 100
 

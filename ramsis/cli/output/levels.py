@@ -24,8 +24,6 @@ from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
 from ramsis.tables import with_values
 
-__all__ = ["PROMISE_COLUMNS", "print_levels"]
-
 _RATES = (
     Column("load_qps", "load (QPS)", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),

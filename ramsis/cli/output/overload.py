@@ -9,8 +9,6 @@ import click
 
 from ramsis.errors import InfeasibleError
 
-__all__ = ["overloaded", "strict_option", "tell_overload"]
-
 _MOST_VIOLATIONS = 0.1  # a simulation with a larger share counts as overloaded, as a policy does
 _SHOWN = 10
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ramsis.tables import Column
 
-__all__ = ["SCALED_COLUMNS", "with_words"]
-
 SCALED_COLUMNS = (
     Column("worker_s", "worker-seconds", ".0f"),
     Column("violation_rate", "violations", ".4%"),

@@ -33,8 +33,6 @@ from ramsis.errors import InfeasibleError
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
-__all__ = ["bound"]
-
 _BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
 _POISSON = Column("poisson_upper_bound", "upper bound, Poisson", ".4f")
 _OPTIMUM = (Column("served_fraction", "served in time", ".2%"),)

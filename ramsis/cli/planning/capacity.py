@@ -70,8 +70,6 @@ from ramsis.synthesis.capacity import (
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-__all__ = ["capacity"]
-
 _CASE = (
     Column("scheduler", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),

@@ -28,8 +28,6 @@ from ramsis.files import write_atomic
 from ramsis.synthesis import SynthesisSettings
 from ramsis.tables import csv_text
 
-__all__ = ["frontier_command"]
-
 T = TypeVar("T")
 
 _COLUMNS = (

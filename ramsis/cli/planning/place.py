@@ -16,8 +16,6 @@ from ramsis.cli.options.param_types import FIGURE, OUT_FILE
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, say, table_options
 from ramsis.report.placement import plot_placement
 
-__all__ = ["place"]
-
 _INTERRUPTED = 130
 _SHOWN = 1e-6
 """Gaps above this are worth a word."""

@@ -42,8 +42,6 @@ from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
 from ramsis.synthesis.schedulers import fleet_scheduler
 from ramsis.tables import with_error
 
-__all__ = ["plan"]
-
 _QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
 """The kinds of dispatch that are compared, and what a verdict calls them."""
 _LEVELS = 12  # loads of a trace that policies are made for

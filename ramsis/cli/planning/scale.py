@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ramsis.bounds import WorkerSecondsBound
     from ramsis.scaling.study import Study
 
-__all__ = ["scale_command"]
-
 _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), *SCALED_COLUMNS)
 _COST = Column("cost", "cost", ".4g")
 

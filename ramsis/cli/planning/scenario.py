@@ -11,8 +11,6 @@ from ramsis.cli.options.param_types import OUT_FILE, complete_files
 from ramsis.cli.output.rows import progress
 from ramsis.files import canonical_json, write_atomic
 
-__all__ = ["scenario_group"]
-
 
 @click.group("scenario", cls=CommandGroup)
 def scenario_group() -> None:

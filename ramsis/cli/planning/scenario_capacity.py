@@ -12,8 +12,6 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, progress
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sweep import Engine
 
-__all__ = ["scenario_capacity"]
-
 _COLUMNS = (
     Column("scheduler", "scheduler"),
     Column("workers", "workers", "d"),

@@ -17,8 +17,6 @@ from ramsis.policy import Policy, read, read_set
 from ramsis.profiles.importers.mlperf import read_server
 from ramsis.synthesis.certified import gap_of_promise
 
-__all__ = ["analyze"]
-
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),

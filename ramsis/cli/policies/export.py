@@ -31,8 +31,6 @@ from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
 
-__all__ = ["export"]
-
 _SECONDS = 10.0
 
 

@@ -21,9 +21,6 @@ from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 from ramsis.synthesis.options import BURST
 
-__all__ = ["generate"]
-
-
 _MORE = (
     "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
     "--confidence", "--overhead-ms", "--prefer", "--no-padding", "--max-queue",

@@ -20,8 +20,6 @@ from ramsis.cli.output.rows import WIDTH, budget_words, json_option, print_json
 from ramsis.policy import Policy, read
 from ramsis.runtime.table import AS_LAST_CODE
 
-__all__ = ["policy_group"]
-
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WHOLE = -1  # in place of a batch that is the whole queue
 _DROP = -1  # in place of a model where the table says to drop the earliest request

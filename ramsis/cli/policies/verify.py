@@ -17,8 +17,6 @@ from ramsis.verify.checks import Check
 from ramsis.verify.policy import TOLERANCE, verify_policy
 from ramsis.verify.sets import verify_levels
 
-__all__ = ["verify"]
-
 _COLUMNS = (
     Column("file", "file"),
     Column("claim", "claim"),

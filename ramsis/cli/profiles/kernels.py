@@ -10,8 +10,6 @@ from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
 from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
 from ramsis.profiles.nsight import read_kernel_trace
 
-__all__ = ["kernels_command"]
-
 _COLUMNS = (
     Column("metric", "metric"), Column("largest", "largest", ".2%"),
     Column("weighted", "over time", ".2%"),

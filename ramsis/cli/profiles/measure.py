@@ -25,8 +25,6 @@ from ramsis.profiles.measure import (
 )
 from ramsis.profiles.model import ProfileSet
 
-__all__ = ["measure_command"]
-
 _RULE = StopRule()
 
 

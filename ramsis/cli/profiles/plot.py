@@ -10,8 +10,6 @@ from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import FIGURE, complete_profiles
 from ramsis.profiles import STATISTICS, Statistic, load
 
-__all__ = ["plot_command"]
-
 
 @click.command("plot", cls=Command)
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)

@@ -25,8 +25,6 @@ from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statis
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
 
-__all__ = ["profile"]
-
 _WARNINGS = 3
 """Of each kind that are shown after an import."""
 _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",

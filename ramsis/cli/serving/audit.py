@@ -19,8 +19,6 @@ from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.sim.fleet import SERVICES
 
-__all__ = ["audit"]
-
 _UNITS = ("s", "ms", "us", "ns", "min", "h")
 _LEVELS = (
     Column("what", "requests"),

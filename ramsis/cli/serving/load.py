@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from ramsis.serving.load.client import RemoteModel, Samples
 
-__all__ = ["load_command"]
-
 _MOST_EXPANDED = 60
 """To so many times its size a file of arrays may grow, or to :data:`MAX_FILE_BYTES`."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ramsis.profiles import ProfileSet
     from ramsis.serving.server import Server
 
-__all__ = ["serve_command"]
-
 _PROBES = 500
 _LIBRARIES = "starlette uvicorn prometheus_client orjson"
 

@@ -20,8 +20,6 @@ from ramsis.tables import csv_text, with_values
 if TYPE_CHECKING:
     from ramsis.sim.registry import SchedulerSpec
 
-__all__ = ["ScenarioOutput", "by_option", "cluster_command", "simulate_scenario"]
-
 _DEFAULT = ("clockwork",)
 _COLUMNS = (
     Column("scheduler", "scheduler"),

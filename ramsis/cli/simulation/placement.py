@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # at run time where they are used: placements load what other
     from ramsis.sim.streams import Figures
     from ramsis.synthesis.placement import FamilyOutcome, PlacementOutcome, StationOutcome
 
-__all__ = ["require_fleet", "simulate_placement_file"]
-
 _ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
             "timeline")
 _NEARLY = 0.9  # of the time: workers that are busy for longer answer many late

@@ -17,8 +17,6 @@ from ramsis.files import write_atomic
 from ramsis.sim import Workload
 from ramsis.tables import csv_text
 
-__all__ = ["simulate_scaling"]
-
 _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace_format", "unit",
             "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
             "plot")

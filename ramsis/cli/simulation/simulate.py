@@ -67,8 +67,6 @@ from ramsis.synthesis.certified import gap_in_simulation
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
-__all__ = ["simulate_command"]
-
 _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)

@@ -13,8 +13,6 @@ from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import json_option, print_json, progress
 from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
 
-__all__ = ["sweep_command"]
-
 _SHOWN = 10
 
 

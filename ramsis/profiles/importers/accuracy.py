@@ -19,8 +19,6 @@ from ramsis.errors import InputFileError
 from ramsis.files import read_json
 from ramsis.profiles.importers.rows import Rows, read_rows, read_text
 
-__all__ = ["read_accuracy"]
-
 _FULL = {"percent": 100, "fraction": 1}
 _TIMM = ("model", "img_size", "top1", "top1_err", "top5", "top5_err", "param_count", "crop_pct",
          "interpolation", "top1_diff", "top5_diff", "rank_diff")

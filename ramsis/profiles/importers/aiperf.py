@@ -36,8 +36,6 @@ from ramsis.profiles.importers.runs import (
     percentiles_left_out,
 )
 
-__all__ = ["read", "recognises"]
-
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 _STATISTICS = {"avg": "mean_ms", "std": "std_ms", "min": "min_ms", "p50": "p50_ms",
                "p90": "p90_ms", "p95": "p95_ms", "p99": "p99_ms", "max": "max_ms"}

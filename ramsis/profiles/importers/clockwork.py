@@ -19,8 +19,6 @@ import re
 from ramsis.errors import InputFileError
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
-__all__ = ["read", "recognises"]
-
 _SETTING = re.compile(r"\s*(\w+)\s*[=:]\s*([^\s;,]+?)(?:LL?)?\s*[;,]?\s*")
 _COMMENT = re.compile(r"(?:#|//)[^\n]*|/\*.*?\*/", re.S)
 _SHORTEST_NS = 1000

@@ -33,8 +33,6 @@ from ramsis.profiles.importers import (
 from ramsis.profiles.importers.rows import open_rows
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
-__all__ = ["RUN_FORMATS", "detect", "run_files", "table_file"]
-
 _MOST_FILES = 10_000
 _OF_FOLDERS = ("timm", "ramsis-artifact", "instances")
 """Formats of a table that are read from a folder as a whole."""

@@ -34,8 +34,6 @@ from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
 
-__all__ = ["InstanceRow", "read", "read_instance_profile", "recognises"]
-
 _PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput", "Latency")
 _JOINED = ("model", "instance_slices", "batch", "processes", "throughput_per_process_rps",
            "latency_s")

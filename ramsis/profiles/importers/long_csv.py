@@ -22,8 +22,6 @@ from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, open_rows, read_rows
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["read", "recognises"]
-
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 _REQUIRED = ("model", "batch", "latency_ms")
 _QUANTILES = 128

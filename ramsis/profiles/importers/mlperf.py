@@ -37,8 +37,6 @@ from ramsis.profiles.importers.runs import (
     percentiles_left_out,
 )
 
-__all__ = ["ServerRun", "read", "read_server", "recognises"]
-
 _TITLE = "MLPerf Results Summary"
 _STATISTICS = {"Mean latency": "mean_ms", "Min latency": "min_ms", "Max latency": "max_ms",
                "50.00 percentile latency": "p50_ms", "90.00 percentile latency": "p90_ms",

@@ -26,8 +26,6 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
-__all__ = ["read", "recognises"]
-
 _LATENCIES = {"Avg Latency (ms)": "mean_ms", "p90 Latency (ms)": "p90_ms",
               "p95 Latency (ms)": "p95_ms", "p99 Latency (ms)": "p99_ms"}
 _REQUIRED = ("Model", "Batch", "Concurrency")

@@ -34,8 +34,6 @@ from ramsis.profiles.importers.runs import (
     percentiles_left_out,
 )
 
-__all__ = ["read", "recognises"]
-
 _ROW = re.compile(r"[^,]*,[-+.\deE]+,\d+,-?\d+,\d+\s*")
 _STATISTIC = re.compile(r"(Min|Max|P50|P90|P95|P99|P999) Latency: (\S+) (\S+)\s*")
 _PEAK = re.compile(r"^Peak working set size: \d+ bytes\s*$", re.M)

@@ -23,8 +23,6 @@ from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
-__all__ = ["read", "recognises"]
-
 _SHORTEST_NS = 1000
 """Median latencies below this are no ns: no request takes less than a microsecond."""
 

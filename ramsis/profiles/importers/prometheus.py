@@ -31,8 +31,6 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
-__all__ = ["read", "recognises"]
-
 _MS = {"seconds": 1e3, "milliseconds": 1.0, "ms": 1.0, "microseconds": 1e-3, "us": 1e-3,
        "nanoseconds": 1e-6, "ns": 1e-6}
 _TYPE = re.compile(r"^# TYPE (\S+) histogram\s*$", re.M)

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ramsis.profiles.importers.rows import Measured, read_rows
 
-__all__ = ["read", "recognises"]
-
 _QUANTILE = re.compile(r"q\d+_ms")
 
 

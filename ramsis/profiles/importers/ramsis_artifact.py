@@ -15,8 +15,6 @@ from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["read"]
-
 _LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch size B"
 _QUANTILES = 128
 

@@ -18,8 +18,6 @@ from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 from ramsis.profiles.values import ProfileError
 from ramsis.tables import text_of
 
-__all__ = ["read", "recognises"]
-
 _REQUIRED = ("model", "batch", "start_s", "finish_s")
 _OTHERS = ("arrival_s", "deadline_ms", "outcome", "run_as", "worker", "correct")
 _ANSWERED = ("", "served", "late")

@@ -16,8 +16,6 @@ from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
 
-__all__ = ["CsvRow", "Measured", "Rows", "open_rows", "read_rows", "read_text"]
-
 _LONGEST_LINE = 1 << 20
 _Value = TypeVar("_Value", float, str)
 

@@ -23,17 +23,6 @@ from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
 
-__all__ = [
-    "Given",
-    "MeasuredRun",
-    "NotAProfileError",
-    "Source",
-    "gather",
-    "in_flight_refused",
-    "overlap_refused",
-    "percentiles_left_out",
-]
-
 _QUANTILES = 128
 _UNITS = ("ns", "us", "ms", "s")
 _ACCURACY_UNITS = ("percent", "fraction")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from ramsis.profiles.importers.rows import Measured, read_rows
 
-__all__ = ["read", "recognises"]
-
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 _COLUMNS = ("task", "model", "accuracy", "batch", "n", *(f"{name}_s" for name in _STATISTICS))
 _REQUIRED = ("model", "batch", "p95_s")

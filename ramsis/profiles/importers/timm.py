@@ -26,8 +26,6 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
 
-__all__ = ["read", "recognises"]
-
 _REQUIRED = ("model", "infer_samples_per_sec", "infer_step_time", "infer_batch_size")
 _PASSED_OVER = (
     "infer_img_size", "infer_gmacs", "infer_macts", "param_count", "train_samples_per_sec",

@@ -22,8 +22,6 @@ from ramsis.errors import InputFileError
 from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import Given, MeasuredRun, NotAProfileError, Source
 
-__all__ = ["read", "recognises"]
-
 _PARTS = (("h2dMs", "computeMs", "d2hMs"), ("inMs", "computeMs", "outMs"))
 """The parts of the latency: today, and up to TensorRT 8.0."""
 

@@ -28,8 +28,6 @@ from ramsis.profiles.importers.runs import (
     percentiles_left_out,
 )
 
-__all__ = ["read", "recognises"]
-
 _STATISTICS = {"mean_e2el_ms": "mean_ms", "std_e2el_ms": "std_ms", "median_e2el_ms": "p50_ms",
                "p50_e2el_ms": "p50_ms", "p90_e2el_ms": "p90_ms", "p95_e2el_ms": "p95_ms",
                "p99_e2el_ms": "p99_ms"}

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import ramsis
 
-__all__ = ["hardware", "versions"]
-
 
 def hardware(threads: int = 1) -> dict[str, object]:
     """The processor, and how much of it this process may use.

@@ -26,8 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr
 
-__all__ = ["CONFIDENCE", "ranks", "relative_error"]
-
 CONFIDENCE = 0.95
 """Probability that the interval encloses the percentile."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["MUCH", "foreign_load"]
-
 MUCH = 0.5
 """Other work, in processors, from which measured latencies are doubtful."""
 

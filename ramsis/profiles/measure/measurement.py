@@ -37,8 +37,6 @@ from ramsis.profiles.measure.sampling import (
 from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
 
-__all__ = ["BATCHES", "ORDERS", "MeasureSettings", "Observer", "measure_profile"]
-
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """The batch sizes that are measured when none are named."""
 

@@ -21,8 +21,6 @@ from ramsis.profiles.file import load
 from ramsis.profiles.measure.sampling import RunsInTime
 from ramsis.profiles.model import ProfileSet
 
-__all__ = ["SAME", "KeptRuns", "check_writable", "partial_path", "unfinished"]
-
 SAME = ("backend", "settings", "versions")
 """Entries of ``measurement`` that must agree, beside ``hardware``."""
 

@@ -33,16 +33,6 @@ from ramsis.garbage_collection import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
 
-__all__ = [
-    "PERCENTILES",
-    "Runnable",
-    "RunsInTime",
-    "Sampled",
-    "StopRule",
-    "sample_batches",
-    "sample_interleaved",
-]
-
 PERCENTILES = {"p95": 0.95, "p99": 0.99, "p90": 0.90, "p50": 0.50}
 """Percentiles that can be waited for, and their levels; the first is the default."""
 

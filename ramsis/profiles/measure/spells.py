@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SLOW", "spells_of"]
-
 SLOW = 1.5
 """A run is slow that takes so many times the median, or more."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from ramsis.report.page.parts import PageTable, Part, Section
 from ramsis.tables import Column
 
-__all__ = ["side_by_side"]
-
 _MOST = 6  # results in a table; more are not read across
 
 

@@ -22,8 +22,6 @@ from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import span, text
 from ramsis.tables import Column, with_values
 
-__all__ = ["GROUPS", "cluster_section", "frontier_section", "played_section", "sharing_section"]
-
 Rows = Sequence[Mapping[str, Any]]
 _FLOOR = 1e-5
 """Violation rates below this are drawn here: the axis is logarithmic."""

@@ -20,8 +20,6 @@ from ramsis.report.page.beside import side_by_side
 from ramsis.report.page.parts import PLAN, Figure, Note, PageTable, Part, Section
 from ramsis.tables import escape, html_table
 
-__all__ = ["page_text"]
-
 _SCRIPTS = ("draw", "figure", "curves", "bars", "map", "explore", "page")
 _DIGITS = 7
 _MOST_VERDICTS = 12

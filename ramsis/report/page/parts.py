@@ -12,9 +12,6 @@ from typing import Any
 
 from ramsis.tables import Column
 
-__all__ = ["LEAST_BUDGET", "PLAN", "Axis", "Figure", "Note", "PageTable", "Part", "Section",
-           "Series", "curves", "rows_figure", "violations"]
-
 
 @dataclass(frozen=True)
 class PageTable:

@@ -23,8 +23,6 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.rows import checked_rows
 from ramsis.tables import Column
 
-__all__ = ["placement_section"]
-
 _SHORT = 0.999  # a smaller share served in time is said
 
 _GROUPS = (

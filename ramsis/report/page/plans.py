@@ -20,8 +20,6 @@ from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import given, given_in
 from ramsis.tables import Column, with_values
 
-__all__ = ["audit_section", "plan_section"]
-
 _PLANNED = (
     Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
     Column("workers_bound", "lower bound (workers)", "d"),

@@ -24,8 +24,6 @@ from ramsis.report.page.parts import (
 )
 from ramsis.tables import Column
 
-__all__ = ["policies_section", "promise_figures"]
-
 _BUDGET = 3_000_000
 """Characters that the tables of all policies may take."""
 _MOST_MAPS = 8

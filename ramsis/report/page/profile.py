@@ -16,8 +16,6 @@ from ramsis.profiles.check import check
 from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values
 
-__all__ = ["profile_section"]
-
 _MOST_FRAMES = 24
 _MOST_LINES = 24
 _MOST_FINDINGS = 20

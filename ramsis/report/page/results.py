@@ -20,8 +20,6 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.rows import number, span, text
 from ramsis.tables import Column, with_error, with_values
 
-__all__ = ["capacity_section", "placed_section", "result_section", "simulation_section"]
-
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)

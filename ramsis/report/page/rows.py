@@ -10,8 +10,6 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 
-__all__ = ["checked_rows", "given", "given_in", "number", "present_names", "span", "text"]
-
 _MOST_NAMES = 12
 _UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
           "--duration-s": ("simulated for", " s"), "--startup-s": ("start-up", " s")}

@@ -10,8 +10,6 @@ from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import given_in
 from ramsis.tables import Column, with_values
 
-__all__ = ["scaling_section"]
-
 _COLUMNS = (
     Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
     Column("cost", "cost", ".4g"), Column("violation_rate", "violations", ".4%"),

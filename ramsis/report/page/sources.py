@@ -35,8 +35,6 @@ from ramsis.report.page.sweep import (
 from ramsis.runtime.manifest import manifest_path
 from ramsis.urls import Remote, is_url
 
-__all__ = ["sections_of"]
-
 PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis-plan"
 
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "

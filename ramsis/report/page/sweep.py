@@ -15,9 +15,6 @@ from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.rows import present_names
 from ramsis.tables import Column, with_values
 
-__all__ = ["FAILURES_NAME", "RECORD_NAME", "RESULTS_NAME", "SCENARIOS_NAME", "scenarios_section",
-           "sweep_section"]
-
 RESULTS_NAME, SCENARIOS_NAME = "results.csv", "scenarios.csv"
 RECORD_NAME, FAILURES_NAME = "sweep.json", "failures.csv"
 _LARGEST = 1 << 30

@@ -13,8 +13,6 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["configuration", "yaml_text"]
-
 _PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_./]*")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 

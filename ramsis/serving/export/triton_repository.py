@@ -15,8 +15,6 @@ from ramsis.plugins import is_trusted
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["configuration", "write_repository"]
-
 _NAME = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
 _VARIANT = "variant"
 _MARK = '"""Serves by policies; written by `ramsis export triton`."""\n'

@@ -20,8 +20,6 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
-__all__ = ["HEAD_LENGTH", "Heard", "RemoteModel", "Samples", "heard", "unpacked"]
-
 HEAD_LENGTH = "Inference-Header-Content-Length"
 """Header that says where the JSON of a request or answer ends."""
 

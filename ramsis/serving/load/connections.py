@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 
 import httptools
 
-__all__ = ["ConnectionPool", "Response", "Told"]
-
 _LOOKS_S = 0.1
 """How often is looked for requests that have waited too long."""
 _HEADS = 256

@@ -16,8 +16,6 @@ import time
 
 from ramsis.serving.tensors import DATATYPES
 
-__all__ = ["main", "overheads_ms"]
-
 
 def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
     """What so many requests of one query took besides the model, in ms; zeros are sent."""

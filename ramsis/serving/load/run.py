@@ -40,8 +40,6 @@ from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 
-__all__ = ["LoadResult", "Timetable", "generate_load", "planned", "summary"]
-
 _LEAD_S = 0.2  # from the preparations to the first request
 _BYTES_EACH = 400.0  # of a request that is planned
 _DROPPED = (429, 503)

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ramsis.serving.protocol import Answer, InferRequest, answer_body
 from ramsis.serving.tensors import TensorSpec
 
-__all__ = ["answers_ms"]
-
 _ENCODED = 20
 
 

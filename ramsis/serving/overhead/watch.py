@@ -21,8 +21,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 
-__all__ = ["QUANTILE", "OverheadParts", "OverheadWatch"]
-
 QUANTILE = 0.95
 """Of the sum of the parts, and of the policies' service times, from which *batch* counts."""
 _BATCHES, _ANSWERS, _DRAWN = 512, 2048, 4096

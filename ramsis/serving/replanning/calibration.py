@@ -33,8 +33,6 @@ from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.server import Server
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["CalibrationSettings", "measure_overhead", "measure_service", "profile_of"]
-
 Samples = dict[tuple[int, int], list[float]]
 
 

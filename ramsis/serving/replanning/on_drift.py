@@ -26,8 +26,6 @@ from ramsis.runtime.selector import Selector
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
-__all__ = ["Replanning", "profile_option", "rescaled"]
-
 _PROFILES = "--profiles"
 _BATCHES, _OF_VARIANT = 200, 20
 _HEADROOM = 1.25

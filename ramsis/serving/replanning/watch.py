@@ -16,8 +16,6 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
-__all__ = ["watch_policies"]
-
 
 def _state(path: Path) -> tuple[int, ...] | None:
     """What changes when a file is written anew; None where there is no file."""

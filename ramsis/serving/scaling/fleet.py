@@ -19,8 +19,6 @@ from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTa
 from ramsis.runtime.selector import Selector
 from ramsis.serving.policies import check_served, largest_batch, read_policies
 
-__all__ = ["FleetPolicies", "read_fleet", "scaling_file"]
-
 
 class FleetPolicies:
     """A scaling table, and the policies for each number of active workers.

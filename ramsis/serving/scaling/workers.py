@@ -15,8 +15,6 @@ from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.serving.pool import WorkerPool
 from ramsis.serving.server import Server
 
-__all__ = ["Advice", "OwnWorkers"]
-
 
 class _Follower:
     """Asks a scaling table once every interval.

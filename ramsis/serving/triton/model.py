@@ -38,8 +38,6 @@ from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec
 from ramsis.serving.variants import read_variants
 
-__all__ = ["TritonPythonModel"]
-
 _OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06 (2.47) or later"
 _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")

@@ -43,8 +43,6 @@ from ramsis.sim.engine.workers import ACTIVE, OFF, STARTING, Workers
 from ramsis.sim.run import DROPPED, Run, Site
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 
-__all__ = ["EventEngine", "Setting"]
-
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
 _READY, _ANSWERED = range(2)  # what a machine is done with

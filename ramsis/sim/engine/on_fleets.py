@@ -21,8 +21,6 @@ from ramsis.sim.fleet import Fleet, FleetSite
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["FleetEngine", "coins"]
-
 _BLOCK = 4096  # uniform numbers drawn at a time
 
 

@@ -17,8 +17,6 @@ from ramsis.sim.engine.requests import ClusterRequests
 from ramsis.sim.engine.times import ClusterTimes
 from ramsis.sim.fleet import Fleet
 
-__all__ = ["ClusterEngine"]
-
 
 class ClusterEngine(EventEngine):
     """One run on a scenario.

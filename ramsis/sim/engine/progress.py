@@ -23,8 +23,6 @@ from math import inf
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["Running", "Slowdown", "WorkInProgress"]
-
 
 @dataclass(slots=True)
 class Running:

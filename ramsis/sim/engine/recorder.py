@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ramsis.sim.engine.requests import AT_MACHINE, TO_PROCESS, WAITING, RequestState
 from ramsis.sim.run import Run, Site
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Lists of what happened, in the order in which it did."""

@@ -17,8 +17,6 @@ from typing import Generic, Protocol, TypeVar
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sim.fleet import Fleet
 
-__all__ = ["Scheduler", "SchedulerError", "WorkerGroup", "check_at_least"]
-
 E = TypeVar("E")
 
 

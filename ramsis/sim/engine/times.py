@@ -9,8 +9,6 @@ from typing import Any
 from ramsis.scenario import Scenario
 from ramsis.sim.fleet import Fleet
 
-__all__ = ["ClusterTimes", "FleetTimes", "Times"]
-
 _Rows = list[list[list[float]]]
 _Quantiles = list[list[list[list[float]]]]
 

@@ -9,8 +9,6 @@ from math import inf
 from ramsis.scenario import ScenarioWorkerType
 from ramsis.sim.run import Site
 
-__all__ = ["ACTIVE", "OFF", "STARTING", "Workers"]
-
 OFF, STARTING, ACTIVE = "off", "starting", "active"
 
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.compiling import index, njit
 
-__all__ = ["FigureTerms", "RunArrays", "chosen_responses", "of_batches", "queue_left", "tally"]
-
 _FINITE = 1e300
 _FEW = 4  # arrivals that are looked at one by one
 

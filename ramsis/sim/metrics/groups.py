@@ -19,8 +19,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.sim.run import DROPPED, Run
 
-__all__ = ["STAGES", "GroupFigures", "by_group", "jain_index"]
-
 STAGES = ("waiting", "loading", "service", "machine")
 """Of the time to an answer, in the order of :attr:`GroupFigures.stage_ms`."""
 

@@ -36,8 +36,6 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.schedulers.fixed import model_index
 from ramsis.sim.schedulers.single_model import SingleModel
 
-__all__ = ["BentoML"]
-
 _TICK_MS = 1.0
 _DECAY = 0.95
 _KEPT, _SKIPPED = 50, 2

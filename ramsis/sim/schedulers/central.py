@@ -23,19 +23,6 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
-__all__ = [
-    "Choose",
-    "EarliestDeadlineFirst",
-    "ModelLevel",
-    "batch_limit",
-    "most_efficient",
-    "overload_levels",
-    "plan_levels",
-    "queue_of",
-    "rising",
-    "throughput_qps",
-]
-
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
 

@@ -19,8 +19,6 @@ from ramsis.sim.schedulers.central import queue_of
 from ramsis.sim.schedulers.fixed import model_index
 from ramsis.sim.schedulers.single_model import check_objective
 
-__all__ = ["Clipper"]
-
 _BACK_OFF = 0.9
 
 

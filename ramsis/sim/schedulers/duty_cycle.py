@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 
 from ramsis.sim.engine import Scheduler, WorkerGroup
 
-__all__ = ["DutyCycle"]
-
 
 class DutyCycle(Scheduler[WorkerGroup]):
     """See the module's description.

@@ -11,8 +11,6 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
-__all__ = ["Fixed", "check_limit", "model_index"]
-
 
 @dataclass(frozen=True)
 class Fixed(PerType):

@@ -23,8 +23,6 @@ from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
 from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
-__all__ = ["Greedy"]
-
 _LATE = ("serve", "drop")
 
 

@@ -17,8 +17,6 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
-__all__ = ["Infaas"]
-
 
 @dataclass(frozen=True)
 class Infaas(PerType):

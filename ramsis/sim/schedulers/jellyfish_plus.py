@@ -28,8 +28,6 @@ from ramsis.sim.schedulers.central import (
     throughput_qps,
 )
 
-__all__ = ["JellyfishPlus"]
-
 
 @dataclass(frozen=True)
 class JellyfishPlus(PerType):

@@ -40,8 +40,6 @@ from ramsis.sim.schedulers.central import (
 )
 from ramsis.sim.workload import ConstantLoad
 
-__all__ = ["RESPONSE_FORMAT", "ModelSwitching"]
-
 Row = dict[str, float]
 RESPONSE_FORMAT = "ramsis.response-profile/1"
 """The ``format`` field of a stored profile."""

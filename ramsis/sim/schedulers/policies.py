@@ -30,8 +30,6 @@ from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.schedulers.stations import stations_of
 from ramsis.sim.tables import KERNELS, Compiled, Kernel, level_of, stack, stack_central
 
-__all__ = ["Policies"]
-
 
 class Policies:
     """Policies by load, for one station or several.

@@ -10,8 +10,6 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType
 from ramsis.sim.schedulers.fixed import check_limit
 
-__all__ = ["SingleModel", "check_objective"]
-
 
 @dataclass(frozen=True)
 class SingleModel(PerType):

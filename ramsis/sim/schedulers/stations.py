@@ -11,8 +11,6 @@ from ramsis.runtime.policy_set import PolicySet
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 
-__all__ = ["stations_of"]
-
 PlanOf = Callable[[Sequence[Policy], str, Fleet], Plan]
 """The plan of a station: its policies by load, where they are from, and its workers."""
 

@@ -31,8 +31,6 @@ from ramsis.sim.schedulers.central import queue_of
 from ramsis.sim.schedulers.fixed import model_index
 from ramsis.sim.schedulers.single_model import SingleModel
 
-__all__ = ["Symphony"]
-
 
 @dataclass(frozen=True)
 class Symphony(SingleModel):

@@ -31,9 +31,6 @@ from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import POSITIVE, Fields, Rule
 
-__all__ = ["AGENT_FORMAT", "Agent", "Layer", "Scaling", "agent_from_document", "read_agent",
-           "shipped_agent", "write_agent"]
-
 AGENT_FORMAT = "ramsis.agent/1"
 _MOST_SLOTS = 1000
 _MOST_BATCH = 10_000

@@ -28,8 +28,6 @@ from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, AgentView
 
-__all__ = ["BATCH_SIZES", "EVERY_MS", "SLOTS", "ClusterEnv"]
-
 SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)
 """Of the thesis."""
 _ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # as Run.in_time has it

@@ -24,8 +24,6 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from ramsis.studies.clockwork_rl.agent import Vector
 
-__all__ = ["Scaled", "SlotDistribution", "SlotPolicy"]
-
 _HUGE = -1e8
 
 

@@ -33,8 +33,6 @@ from math import inf
 
 from ramsis.errors import InvalidValueError
 
-__all__ = ["REWARDS", "Reward", "reward_named"]
-
 
 @dataclass(frozen=True)
 class Reward:

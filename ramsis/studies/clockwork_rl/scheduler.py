@@ -31,9 +31,6 @@ from ramsis.sim.engine import ClusterEngine
 from ramsis.sim.schedulers.loading.invoked import Invoked
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
-__all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "AgentView",
-           "RLScheduler"]
-
 EMPTY_LAXITY_MS = 1000.0
 """Laxity of a slot without model."""
 MOST_COUNT, MOST_MS = 1e4, 1e5

@@ -46,9 +46,6 @@ from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
-__all__ = ["AgentEvaluation", "TrainingSettings", "agent_of", "evaluate", "imitate", "train",
-           "trainer"]
-
 _RUN_BIAS, _SIZE_BIAS = -2.0, 0.5
 _EVALUATION_SEED = 1_000_000
 _EVALUATED_S = 3.0

@@ -17,8 +17,6 @@ from math import inf
 
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
-__all__ = ["SigmaOSColocation", "SigmaOSColocationQueue"]
-
 
 class SigmaOSColocation(SigmaOS):
     """Without queueing; see the module."""

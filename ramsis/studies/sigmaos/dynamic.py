@@ -31,9 +31,6 @@ from ramsis.sim.engine import ClusterEngine
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
-__all__ = ["SigmaOSDynamic"]
-
-
 _ANOTHER = -1  # any machine but the copy's
 
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 from ramsis.sim.engine import ClusterEngine, check_at_least
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
-__all__ = ["SigmaOSRegistry"]
-
 
 class SigmaOSRegistry(SigmaOS):
     """See the module.

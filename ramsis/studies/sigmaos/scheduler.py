@@ -31,8 +31,6 @@ from random import Random
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import ACTIVE
 
-__all__ = ["Copy", "Place", "SigmaOS"]
-
 Place = tuple[int, int]
 """A machine, and the worker whose proxy does the inference."""
 Queues = dict[tuple[int, int], deque[int]]

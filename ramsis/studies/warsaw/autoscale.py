@@ -32,8 +32,6 @@ from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
 from ramsis.studies.warsaw.round_robin import RoundRobin
 
-__all__ = ["Autoscale"]
-
 _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
     "planned": Planned,

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
-__all__ = ["Baseline"]
-
 
 class Baseline(PhasedScheduler):
     """See the module.

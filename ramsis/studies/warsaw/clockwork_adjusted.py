@@ -30,8 +30,6 @@ from math import inf
 
 from ramsis.sim.engine import ClusterEngine, Scheduler
 
-__all__ = ["ClockworkAdjusted"]
-
 
 class ClockworkAdjusted(Scheduler[ClusterEngine]):
     """See the module.

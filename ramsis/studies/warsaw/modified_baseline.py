@@ -20,8 +20,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.baseline import Baseline
 
-__all__ = ["ModifiedBaseline"]
-
 _WHEN = ("nowhere", "no-idle")
 
 

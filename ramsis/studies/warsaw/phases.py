@@ -27,8 +27,6 @@ from heapq import heappop, heappush
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.requests import WAITING
 
-__all__ = ["PhasedScheduler"]
-
 
 class PhasedScheduler(Scheduler[ClusterEngine]):
     """Inference in phases; what is loaded is up to subclasses.

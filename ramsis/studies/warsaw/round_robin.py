@@ -35,8 +35,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
-__all__ = ["RoundRobin"]
-
 _VARIANTS = ("plain", "a", "b", "c", "d")
 _LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
 

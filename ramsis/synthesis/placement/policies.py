@@ -21,8 +21,6 @@ from ramsis.synthesis.recipes.central import policy_of_regular_ends
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["station_fleet", "station_plan", "station_policies"]
-
 _CLEARLY = 0.005  # of effective accuracy
 _GRID = "fixed:100"
 

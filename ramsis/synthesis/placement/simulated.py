@@ -40,9 +40,6 @@ from ramsis.synthesis.placement.policies import (
 from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
 from ramsis.synthesis.simulated import SETTLES
 
-__all__ = ["FamilyOutcome", "PlacementOutcome", "StationOutcome", "UseOutcome",
-           "estimate", "simulate_placement"]
-
 
 @dataclass(frozen=True, eq=False)
 class UseOutcome:

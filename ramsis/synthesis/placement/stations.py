@@ -28,8 +28,6 @@ from placement_milp.result import Group, Use
 from ramsis.errors import InfeasibleError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
-__all__ = ["PlacedStation", "StationUse", "placed_stations"]
-
 
 @dataclass(frozen=True, slots=True)
 class StationUse:

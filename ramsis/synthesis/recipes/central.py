@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["Central", "policy_of_regular_ends"]
-
 CENTRAL_QUEUE = "central-queue"
 
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that two ways are compared in

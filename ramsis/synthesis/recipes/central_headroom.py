@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["Plans", "plans_of", "with_table"]
-
 
 class Plans:
     """The policies of a problem, by how much longer service is planned to take.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["certificate_of", "promise_of"]
-
 
 def promise_of(found: CentralAnalysis) -> Expectations:
     """What a policy promises at the times of its analysis."""

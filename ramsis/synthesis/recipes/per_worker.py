@@ -45,8 +45,6 @@ from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
-__all__ = ["RoundRobinRecipe", "ShortestQueueRecipe", "certificate_of"]
-
 _ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 

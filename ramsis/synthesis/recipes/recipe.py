@@ -10,8 +10,6 @@ from ramsis.policy import Expectations, Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["Analysis", "Recipe"]
-
 Problem = TypeVar("Problem")
 
 

@@ -17,8 +17,6 @@ from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import fixed_grid
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
-__all__ = ["PlannedTables", "WorkerPlan", "pure_grid", "pure_problem", "with_table"]
-
 
 @dataclass(frozen=True, eq=False)
 class WorkerPlan:

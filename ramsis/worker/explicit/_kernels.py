@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["four_intervals"]
-
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def four_intervals(

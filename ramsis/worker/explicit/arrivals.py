@@ -10,8 +10,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 
-__all__ = ["at_least", "phase_moved"]
-
 
 def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:
     """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (…, K, N+1).

@@ -33,8 +33,6 @@ from ramsis.worker.problem.modes import MODES, ModulatedProcess, is_modulated
 from ramsis.worker.problem.round_robin_phase import phase_distribution_by_mode
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
-__all__ = ["ModulatedChain", "build_modulated_chain"]
-
 _NEGLIGIBLE = 1e-17
 
 

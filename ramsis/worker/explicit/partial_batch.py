@@ -21,8 +21,6 @@ from ramsis.worker.problem.partial_batch import (
     service_points,
 )
 
-__all__ = ["PartialRows"]
-
 _NEGLIGIBLE = 1e-17
 
 

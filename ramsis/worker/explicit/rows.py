@@ -44,8 +44,6 @@ from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_st
 from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
-__all__ = ["MAX_CELLS", "ExplicitWorkerMDP", "build_explicit"]
-
 MAX_CELLS = 5_000_000_000
 """Most pairs × states of a problem that is written out in full; about 1 in 100 is not zero."""
 _NEGLIGIBLE = 1e-17

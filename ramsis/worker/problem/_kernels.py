@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.compiling import dot, njit
 
-__all__ = ["expected_worth", "partial_batch_rows", "poisson_phases", "steps_of_the_rest"]
-
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _joint_below(

@@ -26,8 +26,6 @@ import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["DROP", "Action", "ActionSet", "Batching", "LateRule", "Outcome"]
-
 DROP = -1
 """Entry of a policy's table: drop the head of the queue."""
 

@@ -33,8 +33,6 @@ from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
 
-__all__ = ["admissible_actions"]
-
 
 def admissible_actions(queue: WorkerQueue, late: LateRule, batching: Batching) -> ActionSet:
     """The actions of all states, the fastest first for each batch size."""

@@ -28,9 +28,6 @@ from ramsis.arrivals import ArrivalProcess, is_orderly
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = ["BusyPeriodStart", "arrivals_behind_own", "batch_size_distribution",
-           "busy_period_start"]
-
 _INSTANT = 1e-9  # mean arrivals of an interval short enough to hold one batch
 _NEGLIGIBLE = 1e-15
 _LARGEST = 1_000_000

@@ -21,20 +21,6 @@ from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import slack_grid
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = [
-    "MAX_NUMBERS",
-    "MAX_QUEUE",
-    "check_modelled",
-    "check_price",
-    "check_rate",
-    "check_size",
-    "check_slo",
-    "check_table",
-    "check_whole",
-    "checked_grid",
-    "one_of",
-]
-
 _Word = TypeVar("_Word", bound=StrEnum)
 
 MAX_QUEUE = 10_000

@@ -15,9 +15,6 @@ from ramsis.arrays import FloatArray
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 
-__all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
-           "slack_grid"]
-
 DEFAULT_GRID = "fixed:100"
 MAX_DIVISIONS = 100_000
 """Most steps of a fixed-length grid."""

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 
-__all__ = ["MODES", "ModulatedProcess", "is_modulated", "without_modes"]
-
 MODES = 2
 """Modes of a modulated process: 0 is quiet, 1 is a burst."""
 

@@ -39,19 +39,6 @@ from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = [
-    "MAX_ENTRIES",
-    "SERVICE_POINTS",
-    "PartialBatchTransitions",
-    "PartialBatches",
-    "bin_middles",
-    "new_requests",
-    "partial_batch_transitions",
-    "reached_bins",
-    "service_points",
-    "waiting_in_partial_batch",
-]
-
 SERVICE_POINTS = 4
 """Values that stand for a random service time."""
 MAX_ENTRIES = 200_000_000

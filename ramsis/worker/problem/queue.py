@@ -33,8 +33,6 @@ from ramsis.worker.problem.service_distribution import (
     random_services,
 )
 
-__all__ = ["WorkerQueue"]
-
 _ROUNDING = 1e-9  # of a product of factors that should be 1
 
 

@@ -21,8 +21,6 @@ from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size
 from ramsis.worker.problem.modes import MODES, ModulatedProcess
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = ["phase_distribution", "phase_distribution_by_mode"]
-
 
 def phase_distribution(queue: WorkerQueue) -> FloatArray:
     """P(the worker's next request is the r-th central arrival | n, j).

@@ -20,8 +20,6 @@ from scipy.sparse import csr_array
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.tails import Tails
 
-__all__ = ["RandomTimes", "ServiceDistributions", "fixed_services", "random_services"]
-
 _STEPS_PER_SLO = 200
 _BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
 

@@ -34,8 +34,6 @@ from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size
 from ramsis.worker.problem.modes import without_modes
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = ["second_slack_distribution", "waiting_by_slack"]
-
 _IMPOSSIBLE = 1e-290
 _EVEN = 1e-12  # of the SLO: how much the steps of an even grid may differ
 _ROUNDING = 1e-13  # of a probability that is the rest to 1

@@ -29,8 +29,6 @@ from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import NodeEvaluation, evaluate_on_nodes, state_frequency
 from ramsis.worker.structure.modulated import repeat_modes
 
-__all__ = ["solve_hidden"]
-
 _SMALLEST_GAIN = 1e-10
 
 

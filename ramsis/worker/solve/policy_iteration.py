@@ -27,9 +27,6 @@ from ramsis.worker.solve.rounds import first_rounds
 from ramsis.worker.structure.evaluation import NodeEvaluation, evaluate_on_nodes
 from ramsis.worker.structure.structured import Backup, StructuredMDP
 
-__all__ = ["Improvement", "NodeSolution", "Round", "certify", "gain_certificate",
-           "improve_until_stable", "solve_on_nodes"]
-
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 
 

@@ -8,8 +8,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.result import Certificate
 from ramsis.worker.problem import WorkerProblem
 
-__all__ = ["WorkerSolution"]
-
 
 @dataclass(frozen=True, eq=False)
 class WorkerSolution:

@@ -25,8 +25,6 @@ from ramsis.worker.solve.policy_iteration import NodeSolution, certify
 from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 
-__all__ = ["iterate_on_nodes"]
-
 
 def iterate_on_nodes(
     mdp: StructuredMDP, *, tolerance: float = 1e-9, max_iterations: int = 100_000

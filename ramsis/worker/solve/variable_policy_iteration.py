@@ -32,8 +32,6 @@ from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.policy_chain import node_frequency, policy_states, state_kernel
 from ramsis.worker.structure.variable_batching import VariableMDP
 
-__all__ = ["VariableEvaluation", "VariableSolution", "evaluate_variable", "solve_variable"]
-
 
 @dataclass(frozen=True, eq=False)
 class VariableEvaluation:

@@ -9,9 +9,6 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals._kernels import poisson_row
 from ramsis.compiling import dot, njit
 
-__all__ = ["add_after_drops", "best_actions", "meet_after_drops", "poisson_passages",
-           "service_values"]
-
 _CERTAIN = 40.0  # of −log P: more than so many arrivals are certain
 _HARDLY = 1e-15  # nodes of smaller weight than this come before those that are reached
 

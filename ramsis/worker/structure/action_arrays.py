@@ -14,8 +14,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import DROP
 
-__all__ = ["Choices"]
-
 
 @dataclass(frozen=True, eq=False)
 class Choices:

@@ -36,8 +36,6 @@ from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_st
 from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.slack_nodes import Cells, NodeSet
 
-__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage"]
-
 
 class Passage(NamedTuple):
     """First passage during one service time.

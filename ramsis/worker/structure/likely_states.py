@@ -14,8 +14,6 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = ["likely_after_drops", "likely_states", "representatives"]
-
 _UNLIKELY = 1e-15
 _AFTER_DROPS = 1e-10
 

@@ -42,8 +42,6 @@ from ramsis.worker.structure.overdue import Continuation, QueueFound, after_drop
 from ramsis.worker.structure.slack_nodes import CELLS_PER_SLO, NodeSet, quadrature_nodes
 from ramsis.worker.structure.structured import DropTransitions, StructuredMDP
 
-__all__ = ["build_modulated", "repeat_modes", "table_frequency"]
-
 _NEGLIGIBLE = 1e-15
 _MOST_EVENTS = 20_000  # of the uniformised process, within a service
 _MOST_NUMBERS = 100_000_000  # kept for them

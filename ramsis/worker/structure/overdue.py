@@ -32,8 +32,6 @@ from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.first_passage import Passage
 from ramsis.worker.structure.slack_nodes import NodeSet
 
-__all__ = ["AfterDrops", "Continuation", "QueueFound", "after_drops", "phase_after_drops"]
-
 
 class AfterDrops(NamedTuple):
     """The rows of overdue nodes as means of those of the others.

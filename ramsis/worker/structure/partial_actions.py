@@ -23,8 +23,6 @@ from ramsis.worker.problem.partial_batch import (
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.structured import StructuredMDP
 
-__all__ = ["PartialActions", "maximise_over", "partial_actions", "slack_after_drop"]
-
 _NEGLIGIBLE = 1e-16
 
 

@@ -22,16 +22,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
-__all__ = [
-    "PolicyStates",
-    "frequency_through_drops",
-    "node_frequency",
-    "policy_states",
-    "rewards_and_costs",
-    "state_kernel",
-    "to_nodes",
-]
-
 _POLICIES = 6  # that are evaluated with the same first passages
 
 

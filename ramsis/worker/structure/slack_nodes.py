@@ -39,15 +39,6 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.counts import count_probabilities, counts_cdf, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 
-__all__ = [
-    "CELLS_PER_SLO",
-    "Cells",
-    "NodeSet",
-    "continuation_weights",
-    "exact_nodes",
-    "quadrature_nodes",
-]
-
 CELLS_PER_SLO = 100
 _BLOCK = 64
 

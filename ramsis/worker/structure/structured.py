@@ -59,9 +59,6 @@ from ramsis.worker.structure.slack_nodes import (
     quadrature_nodes,
 )
 
-__all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP",
-           "build_structured"]
-
 _MOST_CELLS = 1_000_000  # of the quadrature, per SLO
 _BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
 

@@ -38,8 +38,6 @@ from ramsis.worker.structure.partial_actions import (
 )
 from ramsis.worker.structure.structured import Backup, NodeKind, StructuredMDP, build_structured
 
-__all__ = ["MAX_LIKELY", "VariableMDP", "build_variable"]
-
 MAX_LIKELY = 12_000
 """Most likely states: a policy's chain between them is one dense matrix."""
 _ROUNDING = 1e-11

@@ -8,8 +8,6 @@ from decimal import Decimal
 
 from ramsis.numerals import decimal_number
 
-__all__ = ["MB", "MS", "DecimalMark", "is_missing", "split_unit"]
-
 MS = {
     **dict.fromkeys(("ns", "nsec", "nanos", "nanosecond", "nanoseconds"), "0.000001"),
     **dict.fromkeys(("us", "usec", "usecs", "µs", "μs", "micros", "microsecond", "microseconds"),

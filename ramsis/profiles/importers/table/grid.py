@@ -20,8 +20,6 @@ from ramsis.files import keys_once
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.cells import MS
 
-__all__ = ["Grid", "read_grid"]
-
 _MARKS = "\t;|,"
 _NAMED = {"\t": "tab", " ": "spaces", ";": "';'", ",": "','", "|": "'|'", "{": "JSON"}
 _LEADING = 30

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from ramsis.profiles.importers.table.cells import MB, MS
 
-__all__ = ["FIELDS", "STATISTICS", "Heading", "nearest", "read_heading"]
-
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
           "memory", "load", "concurrency")

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, install
 
-__all__ = ["MIG", "Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
-
-
 MIG = "MIG-"
 """What the names of MIG instances begin with."""
 

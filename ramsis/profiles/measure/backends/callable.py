@@ -9,8 +9,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.plugins import own
 from ramsis.profiles.measure.backends.backend import LoadedModel, Options, Published
 
-__all__ = ["Callables"]
-
 
 class Callables:
     """Functions found by import; they have no load time, and their memory is not known."""

@@ -19,8 +19,6 @@ from ramsis.profiles.measure.backends.backend import (
     unknown_model,
 )
 
-__all__ = ["Onnx"]
-
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _TYPES = {f"tensor({name})": kind for name, kind in (
     ("float", np.float32), ("double", np.float64), ("float16", np.float16), ("int64", np.int64),

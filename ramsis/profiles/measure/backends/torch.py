@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.measure.backends.backend import MIG, LoadedModel, Options, library
 
-__all__ = ["Torch"]
-
 
 class Torch:
     """PyTorch with a number of threads, on a device."""

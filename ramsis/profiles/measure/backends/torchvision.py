@@ -17,8 +17,6 @@ from ramsis.profiles.measure.backends.backend import (
 )
 from ramsis.profiles.measure.backends.torch import Torch
 
-__all__ = ["Torchvision"]
-
 
 class Torchvision:
     """Models are called as torchvision calls them."""

@@ -20,8 +20,6 @@ from ramsis.profiles.measure.backends.backend import (
 )
 from ramsis.profiles.measure.backends.torch import Torch
 
-__all__ = ["Transformers"]
-
 _BERTS = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 512, 8),
           "bert-medium": (8, 512, 8), "bert-base": (12, 768, 12)}
 """Name to layers, hidden size and attention heads (2019, table 1 and the released weights)."""

@@ -28,8 +28,6 @@ from ramsis.serving.export.codegen.text import (
     template,
 )
 
-__all__ = ["c_header"]
-
 _KEYWORDS = frozenset([
     "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const",
     "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export",

@@ -18,9 +18,6 @@ from ramsis.runtime.randomised import Either
 from ramsis.runtime.selector import DROP, Decision, Wait, compiled
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["DROPPED", "NEVER", "NONE", "FlatAnswer", "FlatLevel", "FlatPolicy", "FlatSet",
-           "FlatStation", "flatten"]
-
 NONE, DROPPED, NEVER = 0, 1, 2
 """Numbers of answers: none, to drop, and to wait at any slack."""
 

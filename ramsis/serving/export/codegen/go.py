@@ -17,8 +17,6 @@ from ramsis.serving.export.codegen.text import (
     template,
 )
 
-__all__ = ["go_file"]
-
 _RESERVED = frozenset([
     "break", "case", "chan", "const", "continue", "default", "defer", "else", "fallthrough", "for",
     "func", "go", "goto", "if", "import", "interface", "internal", "main", "map", "package",

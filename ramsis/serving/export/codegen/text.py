@@ -11,8 +11,6 @@ from ramsis import __version__
 from ramsis.errors import InvalidValueError
 from ramsis.serving.export.codegen.flat import FlatSet
 
-__all__ = ["check_identifier", "index_bits", "listed", "quoted", "real", "template"]
-
 _WIDTH = 96
 _PLAIN = frozenset((ascii_letters + digits + " _-.,:;=+/()[]@#").encode())
 

@@ -16,8 +16,6 @@ from ramsis.sim.cluster.sharing.play import Played
 from ramsis.sim.cluster.sharing.router import Placed
 from ramsis.sim.metrics.groups import jain_index
 
-__all__ = ["ModelFigures", "ReplicaFigures", "SharingFigures", "measure_sharing"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:

@@ -28,8 +28,6 @@ from ramsis.sim.engine import ClusterEngine
 from ramsis.sim.engine.progress import Slowdown
 from ramsis.sim.run import Run
 
-__all__ = ["Played", "SharedCluster", "play"]
-
 _LANES = 1000
 
 

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 
 from ramsis.sim.engine import ClusterEngine, Scheduler
 
-__all__ = ["Batch", "Placed", "Router", "Routing", "SentBatch"]
-
 
 class Placed(NamedTuple):
     """A replica by number, with its times by size of a batch."""

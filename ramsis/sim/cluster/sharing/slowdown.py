@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from ramsis.cluster.interference import Interference, Load
 from ramsis.sim.engine.progress import Running
 
-__all__ = ["InterferenceSlowdown"]
-
 
 class InterferenceSlowdown:
     """Speeds by an :class:`~ramsis.cluster.interference.Interference`.

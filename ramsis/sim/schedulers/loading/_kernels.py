@@ -14,9 +14,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
-__all__ = ["HoldingArrays", "Seen", "balanced", "best_change", "least_missed", "overloaded",
-           "rate_of", "rates", "set_work"]
-
 _TANGENT_AT = 0.95
 _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
 _ROUNDS = 3

@@ -12,8 +12,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
-__all__ = ["AskedFor", "Places", "Room", "best_load", "unserved"]
-
 _WITHOUT = 0.85  # share of the other holders' time up to which they do without one of them
 
 

@@ -12,9 +12,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
-__all__ = ["EPSILON_MS", "CopyWorth", "Waiting", "WorkerTimes", "count_copies", "first_batch",
-           "most_served", "put_copies", "served"]
-
 EPSILON_MS = 1e-9
 _HELD = 1.5  # worth of a copy that is held, beside another
 _FULL = 0.85  # of a worker's time that a copy serves

@@ -29,8 +29,6 @@ from math import inf, nextafter
 
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
-__all__ = ["Clockwork"]
-
 _EPSILON_MS = 1e-9
 
 Strategy = tuple[float, int, int, int]

@@ -41,8 +41,6 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
     served,
 )
 
-__all__ = ["CopyProblem", "Overload", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
-
 _SPARE = 0.015  # share of the memory that whole models do not fill
 
 

@@ -15,8 +15,6 @@ from random import Random
 
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
-__all__ = ["Invoked"]
-
 
 class Invoked(Scheduler[ClusterEngine]):
     """See the module.

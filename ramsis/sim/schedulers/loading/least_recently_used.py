@@ -19,8 +19,6 @@ from random import Random
 
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 
-__all__ = ["LeastRecentlyUsed"]
-
 
 class LeastRecentlyUsed(Scheduler[ClusterEngine]):
     """See the module.

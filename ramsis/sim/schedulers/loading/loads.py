@@ -53,8 +53,6 @@ from ramsis.sim.schedulers.loading.copies import (
     place_copies,
 )
 
-__all__ = ["LoadsByPlan"]
-
 _UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
 _CALM = 0.95  # share of a worker's time up to which its models need no further copy

@@ -43,8 +43,6 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
 )
 from ramsis.sim.schedulers.loading.loads import LoadsByPlan
 
-__all__ = ["Planned"]
-
 _NEW = 0.2  # weight of the last batch in the time per request
 
 

@@ -43,8 +43,6 @@ from ramsis.sim.schedulers.loading.replanning import (
 )
 from ramsis.sim.schedulers.loading.waiting import WaitingRequests
 
-__all__ = ["PlannedLoading"]
-
 _MOST_PAIRS = 10_000  # the search for a change takes steps in the square of it: some seconds
 
 

@@ -19,8 +19,6 @@ from math import inf
 from ramsis.sim.engine import ClusterEngine, check_at_least
 from ramsis.sim.schedulers.loading.invoked import Invoked
 
-__all__ = ["RandomScheduler"]
-
 
 class RandomScheduler(Invoked):
     """See the module.

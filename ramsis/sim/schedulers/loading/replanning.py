@@ -31,9 +31,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.sim.schedulers.loading import _kernels as kernels
 
-__all__ = ["Change", "Demand", "FleetHoldings", "loads_in_balance", "next_change", "overloaded",
-           "set_work"]
-
 _ROOM = 64  # arrivals of a model that are kept at the start
 
 

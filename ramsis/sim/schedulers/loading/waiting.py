@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-__all__ = ["WaitingRequests"]
-
 
 class WaitingRequests:
     """See the module.

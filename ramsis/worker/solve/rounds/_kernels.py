@@ -10,8 +10,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import dot, index, njit
 from ramsis.worker.structure._kernels import service_values
 
-__all__ = ["Actions", "Matrix", "States", "StructuredArrays", "rounds"]
-
 
 class Matrix(NamedTuple):
     """A CSR matrix."""
