@@ -20,14 +20,7 @@ def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
     ----------
     fit : TraceFit
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     with saved_figure(path, figsize=(9.0, 3.8)) as figure:
         left, right = figure.subplots(1, 2)

@@ -17,14 +17,7 @@ def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     row : Mapping
         As of :meth:`ramsis.audit.audit.Audit.row`.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     best = row["best_policy"]
     reached = {"achieved": row["effective_accuracy"],

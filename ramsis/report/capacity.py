@@ -18,14 +18,7 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``; as of
         :meth:`ramsis.synthesis.capacity.Capacity.row`.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     bound = {row["load_qps"]: row["workers_bound"] for row in rows}
     needed, more = [], []

@@ -36,14 +36,7 @@ def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     runs : mapping of str to Run
         By the name of the scheduler; one or more.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind, or matplotlib is not installed.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     slots = [_Slots(run) for run in runs.values()]
     tall = [0.6 + 0.06 * min(max(one.rows, 6), _MOST_SLOTS) for one in slots]

@@ -28,14 +28,7 @@ def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
     ----------
     placement : Placement
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind, or matplotlib is not installed.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     cut = {gpu.worker_type for gpu in placement.gpus}
     types = list(dict.fromkeys(group.worker_type for group in placement.groups
@@ -134,12 +127,7 @@ def plot_simulated(
     rows : sequence of mapping
         Of families, as ``ramsis simulate --placement --json`` prints them.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError, OutputError
-        As of :func:`plot_placement`.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     def line(label: str, beside: float, key: str, half_width: str | None = None) -> Line:
         widths = [row[half_width] or 0.0 for row in rows] if half_width else None

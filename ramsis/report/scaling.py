@@ -19,14 +19,7 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
         ``label`` or ``scheduler``, and ``over_time`` as of
         :meth:`ramsis.scaling.fleet.ScaledRun.over_time`.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     first = rows[0]["over_time"]
     workers, accuracy, late = [], [], []

@@ -19,14 +19,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         ``label``, ``load_qps``, ``effective_accuracy``, ``violation_rate``, ``upper_bound`` (or
         ``None``), ``workers``, ``slo_ms``.
     path : path
-        Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     accuracy, late = [], []
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
