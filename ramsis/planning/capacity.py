@@ -14,6 +14,7 @@ The same seeds give every scheduler and number of workers the same requests.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -212,13 +213,9 @@ def fewest_by_scenario_bound(
         short, count = count, min(2 * count, highest)
     if violations is None:
         return None
-    while count - short > 1:
-        middle = (short + count) // 2
-        if (lost(middle) or 0.0) > max_violation + _ROUNDING:
-            short = middle
-        else:
-            count = middle
-    return growth.amount(count)
+    return growth.amount(bisect_left(
+        range(count), True, short + 1,
+        key=lambda steps: (lost(steps) or 0.0) <= max_violation + _ROUNDING))
 
 
 def fewest_in_scenario(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -66,13 +67,11 @@ def tune(
         return play(arrival_ms, tables, rule, **fleet)
 
     if name == "static" and grid is None:
-        low, high = fleet["least"], fleet["most"]
-        while low < high:
-            middle = (low + high) // 2
-            enough = meets(play(arrival_ms, tables, made(name, {"workers": middle}),
-                                **{**fleet, "start": middle}), target)
-            low, high = (low, middle) if enough else (middle + 1, high)
-        return {"workers": low}
+        def enough(workers: int) -> bool:
+            return meets(play(arrival_ms, tables, made(name, {"workers": workers}),
+                              **{**fleet, "start": workers}), target)
+
+        return {"workers": bisect_left(range(fleet["most"]), True, fleet["least"], key=enough)}
     tried = [(run(parameters), dict(parameters))
              for parameters in (tunable(name) if grid is None else grid)]
     good = [one for one in tried if meets(one[0], target)]
