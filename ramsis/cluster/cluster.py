@@ -41,8 +41,8 @@ class Cluster:
     def __post_init__(self) -> None:
         check_names(self.worker_types, "workers")
         for one in self.worker_types:
-            check_number_of("workers", one.count, where=f"type {one.name}",
-                            most=MAX_WORKERS)
+            where = "workers" if one.name == ALL_WORKERS else f"workers: {one.name}"
+            check_number_of("workers", one.count, where=where, most=MAX_WORKERS)
         object.__setattr__(self, "classes", merged_classes(self.classes))
 
     @classmethod

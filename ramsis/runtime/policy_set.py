@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
@@ -30,6 +30,18 @@ Q = TypeVar("Q")
 
 ALL_WORKERS = "all"
 """Name of the worker type where there is only one."""
+
+
+def types_in_words(worker_types: Mapping[str, int]) -> str:
+    """The workers of each type as ``--workers`` takes them; of one type without a name, how many.
+
+    >>> types_in_words({"old": 3, "new": 1})
+    'old=3,new=1'
+    >>> types_in_words({ALL_WORKERS: 4})
+    '4'
+    """
+    return ",".join(str(count) if name == ALL_WORKERS else f"{name}={count}"
+                    for name, count in worker_types.items())
 
 
 class Station(NamedTuple, Generic[P]):
@@ -209,7 +221,7 @@ class PolicySet(Generic[P]):
                                         value=f"{level.load_qps} QPS, {level.arrivals}")
             group[level.load_qps] = level
         if not groups:
-            raise InvalidValueError(describe("a policy set needs at least one policy"))
+            raise InvalidValueError("a policy set needs at least one policy")
         self._by_process: dict[str, _Levels[P]] = {
             key: _Levels(list(group.values())) for key, group in groups.items()
         }

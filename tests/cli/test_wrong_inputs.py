@@ -52,6 +52,7 @@ SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheduler", "gree
 PROFILED = [*SIMULATE, "--load", "100", "--profiles"]
 TRACED = [*SIMULATE, "--profiles", "digits-cpu", "--trace"]
 IMPORT = ["profile", "import", "--out", "out.json"]
+BOUND = ["bound", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "100"]
 AUDIT = ["audit", "--profiles", "digits-cpu", "--workers", "4"]
 
 CASES: list[tuple[list[str], int, str]] = [
@@ -143,6 +144,9 @@ CASES: list[tuple[list[str], int, str]] = [
     (["sweep", "table.csv", "--out", "o"], 3, "`ramsis profile import table.csv"),
     (["generate", "--profiles", "table.csv", "--slo-ms", "25", "--workers", "4", "--load", "100",
       "--out", "o"], 3, "`ramsis profile import table.csv"),
+    ([*BOUND, "--workers", "0"], 2, "--workers: not a number of workers: got 0"),
+    ([*BOUND, "--workers", "old=0,new=1"], 2, "--workers: old: not a number of workers: got 0"),
+    ([*BOUND, "--workers", "many"], 2, "allowed: a whole number, or TYPE=N"),
 ]
 
 

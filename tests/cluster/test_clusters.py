@@ -105,8 +105,8 @@ def test_a_cluster_counts_its_workers_and_knows_its_longest_slo() -> None:
 @pytest.mark.parametrize(("types", "classes", "words"), [
     ([], CLASSES, "different names"),
     ([("a", 1), ("a", 2)], CLASSES, "different names"),
-    ([("a", True)], CLASSES, r"^type a: not a number of workers: got True"),
-    ([("a", None)], CLASSES, r"^type a: not a number of workers: got None"),
+    ([("a", True)], CLASSES, r"^workers: a: not a number of workers: got True"),
+    ([("a", None)], CLASSES, r"^workers: a: not a number of workers: got None"),
     ([("a", 1)], CLASSES[:1], "do not sum to 1"),
 ])
 def test_clusters_that_do_not_fit_together_are_refused(

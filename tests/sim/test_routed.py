@@ -279,8 +279,9 @@ def test_a_set_for_other_workers_is_refused(policies: Policies) -> None:
     cluster = two_types()
     other = Cluster(cluster.worker_types[::-1][:1], cluster.classes)
     for own in (other, Cluster.of(tiny(), workers=10, slo_ms=100.0)):
-        with pytest.raises(InputFileError, match="made for other worker types"):
+        with pytest.raises(InputFileError, match="made for other worker types") as raised:
             simulate(own, policies, ConstantLoad(100.0, 100.0))
+    assert str(raised.value).endswith("allowed: 10")  # of workers alike the number alone
     with pytest.raises(InputFileError, match="made for other SLO classes"):
         simulate(Cluster(cluster.worker_types, (SloClass(90.0),)), policies,
                  ConstantLoad(100.0, 100.0))

@@ -14,7 +14,7 @@ from ramsis.files import read_json
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import MANIFEST_NAME
-from ramsis.runtime.policy_set import ALL_WORKERS, Level
+from ramsis.runtime.policy_set import ALL_WORKERS, Level, types_in_words
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
 from ramsis.runtime.selector import Selector
 from ramsis.serving.policies import check_served, largest_batch, read_policies
@@ -129,8 +129,10 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
 
 def _checked(policies: PolicySet[Policy], size: int, where: str) -> PolicySet[Policy]:
     if policies.worker_types != {ALL_WORKERS: size}:
-        raise InputFileError("policies for other workers", where=where,
-                             value=policies.worker_types, allowed=f"{size} workers, alike")
+        raise InputFileError(
+            "policies for other workers", where=where,
+            value=types_in_words(policies.worker_types),
+            allowed=types_in_words({ALL_WORKERS: size}))
     return policies
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ramsis.errors import InputFileError
 from ramsis.policy import Level, Policy
-from ramsis.runtime.policy_set import PolicySet
+from ramsis.runtime.policy_set import PolicySet, types_in_words
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 
@@ -39,13 +39,15 @@ def stations_of(
     InputFileError
         The set was made for other workers or SLO classes, or for models that they lack.
     """
-    for what, own, wanted in (
-        ("worker types", policies.worker_types, dict(fleets.worker_types)),
-        ("SLO classes", policies.slo_classes, {one.slo_ms: one.share for one in fleets.classes}),
-    ):
-        if own != wanted:
-            raise InputFileError(f"made for other {what}", where=source, value=own,
-                                 allowed=str(wanted))
+    classes = {one.slo_ms: one.share for one in fleets.classes}
+    if policies.worker_types != dict(fleets.worker_types):
+        raise InputFileError(
+            "made for other worker types", where=source,
+            value=types_in_words(policies.worker_types),
+            allowed=types_in_words(fleets.worker_types))
+    if policies.slo_classes != classes:
+        raise InputFileError("made for other SLO classes", where=source,
+                                      value=policies.slo_classes, allowed=str(classes))
     alike: dict[_Division, list[Level[Policy]]] = {}
     for level in policies.levels:
         alike.setdefault(_division(level, fleets, source), []).append(level)
