@@ -72,10 +72,17 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
 
 
-def target_options(command: _Command) -> _Command:
-    """``--min-accuracy``, ``--min-effective-accuracy`` and ``--max-violation``."""
+def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
+    """``--min-accuracy``, ``--min-effective-accuracy`` and ``--max-violation``.
+
+    Parameters
+    ----------
+    max_violation : float, optional
+        Where none is given.
+    """
     for option in (
-        click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
+        click.option("--max-violation", type=float, default=max_violation, metavar="V",
+                     show_default=max_violation is not None,
                      help="Largest share of the requests that are late or dropped."),
         click.option("--min-effective-accuracy", type=float, metavar="E",
                      help="Least mean accuracy over all requests; those late or dropped count 0."),

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ramsis.errors import InfeasibleError
+from ramsis.report.verdicts import OVERLOAD
 
-_MOST_VIOLATIONS = 0.1  # a simulation with a larger share counts as overloaded, as a policy does
 _SHOWN = 10
 
 
@@ -34,7 +34,7 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
     """
     for row in rows:
         rate = row.get("violation_rate")
-        if rate is not None and rate > _MOST_VIOLATIONS:
+        if rate is not None and rate > OVERLOAD:
             load_qps = row.get("load_qps")
             load = "" if load_qps is None else f", {load_qps:.6g} QPS"
             what = ", ".join(str(row[name]) for name in names if row.get(name))

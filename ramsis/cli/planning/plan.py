@@ -181,7 +181,7 @@ class _Recipe:
     def played(self, workers: int, *what: str) -> list[str]:
         """The command that simulates with other seeds."""
         return ["simulate", *self.served, "--workers", str(workers), *self.arrivals, *what,
-                *_OTHER_SEEDS, "--json"]
+                *self.wanted, *_OTHER_SEEDS, "--json"]
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
         """Make the folder, or go on with the plan that it holds.

@@ -14,7 +14,7 @@ import click
 
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
-from ramsis.bounds import realised_bound
+from ramsis.bounds import Targets, realised_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, allow_options, refuse_options
 from ramsis.cli.options.param_types import (
@@ -34,16 +34,25 @@ from ramsis.cli.options.shared import (
     padding_option,
     scheduler_option,
     seed_options,
+    target_options,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
+from ramsis.cli.output.rows import (
+    Column,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    table_options,
+)
 from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
+from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     SCHEDULERS,
@@ -67,6 +76,7 @@ from ramsis.synthesis.certified import gap_in_simulation
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
+_ANY_VIOLATION = 1.0 - 1e-12
 _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
@@ -100,7 +110,8 @@ class _Entry:
 
 _MORE = (
     "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
-    "--service", "--network-ms", "--overhead-ms", "--slow-spells", "--no-padding", "--monitor",
+    "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
+    "--min-accuracy", "--slow-spells", "--no-padding", "--monitor",
     "--monitor-ms", "--told", "--from-s", "--stretch", "--forecast", "--csv", "--timeline",
     "--request-log", "--strict")
 """Options that only --help-all shows."""
@@ -145,6 +156,7 @@ _MORE = (
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @overhead_option
+@partial(target_options, max_violation=None)
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
               help="Each worker takes F times as long for a share S of the time, in spells of L "
               "ms on average; or the spells that the profile recorded.")
@@ -190,6 +202,9 @@ def simulate_command(
     service: str | None,
     network_ms: float,
     overhead_ms: float,
+    max_violation: float | None,
+    min_effective_accuracy: float | None,
+    min_accuracy: float | None,
     slow_spells: SlowSpells | str | None,
     padding: bool,
     monitor: str | None,
@@ -253,6 +268,10 @@ def simulate_command(
         raise click.UsageError("--bound is for a scenario: rows of fleets have it.")
     if by:
         raise click.UsageError("--by is for a scenario, whose file names streams and models.")
+    target = {name: value for name, value in (
+        ("max_violation", max_violation), ("min_accuracy", min_accuracy),
+        ("min_effective_accuracy", min_effective_accuracy)) if value is not None}
+    Targets(**target)
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if not (policies or schedulers):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
@@ -286,6 +305,7 @@ def simulate_command(
              **gap_in_simulation(result, entry.policies, fleets, one)}
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
+    rows = [{**row, **_met(row, target)} for row in rows]
     _warn_above_highest(results)
     _warn_of_service(entries, service)
     if as_json:
@@ -299,6 +319,9 @@ def simulate_command(
     else:
         print_rows([one for one in _COLUMNS
                     if one not in (_ERROR, _GAP) or with_values([one], rows)], rows)
+        if "meets_target" in rows[0]:
+            for line in simulation_verdict(rows):
+                say(line)
     _write_files(rows, first, traced, csv_file, plot, timeline)
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
@@ -398,6 +421,14 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
                        in list(row["model_share"].items())[:3])
     return {**row, "label": entry.label, "policy": entry.path, "upper_bound": bound(result),
             **promise, "models": models}
+
+
+def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
+    """The target and whether a row meets it; empty where nothing was asked."""
+    if not target:
+        return {}
+    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target})
+    return {**target, "meets_target": limits.met(row["accuracy"] or 0.0, row["violation_rate"])}
 
 
 def _bins(run: Run) -> dict[str, list[float | None]]:

@@ -20,6 +20,7 @@ from ramsis.report.page.parts import (
 )
 from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import span, text
+from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
 
 Rows = Sequence[Mapping[str, Any]]
@@ -88,11 +89,10 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
              ("seeds", text(rows, "seeds")),
              ("simulated for", span([document], "duration_s", "s"))]
-    best = max(rows, key=lambda row: row["in_time"])
-    bound = best.get("bound")
-    return result_section("Cluster", source, document, asked, parts, verdict=[
-        f"{label(best)} has the most requests in time: {best['in_time']:.4f}"
-        + ("" if bound is None else f"; no scheduler passes {bound:.4f}")],
+    return result_section(
+        "Cluster", source, document, asked, parts, verdict=sweep_verdict(
+            rows, {key: key for key in several}, score="in_time", bound="bound",
+            words="of the requests in time"),
         measures={f"requests in time, {label(row)}": (row["in_time"], ".4f") for row in rows})
 
 

@@ -18,7 +18,8 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.rows import number, span, text
-from ramsis.tables import Column, with_error, with_values
+from ramsis.report.verdicts import simulation_verdict, target_words
+from ramsis.tables import Column, with_values
 
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
@@ -33,11 +34,14 @@ _SIMULATED = (
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("expected_effective_accuracy", "promised", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"),
+    Column("met", "meets the target"))
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What schedulers did on a workload, against what was promised and the bound."""
+    rows = [{**row, "met": "yes" if row["meets_target"] else "no"} if "meets_target" in row
+            else row for row in rows]
     shown = with_values(_SIMULATED, rows)
     parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows)]
     loads = {row["load_qps"] for row in rows}
@@ -50,36 +54,14 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     if any(row.get("model_share") for row in rows):
         parts.append(_models(rows, known))
     asked = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
+             ("target", target_words(rows[0])),
              ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s")),
              ("load monitor", "on" if rows[0].get("monitor") else "off")]
-    return result_section("Simulation", source, document, asked, parts, verdict=_best(rows),
+    return result_section("Simulation", source, document, asked, parts,
+                          verdict=simulation_verdict(rows),
                           measures=_simulated_measures(rows), models=known)
-
-
-def _best(rows: Rows) -> list[str]:
-    """Which scheduler did best at the highest load, and what none passes there."""
-    load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
-    own = [row for row in rows if row["load_qps"] == load]
-    best = max(own, key=lambda row: number_or_zero(row["effective_accuracy"]))
-    at = "" if load is None else f" at {load:.6g} queries/s"
-    beyond = "" if best.get("upper_bound") is None else (
-        f"; no scheduler passes {best['upper_bound']:.4f}")
-    reached = with_error(best["effective_accuracy"], best.get("effective_accuracy_half_width"))
-    found = [f"{best['label']}{at}: {reached} effective accuracy, "
-             f"{best['violation_rate']:.4%} violations{beyond}"]
-    if len(own) > 1:
-        second = max((row for row in own if row is not best),
-                     key=lambda row: number_or_zero(row["effective_accuracy"]))
-        found.append(f"The next best is {second['label']}: {second['effective_accuracy']:.4f} "
-                     f"effective accuracy, {second['violation_rate']:.4%} violations")
-    return found
-
-
-def number_or_zero(value: float | None) -> float:
-    """To find the best by: what is absent is none."""
-    return 0.0 if value is None else value
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
@@ -232,12 +214,7 @@ def capacity_section(
             dots=True))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
-    wanted = [f"{what} at least {first[name]:g}" for name, what in (
-        ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
-        if first.get(name) is not None]
-    if first.get("max_violation") is not None:
-        wanted.append(f"violations at most {100 * first['max_violation']:g} %")
-    asked = [("targets", ", ".join(wanted)), ("SLO", span(rows, "slo_ms", "ms")),
+    asked = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
              ("load", span(rows, "load_qps", "queries/s")),
              ("schedulers", text(rows, "scheduler")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]

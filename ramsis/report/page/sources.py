@@ -48,7 +48,8 @@ _RATES = ("effective_accuracy", "violation_rate")
 _MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accuracy",
           "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
           "utilisation", "effective_accuracy_half_width", "violation_rate_half_width",
-          "accuracy_half_width", "duration_s", "seeds")
+          "accuracy_half_width", "duration_s", "seeds", "max_violation", "min_accuracy",
+          "min_effective_accuracy")
 
 
 def sections_of(name: str) -> list[Section]:
@@ -238,8 +239,7 @@ def _capacity_of(
     mappings: Sequence[str],
 ) -> Section:
     rows = checked_rows(document, str(path), numbers=numbers, texts=("scheduler",), optional=(
-        *_MAYBE, *_RATES, "max_violation", "min_accuracy", "min_effective_accuracy"),
-        mappings=mappings)
+        *_MAYBE, *_RATES), mappings=mappings)
     return capacity_section(document, rows, name, typed=bool(mappings))
 
 

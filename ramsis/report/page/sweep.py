@@ -13,6 +13,7 @@ from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.rows import present_names
+from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
 
 RESULTS_NAME, SCENARIOS_NAME = "results.csv", "scenarios.csv"
@@ -90,7 +91,8 @@ def sweep_section(folder: Path, name: str) -> Section:
     spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
     asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
                                          else "")), *spans, *same]
-    return _section(folder, name, asked, parts)
+    return _section(folder, name, asked, parts, sweep_verdict(
+        rows, {key: _AXES[key] for key in varying if key != "scheduler"}))
 
 
 def scenarios_section(folder: Path, name: str) -> Section:
@@ -111,20 +113,22 @@ def scenarios_section(folder: Path, name: str) -> Section:
     failures = _failures(folder, "scenario")
     asked: list[tuple[str, str]] = []
     parts: list[Part] = [Note("No cell has a result.")]
+    verdict: Sequence[str] = ()
     if rows:
         short = _short_names([str(row["scenario"]) for row in rows])
         for row in rows:
             row["scenario"] = short[str(row["scenario"])]
         cells = cluster_section({}, rows, name)
-        asked, parts = list(cells.asked), list(cells.parts)
+        asked, parts, verdict = list(cells.asked), list(cells.parts), cells.verdict
     if failures:
         parts.append(PageTable("Cells that failed", [Column("scenario", "scenario"), Column(
             "scheduler", "scheduler"), Column("error", "why")], failures, 50))
-    return _section(folder, name, asked, parts)
+    return _section(folder, name, asked, parts, verdict)
 
 
 def _section(
-    folder: Path, name: str, asked: Sequence[tuple[str, str]], parts: Sequence[Part]
+    folder: Path, name: str, asked: Sequence[tuple[str, str]], parts: Sequence[Part],
+    verdict: Sequence[str],
 ) -> Section:
     """With what the sweep says of itself."""
     path = folder / RECORD_NAME
@@ -135,7 +139,7 @@ def _section(
     if isinstance(prints, Mapping):
         origin += [(f"fingerprint of {one}", str(value)) for one, value in prints.items()]
     return Section("Sweep", PurePath(name).name, asked, parts,
-                   (shlex.join(command),) if source else (), origin)
+                   (shlex.join(command),) if source else (), origin, verdict=verdict)
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,229 @@
+"""What rows of simulations come to, in sentences: who is best where, and what misses a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ramsis.tables import with_error
+
+OVERLOAD = 0.1
+"""A row with a larger share of violations is overloaded."""
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+_MOST_NAMES = 5
+
+
+def target_words(row: Row) -> str:
+    """What a row says was asked of it, in words; empty where it says nothing.
+
+    >>> target_words({"max_violation": 0.001, "min_accuracy": 0.9})
+    'at most 0.1 % violations, at least 0.9 accuracy'
+    """
+    most = row.get("max_violation")
+    words = [] if most is None else [f"at most {100 * most:g} % violations"]
+    for key, name in (("min_accuracy", "accuracy"),
+                      ("min_effective_accuracy", "effective accuracy")):
+        if row.get(key) is not None:
+            words.append(f"at least {row[key]:g} {name}")
+    return ", ".join(words)
+
+
+def simulation_verdict(rows: Rows) -> list[str]:
+    """Which scheduler to take, what it violates, and which rows miss what was asked.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        As ``simulate --json`` has them. Where they have ``meets_target``, the best row is one
+        that meets it, if there is one.
+
+    Returns
+    -------
+    list of str
+        Sentences; the first names the best row at the highest load at which one is good enough.
+    """
+    asked = target_words(rows[0])
+    good = [row for row in rows if (row.get("meets_target") if asked else not _overloaded(row))]
+    load = max(_load(row) for row in good or rows)
+    here = [row for row in rows if _load(row) == load]
+    chosen = [row for row in here if row in good]
+    if chosen:
+        best, *others = sorted(chosen, key=_by_accuracy)
+        claim = f"meets the target ({asked})" if asked else "has the highest effective accuracy"
+        found = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
+        if others:
+            found.append(f"Next best{' that meets it' if asked else ''}: {_named(others[0])}")
+    else:
+        best = min(here, key=lambda row: row["violation_rate"])
+        claim = f"No row meets the target ({asked})" if asked else "Every row is OVERLOAD"
+        found = [f"{claim}: {best['label']}{_at(best)} has the fewest violations: "
+                 f"{_figures(best)}{_beyond(best)}"]
+    fewest = min(here, key=lambda row: row["violation_rate"])
+    if chosen and fewest["violation_rate"] < best["violation_rate"]:
+        found.append(f"Fewest violations: {_named(fewest)}" + ("" if asked else "; `simulate "
+                     "--max-violation` says which rows meet a target"))
+    highest = max(map(_load, rows))
+    if chosen and load < highest:
+        found.append(f"Above {load:.6g} queries/s no row "
+                     + ("meets the target" if asked else "is free of OVERLOAD"))
+    if asked and chosen:
+        found += _listed("Misses the target", [row for row in here if row not in good])
+    found += _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped)", filter(_overloaded, rows))
+    return found + _listed("Promise not kept", filter(_breaks_promise, rows),
+                           lambda row: f", {row['expected_violation_rate']:.4%} promised")
+
+
+def sweep_verdict(
+    rows: Rows, axes: Mapping[str, str], *, score: str = "effective_accuracy",
+    bound: str = "upper_bound", words: str = "effective accuracy",
+) -> list[str]:
+    """Who is best where, by how much, how far from the bound, and which rows are overloaded.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        With ``scheduler``, ``violation_rate``, and the keys below.
+    axes : mapping of str to str
+        Keys in which rows differ, other than the scheduler, and their names.
+    score, bound, words : str
+        Key of what is compared, key of what no scheduler passes, and what the score is called.
+    """
+    settings: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if row.get(score) is not None:
+            settings.setdefault(tuple(row.get(key) for key in axes), []).append(row)
+    wins: dict[str, list[tuple[tuple[Any, ...], Row, Row | None]]] = {}
+    lost = 0
+    for place, own in settings.items():
+        ranked = sorted([row for row in own if not _overloaded(row)] or own,
+                        key=lambda row: -row[score])
+        second = ranked[1] if len(ranked) > 1 else None
+        wins.setdefault(ranked[0]["scheduler"], []).append((place, ranked[0], second))
+        lost += _overloaded(ranked[0])
+    total = len(settings)
+    found = []
+    for name, own in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
+        where = [] if len(own) == total else _where([place for place, _, _ in own],
+                                                    list(settings), axes)
+        found.append(_won(name, own, total, where, score, bound, words))
+    if lost:
+        found.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
+    late = [row for row in rows if _overloaded(row)]
+
+    def terms(row: Row) -> str:
+        return "".join(f", {_name(title)} {_value(row.get(key))}" for key, title in axes.items())
+
+    return found + _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped) in {len(late)} of "
+                           f"{len(rows)} rows", late, terms, name="scheduler")
+
+
+def _won(
+    name: str, own: Sequence[tuple[tuple[Any, ...], Row, Row | None]], total: int,
+    where: Sequence[str], score: str, bound: str, words: str,
+) -> str:
+    """How often one is best, by how much, and how far it is from the bound."""
+    leads = [first[score] - second[score] for _, first, second in own if second is not None]
+    text = f"{name} is best in " + (f"{len(own)} of " if total > 1 else "") + _settings(total)
+    if where:
+        text += f" ({'; '.join(where)})"
+    text += f": {_range([first[score] for _, first, _ in own], '.4f')} {words}"
+    if leads:
+        text += f", {_range(leads, '.4f')} more than the next"
+        close = sum(second is not None and first[score] - second[score] <= math.hypot(
+            *(row.get(f"{score}_half_width") or 0.0 for row in (first, second)))
+            for _, first, second in own)
+        if close:
+            text += f" (within the errors in {close})"
+    short = [max(0.0, 1.0 - first[score] / first[bound])
+             for _, first, _ in own if first.get(bound)]
+    return text + (f", {_range(short, '.2%')} below the bound" if short else "")
+
+
+def _where(
+    own: Sequence[tuple[Any, ...]], everywhere: Sequence[tuple[Any, ...]], axes: Mapping[str, str]
+) -> list[str]:
+    """The values of the axes where one is best, of axes on which that is not everywhere."""
+    found = []
+    for i, title in enumerate(axes.values()):
+        known = {place[i] for place in everywhere}
+        values = sorted({place[i] for place in own}, key=lambda value: (str(type(value)), value))
+        if len(values) < len(known):
+            few = len(values) <= _MOST_NAMES
+            found.append(f"{_name(title)} " + (", ".join(map(_value, values)) if few else
+                                        f"{_value(values[0])} to {_value(values[-1])}"))
+    return found
+
+
+def _name(title: str) -> str:
+    """A title without its unit."""
+    return title.partition(" (")[0]
+
+
+def _settings(total: int) -> str:
+    return "the only setting" if total == 1 else f"{total} settings"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
+def _value(value: Any) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _load(row: Row) -> float:
+    """To compare by: a trace has no load."""
+    load = row.get("load_qps")
+    return 0.0 if load is None else float(load)
+
+
+def _at(row: Row) -> str:
+    return "" if row.get("load_qps") is None else f" at {row['load_qps']:.6g} queries/s"
+
+
+def _overloaded(row: Row) -> bool:
+    return (row.get("violation_rate") or 0.0) > OVERLOAD
+
+
+def _by_accuracy(row: Row) -> float:
+    return -(row["effective_accuracy"] or 0.0)
+
+
+def _figures(row: Row) -> str:
+    reached = with_error(row["effective_accuracy"] or 0.0,
+                         row.get("effective_accuracy_half_width"))
+    return f"{reached} effective accuracy, {row['violation_rate']:.4%} violations"
+
+
+def _named(row: Row) -> str:
+    return f"{row['label']} ({_figures(row)})"
+
+
+def _beyond(row: Row) -> str:
+    bound = row.get("upper_bound")
+    return "" if bound is None else f"; no scheduler passes {bound:.4f}"
+
+
+def _breaks_promise(row: Row) -> bool:
+    """Whether the violations are more than was promised, and not by the error of the mean."""
+    promised = row.get("expected_violation_rate")
+    return promised is not None and row["violation_rate"] - (
+        row.get("violation_rate_half_width") or 0.0) > promised
+
+
+def _listed(
+    what: str, rows: Iterable[Row], more: Callable[[Row], str] = lambda row: "",
+    name: str = "label",
+) -> list[str]:
+    """A sentence that names some rows with their violations; none where there are none."""
+    found = list(rows)
+    if not found:
+        return []
+    words = [f"{row[name]}{_at(row) if name == 'label' else ''}{more(row)} "
+             f"({row['violation_rate']:.4%} violations)" for row in found[:_MOST_NAMES]]
+    rest = len(found) - _MOST_NAMES
+    return [f"{what}: {'; '.join(words)}" + (f"; and {rest} more" if rest > 0 else "")]
