@@ -2,14 +2,15 @@
 
 A file holds one timestamp a line, or is a CSV with a time column; a name that ends in ``.gz`` or
 ``.zst`` is decompressed. Timestamps are ISO 8601 (date and time), or numbers of a stated unit: the
-``unit`` argument, or the end of the column's name (``arrival_ms``). Nothing is guessed. Formats
-with names are in :mod:`ramsis.arrivals.trace_formats`.
+``unit`` argument, or the end of the column's name (``arrival_ms``). Numbers that are times since
+1970 of our days need none. Formats with names are in :mod:`ramsis.arrivals.trace_formats`.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,14 +19,19 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import UNITS, is_iso
+from ramsis.arrivals.trace_formats.instants import UNITS, is_iso, leading_time
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError
 
-__all__ = ["UNITS", "read_timestamps"]
+__all__ = ["COUNT_NAMES", "TIME_NAMES", "UNITS", "read_timestamps", "stem", "unit_of"]
 
-_TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "t", "ts"}
-_COUNT_NAMES = {"count", "counts", "requests", "qps", "rps", "rate", "load"}
+_UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
+TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "t", "ts", "datetime",
+              "date", "created_at"}
+"""What columns of times are called, without their unit."""
+COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits", "qps", "rps", "rate", "load",
+               "req/s", "requests_per_second"}
+"""What columns of loads are called."""
 
 
 def read_timestamps(
@@ -39,7 +45,7 @@ def read_timestamps(
         Text, CSV with a comma, semicolon or tab between the fields, or either as ``.gz``.
     unit : str, optional
         One of :data:`UNITS`; needed for numbers, unless the column's name ends in one
-        (``arrival_ms``). ISO timestamps have none.
+        (``arrival_ms``) or they are times since 1970 of our days. ISO timestamps have none.
     time_column : str, optional
         Name of the time column; needed where the header does not leave one choice.
 
@@ -106,12 +112,17 @@ def _column(
     """
     place = f"{where}: line {begin[0]}"
     fields = fields_of(begin[1])
+    if time_column is None and is_iso(begin[1].strip()):  # a comma may be its decimal mark
+        return InstantColumn(0, unit, delimiter="\t"), False
     if time_column is not None or not any(_looks_like_time(field) for field in fields):
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
-        return InstantColumn(index, unit or _unit_of(fields[index])), True
-    if len(fields) > 1:
+        return InstantColumn(index, unit or unit_of(fields[index])), True
+    if len(fields) > 1 or (" " in begin[1].strip() and leading_time(begin[1])):
+        times = leading_time(begin[1])
         raise InputFileError("several columns and no header to tell the time's", value=begin[1],
-                             where=place, allowed="one column, or a header line")
+                     where=place, allowed="one column, or a header line" if not times else
+                     "the times of the requests alone, one a line: cut those of a log by "
+                     f"`cut -c1-{len(times)}`")
     return InstantColumn(0, unit), False
 
 
@@ -134,13 +145,13 @@ def _time_column(
         raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
         return 0
-    counts = next((name for name in clean if _stem(name) in _COUNT_NAMES), None)
+    counts = next((name for name in clean if stem(name) in COUNT_NAMES), None)
     if counts is not None:
         raise InputFileError(
             "a table of counts, not a line for each request", where=where, value=counts,
-            allowed="lines of seconds and QPS without a header, or --time-column where each line "
-            "is one request")
-    likely = [i for i, name in enumerate(clean) if _stem(name) in _TIME_NAMES]
+            allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
+                    "--time-column where each line is one request")
+    likely = [i for i, name in enumerate(clean) if stem(name) in TIME_NAMES]
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
     for found in (likely, dated):
         if len(found) == 1:
@@ -149,13 +160,22 @@ def _time_column(
                          value=", ".join(clean), allowed="--time-column with one of these")
 
 
-def _stem(name: str) -> str:
-    unit = _unit_of(name)
-    return name.lower().removesuffix(f"_{unit}") if unit else name.lower()
+def stem(name: str) -> str:
+    """A column's name in small letters, without its unit.
+
+    >>> stem("Arrival Time (ms)")
+    'arrival_time'
+    """
+    return re.sub(r"[\s-]+", "_", _UNIT.sub("", name.strip().lower()))
 
 
-def _unit_of(name: str) -> str | None:
-    ending = name.strip().lower().rpartition("_")[2]
-    return ending if ending in UNITS and "_" in name else None
+def unit_of(name: str) -> str | None:
+    """The unit that a column's name ends in; None where it states none.
+
+    >>> unit_of("arrival_ms"), unit_of("Time [s]"), unit_of("ms")
+    ('ms', 's', None)
+    """
+    found = _UNIT.search(name.strip().lower())
+    return found[1] if found else None
 
 check_arguments(globals(), __all__)

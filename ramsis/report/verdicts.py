@@ -105,10 +105,10 @@ def sweep_verdict(
         lost += _overloaded(ranked[0])
     total = len(settings)
     found = []
-    for name, own in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
-        where = [] if len(own) == total else _where([place for place, _, _ in own],
+    for name, won in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
+        where = [] if len(won) == total else _where([place for place, _, _ in won],
                                                     list(settings), axes)
-        found.append(_won(name, own, total, where, score, bound, words))
+        found.append(_won(name, won, total, where, score, bound, words))
     if lost:
         found.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
     late = [row for row in rows if _overloaded(row)]

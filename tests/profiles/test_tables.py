@@ -117,6 +117,27 @@ SHAPES: dict[str, tuple[str, str | bytes]] = {
         "Benchmark of 2026-01-01", "model,batch,p95_ms,throughput,accuracy",
         "small,1,6.25,160,70.5",
         ",4,1312.5,3,", "large,1,10.75,99,81.25", ",4,2033,2,", ",64,OOM,,")),
+    "what torch.utils.benchmark prints": ("mean", lines(
+        "[--------- inference ---------]", "              |  bs=1  |  bs=4",
+        "1 threads: --------------------", "  small       |  6.25  |  1312.5",
+        "  large       |  10.75 |  2033.0", "", "Times are in milliseconds (ms).")),
+    "pytest-benchmark": ("mean", json.dumps({"machine_info": {"node": "a"}, "benchmarks": [
+        {"name": f"test[{model}-{batch}]", "params": {"model": model, "batch": batch,
+                                                      "accuracy": ACCURACY[model]},
+         "stats": {"min": took / 1001, "mean": took / 1000, "stddev": 0.0, "hd15iqr": 1.0,
+                   "rounds": 9}} for (model, batch), took in MEASURED.items()]})),
+    "JSON lines of objects beside each other": ("p95", "".join(
+        json.dumps({"model": {"name": model, "accuracy": ACCURACY[model]},
+                    "config": {"batch": batch, "gpu": "T4"},
+                    "latency": {"p50": took - 1, "p95": took, "unit": "ms"}}) + "\n"
+        for (model, batch), took in MEASURED.items())),
+    "percentiles with decimals, in nanoseconds": ("p99", json.dumps({"results": [
+        {"model": model, "batch_size": batch, "latency_99.00_percentile_ns": int(1e6 * took),
+         "accuracy_percent": 100 * ACCURACY[model]}
+        for (model, batch), took in MEASURED.items()]})),
+    "spreads in cells": ("mean", lines(
+        "model,batch,latency (ms),top1", "small,1,6.25 ± 0.4,70.5%", "small,4,1312.5 ± 9,70.5%",
+        "large,1,10.75 ± 0.1,81.25%", "large,4,2033 +/- 12,81.25%")),
     "other names beside": ("p95", lines(
         "gpu,precision,model_name,batch_size,latency_p95_ms,latency_p99.9_ms,images_per_s,top1,top5",
         "T4,fp16,small,1,6.25,8,160,70.5,90", "T4,fp16,small,4,1312.5,1500,3,70.5,90",
@@ -136,15 +157,16 @@ def test_a_shape_is_read_without_any_option(
 ) -> None:
     statistic, content = SHAPES[shape]
     path = written(tmp_path, content)
+    bare = "describes" in shape or "torch" in shape
     options = ["--unit", "ms"] if "describes" in shape else []
     accuracy = tmp_path / "accuracy.json"
     accuracy.write_text(json.dumps(ACCURACY))
-    options += ["--accuracy", str(accuracy)] if "describes" in shape else []
+    options += ["--accuracy", str(accuracy)] if bare else []
     ran = run("profile", "import", path, "--out", tmp_path / "out.json", *options)
     assert ran.code == 0, ran.err
     assert sum("note: read as a table" in line for line in ran.err.splitlines()) == 1
-    found = import_profile(path, given=Given(unit="ms" if options else None),
-                           accuracy=ACCURACY if options else None)
+    found = import_profile(path, given=Given(unit="ms" if "describes" in shape else None),
+                           accuracy=ACCURACY if bare else None)
     assert {model.name: model.accuracy for model in found.models} == pytest.approx(ACCURACY)
     measured = {(model.name, item.batch): item.statistic_ms(statistic)
                 for model in found.models for item in model.batches}
@@ -240,6 +262,12 @@ def test_headings(column: str, field: str, unit: str, batch: int | None) -> None
     ("model,batch,mean_ms\na,1,2\n", ["no accuracy for this model", "--accuracy FILE"]),
     ("model,batch,mean_ms,accuracy\na,2,2,70\n", ["batch size 1 was not measured"]),
     ("model,batch,mean_ms,accuracy\na,1,,70\n", ["no latency in any row"]),
+    ("model,bs1,bs4,top1\na,1,2,70\n", ["no unit", "--unit ms"]),
+    ("batch,small,large\n1,12.1,25.3\n4,36,82\n", ["no unit", "--unit ms"]),
+    ("model;batch;Latenz (ms)\na;1;12,3\n", ["--column 'latency=Latenz (ms)'"]),
+    ("model,batch,throughput,accuracy\na,1,80,70\n", ["the mean is batch / throughput"]),
+    ("Concurrency,Inferences/Second,p95 latency\n1,200,5200\n", ["--batch N"]),
+    (",p95_ms,p95_ms\nmodel,small,large\n1,12,30\n", ["column appears twice", ".stack()"]),
     ('{"hello": [1, 2, 3]}', ["cannot tell the format by what the JSON holds", "p95_ms"]),
 ])
 def test_a_table_that_cannot_be_told_is_refused_with_the_next_step(

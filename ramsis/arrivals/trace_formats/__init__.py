@@ -84,6 +84,9 @@ _TABLES = {
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
+_KEYS_OF_TIME = {"timestamp", "time", "ts", "t", "arrival", "arrival_time", "arrived_at",
+                 "created_at", "datetime", "date"}
+
 TRACE_FORMATS: tuple[str, ...] = (
     *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "timestamps", "per-second-rates",
 )
@@ -98,7 +101,7 @@ DESCRIPTIONS = {
     "alibaba-gentd26": "Alibaba GenTD26, lora_request_trace.csv: a request a line",
     "azure-functions-2019": "Azure Functions 2019: invocations by function and minute, added up",
     "mooncake": "Mooncake: a request a line, in JSON",
-    "jsonl": "JSON lines; --time-column names the key of the time, --unit that of numbers",
+    "jsonl": "JSON lines, the time under a usual key or that of --time-column; --unit of numbers",
     "timestamps": "a time a line, or the column of --time-column in CSV; --unit for numbers",
     "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
 }
@@ -154,8 +157,8 @@ def read_trace(
     unit : str, optional
         Of numbers, for ``jsonl`` and ``timestamps``; elsewhere nothing else than the format's own.
     time_column : str, optional
-        Key of the times, for ``jsonl``; their column, for ``timestamps``; column of the rates, for
-        ``per-second-rates``.
+        Key of the times, for ``jsonl``, where it has no usual name; their column, for
+        ``timestamps``; column of the rates, for ``per-second-rates``.
 
     Raises
     ------
@@ -231,12 +234,33 @@ def _sorted(went_back: int) -> tuple[str, ...]:
     return (f"lines that go back in time, sorted: {went_back}",) if went_back else ()
 
 
+def _key_of_time(path: Path) -> str | None:
+    """The only key of the first line that is called as times are; None where it is not clear.
+
+    Raises
+    ------
+    InputFileError
+        It is an answer of Prometheus, which is no list of requests.
+    """
+    try:
+        record = json.loads(first_line(path))
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(record, dict) and {"status", "data"} <= set(record):
+        raise InputFileError(
+            "an answer of Prometheus, not a request a line", where=str(path),
+            allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
+    named = [key for key in record if key.lower().lstrip("@") in _KEYS_OF_TIME]
+    return named[0] if len(named) == 1 else None
+
+
 def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
     if format == "mooncake":
         _refuse_unit(format, unit, "ms")
         times, went_back = read_json_lines(path, "timestamp", "ms", in_any_order=True)
         return Trace(format, times, notes=_sorted(went_back))
     _refuse_unit(format, unit, None)
+    key = key or _key_of_time(path)
     if key is None:
         raise InvalidValueError("JSON lines need the key of the time", where=str(path),
                                 allowed="--time-column KEY, and --unit for numbers")

@@ -150,9 +150,8 @@ class TimeColumn:
             now = self._one(fields_of(content, self.column.delimiter), content, place)
             if now < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
-                                     value=self._text(content),
-                                     allowed="a time not before that of the "
-                                     "line above")
+                             value=self._text(content), allowed="a time not before that of the "
+                             "line above: sort the lines by time")
             last = now
             times.append(now)
         return np.array(times)

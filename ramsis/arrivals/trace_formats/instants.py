@@ -27,9 +27,34 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_EPOCH_S = 1.2e9, 2.3e9  # the seconds since 1970 of January 2008 and of November 2042
+
+
+def epoch_unit(text: str) -> str | None:
+    """The unit in which a number is a time since 1970 of our days; None where it is none.
+
+    >>> [epoch_unit(text) for text in ("1714557600.5", "1714557600500", "17145")]
+    ['s', 'ms', None]
+    """
+    low, high = _EPOCH_S
+    value = number(text)
+    return next((unit for unit in ("s", "ms", "us", "ns")
+                 if low <= value * UNITS[unit] / 1000.0 < high), None)
+
+
 def is_iso(text: str) -> bool:
     """Whether a text is a date and a time."""
     return _ISO.fullmatch(text) is not None
+
+
+def leading_time(text: str) -> str:
+    """The date and time that a line begins with; empty where it begins with none.
+
+    >>> leading_time("2024-05-01 12:00:00,250 INFO done")
+    '2024-05-01 12:00:00,250'
+    """
+    found = _ISO.match(text)
+    return found[0] if found else ""
 
 
 def number(text: str) -> float:
@@ -84,7 +109,8 @@ class Instants:
             return
         if math.isnan(number(first)):
             raise InputFileError("not a timestamp", where=where, value=first,
-                                 allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
+                         allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
+        unit = unit or epoch_unit(first)
         if unit is None:
             raise InvalidValueError(
                 "numbers need a unit", where=where, value=first,

@@ -114,7 +114,7 @@ class WorkloadOptions:
             starts = [named.step_ms * i for i in range(len(named.rate_qps))]
             return RateTrace(starts, named.rate_qps, named.step_ms * len(starts), self.arrivals)
         if named is None and self.time_column is None and is_rate_trace(trace.path):
-            read = read_rates(trace.path, unit=self.unit or "s")
+            read = read_rates(trace.path, unit=self.unit)
             return RateTrace(read.start_ms, read.rate_qps, read.end_ms, self.arrivals)
         if self.arrivals.name != "poisson":
             raise InvalidValueError("recorded arrivals follow no process", where="arrivals",

@@ -145,7 +145,7 @@ def _of_file(path: Path) -> str:
     name = _run_format_of(source)
     if name is not None:
         return name
-    if source.text.lstrip()[:1] in ("{", "["):
+    if table.looks_like_json(source.text):
         own = source.document()
         if isinstance(own, dict) and str(own.get("format", "")).startswith("ramsis."):
             raise InputFileError(

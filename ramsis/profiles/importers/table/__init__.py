@@ -8,6 +8,7 @@ says. What was recognised is the profile's first note; a unit that nothing state
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,7 +20,7 @@ from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, MS, DecimalMark, is_missing, split_unit
-from ramsis.profiles.importers.table.grid import Grid, read_grid
+from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
 from ramsis.profiles.importers.table.headings import (
     FIELDS,
     STATISTICS,
@@ -29,12 +30,12 @@ from ramsis.profiles.importers.table.headings import (
 )
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["holds_measurements", "read"]
+__all__ = ["holds_measurements", "looks_like_json", "read"]
 
 _TIMES = ("latency", *STATISTICS)
 _QUANTILES = 128
-_PERF_ANALYZER = "inferences/second"
-"""A column of Triton's perf_analyzer, whose times are in microseconds."""
+_OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pytest-benchmark")}
+"""Columns that only one tool writes: the unit of its times, and its name."""
 
 
 def holds_measurements(path: Path) -> bool:
@@ -107,6 +108,8 @@ def _layout(path: Path, grid: Grid, given: Given) -> _Layout:
             fields[heading.field] = heading
         if held is not None:
             left_out.append(max(held, heading, key=lambda one: one.rank).column)
+    if "model" not in fields and _names_rows(grid):
+        fields["model"] = Heading(grid.columns[0], "model")
     if not times:
         times, more = _times(fields)
         left_out += more
@@ -116,6 +119,12 @@ def _layout(path: Path, grid: Grid, given: Given) -> _Layout:
         left_out = []
     return _Layout({name: one for name, one in fields.items() if name not in _TIMES}, times,
                    by_model, left_out)
+
+
+def _names_rows(grid: Grid) -> bool:
+    """Whether a first column without a heading holds names, not numbers of rows."""
+    cells = [row.cells[""] for row in grid.rows] if grid.columns[0] == "" else []
+    return any(cells) and not any(cell.isdecimal() for cell in cells)
 
 
 def _of_model(column: str) -> Heading:
@@ -207,7 +216,7 @@ class _Reader:
                     allowed="no such option here")
         by_size = layout.times[0].batch is not None
         if "batch" not in layout.fields and not by_size and self.batch_said is None:
-            self._no_column("batch", "a column of batch sizes, or --batch N")
+            self._no_column("batch", "--batch N where all rows have one batch size")
         if "model" not in layout.fields and not layout.by_model and self.model_said is None:
             near = nearest("model", list(layout.left_out))
             if near is not None or (len(self.grid.rows) > 1 and not by_size and (
@@ -242,11 +251,13 @@ class _Reader:
                      if (found := nearest(one, free)) is not None), None)
         field_name = name if name != "latency" else next(
             (one for one in _TIMES if near is not None and nearest(one, [near])), "mean")
-        advice = (f"--column {field_name}={near} ({near} is the nearest), or "
-                  if near is not None else f"--column {field_name}=NAME, or ")
+        named = shlex.quote(f"{field_name}={near or 'NAME'}")
+        advice = f"--column {named}{f' ({near} is the nearest)' if near else ''}, or "
+        if name == "latency" and any("throughput" in one.lower() for one in free):
+            wanted += " (of batches one after the other the mean is batch / throughput)"
         raise InputFileError(f"cannot tell which column holds {_shown(name)}",
-                             where=f"{self.path}: header", value=", ".join(self.grid.columns),
-                             allowed=advice + wanted)
+                     where=f"{self.path}: header", value=", ".join(self.grid.columns),
+                     allowed=advice + wanted)
 
     def _units_row(self) -> dict[str, str]:
         """Units that stand in a line of their own below the header, by column."""
@@ -271,8 +282,10 @@ class _Reader:
             return own or str(said), MS[own or str(said)]
         if "unit" in self.layout.fields:
             return None
-        if any(column.lower() == _PERF_ANALYZER for column in self.grid.columns):
-            return "us, as perf_analyzer writes", MS["us"]
+        for column in self.grid.columns:
+            if column.lower() in _OF_TOOLS:
+                unit, tool = _OF_TOOLS[column.lower()]
+                return f"{unit}, as {tool} writes", MS[unit]
         for row in self.grid.rows:
             text = row.cells[heading.column]
             if not is_missing(text) and split_unit(text)[1] not in MS:
@@ -533,8 +546,8 @@ class _Reader:
 
     def _recognised(self) -> str:
         """What was recognised, in a line."""
-        parts = [f"{name} = {one.column}" for name, one in self.layout.fields.items()
-                 if name not in ("accuracy", "unit")]
+        parts = [f"{name} = {one.column or 'the first column'}"
+                 for name, one in self.layout.fields.items() if name not in ("accuracy", "unit")]
         for heading, stated in zip(self.layout.times, self.factors, strict=True):
             name = (f"batch {heading.batch} ({heading.field})" if heading.batch is not None
                     else "a model" if self.layout.by_model else heading.field)

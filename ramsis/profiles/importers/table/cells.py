@@ -24,6 +24,7 @@ _MISSING = {"", "-", "--", "–", "—", "na", "n/a", "n.a.", "#n/a", "nan", "no
             "error", "fail", "failed", "timeout", "?"}
 _CELL = re.compile(r"([+-]?[0-9][0-9.,'’_ \u00a0\u202f\u2009]*(?:[eE][+-]?[0-9]{1,5})?"
                    r"|[+-]?[.,][0-9]+)\s*([%a-zA-Zµμ]*)")
+_SPREAD = re.compile(r"\s*(?:±|\+/-|\+-)\s*[0-9.,]+")
 _SPACES = re.compile(r"(?<=[0-9])['’_ \u00a0\u202f\u2009](?=[0-9]{3}(?![0-9]))")
 _COMMA_GROUPS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _POINT_GROUPS = re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?")
@@ -36,12 +37,14 @@ def is_missing(text: str) -> bool:
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """The number of a cell as it is written, and what stands behind it.
+    """The number of a cell as it is written, without a spread, and what stands behind it.
 
     >>> split_unit("6,270.5 ms")
     ('6,270.5', 'ms')
+    >>> split_unit("12.3 ± 0.4 ms")
+    ('12.3', 'ms')
     """
-    found = _CELL.fullmatch(text.strip())
+    found = _CELL.fullmatch(_SPREAD.sub(" ", text, count=1).strip())
     return (found[1].strip(), found[2].lower()) if found else (text.strip(), "")
 
 

@@ -19,12 +19,14 @@ from ramsis.errors import InputFileError
 from ramsis.files import keys_once
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.cells import MS
+from ramsis.profiles.importers.table.headings import read_heading
 
 _MARKS = "\t;|,"
 _NAMED = {"\t": "tab", " ": "spaces", ";": "';'", ",": "','", "|": "'|'", "{": "JSON"}
 _LEADING = 30
 """Lines among which the header is looked for."""
-_RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*")
+_RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*|[^|,;\t]*-{5,}\s*")
+_COMMENT = re.compile(r"\s*(#|//|Times are in )")
 _SAID_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)
 _DEEPEST = 8
 
@@ -72,17 +74,26 @@ def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
         The file cannot be read, holds no table, or a row has fewer or more cells than the header.
     """
     text = read_text(path)
-    if text.lstrip()[:1] in ("{", "["):
+    if looks_like_json(text):
         return _of_json(text, path, known)
     return _of_text(text, path, known)
+
+
+def looks_like_json(text: str) -> bool:
+    """Whether a text begins as JSON does, not with a title in brackets.
+
+    >>> looks_like_json('[{"model": "small"}]'), looks_like_json("[----- inference -----]")
+    (True, False)
+    """
+    return re.match(r"\s*(\{|\[\s*([\[{\"\]0-9tfn]|-[0-9]))", text) is not None
 
 
 def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1)
              if line.strip()]
-    comments = [line for _, line in lines if line.lstrip().startswith(("#", "//"))]
+    comments = [line for _, line in lines if _COMMENT.match(line)]
     kept = [(number, line) for number, line in lines
-            if not line.lstrip().startswith(("#", "//")) and not _RULE.fullmatch(line)]
+            if not _COMMENT.match(line) and not _RULE.fullmatch(line)]
     if kept and re.fullmatch(r"sep=.", kept[0][1].strip()):
         kept = kept[1:]
     if not kept:
@@ -110,8 +121,9 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
         rows.append(CsvRow(str(path), number, dict(zip(header, cells, strict=True))))
     for i, column in enumerate(header):
         if column and column in header[:i]:
-            raise InputFileError("column appears twice", where=f"{path}: header", value=column,
-                                 allowed="each name once")
+            raise InputFileError("column appears twice", where=f"{path}: header",
+                                          value=column, allowed="each name once, in one line "
+                                          "of headings (of a pivot in pandas: .stack())")
     return Grid(tuple(header), tuple(rows), mark, _unit_of(comments), tuple(notes))
 
 
@@ -163,7 +175,9 @@ def _plain_cells(line: str, mark: str) -> list[str]:
     if mark == " ":
         return re.split(r"\s{2,}|\t" if re.search(r"\S\s{2,}\S", line) else r"\s+", line.strip())
     if mark == "|":
-        line = line.strip().removeprefix("|").removesuffix("|")
+        line = line.strip()
+        if line.startswith("|") and line.endswith("|"):
+            line = line[1:-1]
     rows = list(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=True))
     return [cell.strip() for cell in rows[0]]
 
@@ -226,6 +240,12 @@ def _records(
             return
         plain, inner = _flat(value, known)
         row = {**above, **plain}
+        if any(read_heading(name).field == "model" for name in row):
+            beside = {key for key, item in inner.items() if _is_plain(item)}
+            row |= {name: _text(part) for key in inner if key in beside
+                    for name, part in inner[key].items()}
+            inner = {key: item for key, item in inner.items() if key not in beside}
+            plain = row if beside else plain
         for key, item in inner.items():
             column = ("batch" if key.isdecimal() else "" if known(key) or isinstance(item, list)
                       else "model")
@@ -261,6 +281,12 @@ def _flat(
         else:
             plain[key] = _text(item)
     return plain, inner
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether an object has fields only, none of which is a batch size."""
+    return isinstance(item, dict) and not any(
+        isinstance(part, dict | list) or name.isdecimal() for name, part in item.items())
 
 
 def _is_columns(value: dict[str, Any]) -> bool:

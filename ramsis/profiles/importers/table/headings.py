@@ -145,6 +145,8 @@ def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
 
 def _field(words: list[str], dimension: str) -> tuple[str, int]:
     """The field that words name, with its rank; empty where they name none."""
+    if "percentile" in words:  # as 99.00_percentile
+        words = [re.sub(r"^([0-9]{2})(\.0+)?(th)?$", r"\1th", word) for word in words]
     those = set(words)
     if those <= _OF_ACCURACY and (those & _ACCURACY or {"top", "1"} <= those):
         return "accuracy", len(words)
