@@ -54,23 +54,28 @@ def simulation_verdict(rows: Rows) -> list[str]:
         best, *others = sorted(chosen, key=_by_accuracy)
         claim = f"meets the target ({asked})" if asked else "has the highest effective accuracy"
         found = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
+        fewest = min(here, key=lambda row: row["violation_rate"])
+        if fewest["violation_rate"] >= best["violation_rate"]:
+            fewest = best
+        hint = "" if asked else "; `simulate --max-violation` says which rows meet a target"
         if others:
-            found.append(f"Next best{' that meets it' if asked else ''}: {_named(others[0])}")
+            found.append(f"Next best{' that meets it' if asked else ''}"
+                         + (f", with the fewest violations: {_named(fewest)}{hint}"
+                            if others[0] is fewest else f": {_named(others[0])}"))
+        if fewest is not best and fewest not in others[:1]:
+            found.append(f"Fewest violations: {_named(fewest)}{hint}")
     else:
         best = min(here, key=lambda row: row["violation_rate"])
         claim = f"No row meets the target ({asked})" if asked else "Every row is OVERLOAD"
         found = [f"{claim}: {best['label']}{_at(best)} has the fewest violations: "
                  f"{_figures(best)}{_beyond(best)}"]
-    fewest = min(here, key=lambda row: row["violation_rate"])
-    if chosen and fewest["violation_rate"] < best["violation_rate"]:
-        found.append(f"Fewest violations: {_named(fewest)}" + ("" if asked else "; `simulate "
-                     "--max-violation` says which rows meet a target"))
     highest = max(map(_load, rows))
     if chosen and load < highest:
         found.append(f"Above {load:.6g} queries/s no row "
                      + ("meets the target" if asked else "is free of OVERLOAD"))
     if asked and chosen:
-        found += _listed("Misses the target", [row for row in here if row not in good])
+        found += _listed("Misses the target", [row for row in rows if row not in good
+                                               and _load(row) <= load])
     found += _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped)", filter(_overloaded, rows))
     return found + _listed("Promise not kept", filter(_breaks_promise, rows),
                            lambda row: f", {row['expected_violation_rate']:.4%} promised")

@@ -31,8 +31,8 @@ def test_a_row_that_meets_the_target_comes_before_a_more_accurate_one() -> None:
     assert first == ("fast at 100 queries/s meets the target (at most 0.1 % violations): 0.9000 "
                      "effective accuracy, 0.0100% violations; no scheduler passes 0.9500")
     assert others == [
-        "Next best that meets it: slow (0.8500 effective accuracy, 0.0000% violations)",
-        "Fewest violations: slow (0.8500 effective accuracy, 0.0000% violations)",
+        "Next best that meets it, with the fewest violations: slow (0.8500 effective accuracy, "
+        "0.0000% violations)",
         "Misses the target: keen at 100 queries/s (2.0000% violations)"]
     assert simulation_verdict(rows)[0].startswith("keen at 100 queries/s has the highest")
 

@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.rows import number, span, text
-from ramsis.report.verdicts import simulation_verdict, target_words
+from ramsis.report.verdicts import OVERLOAD, simulation_verdict, target_words
 from ramsis.tables import Column, with_values
 
 Rows = Sequence[Mapping[str, Any]]
@@ -28,14 +28,14 @@ _LATE = violations()
 _TIME = Axis("time (s)", zero=True)
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("met", "meets target"),
     Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
     Column("expected_violation_rate", "promised", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("expected_effective_accuracy", "promised", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"),
-    Column("met", "meets the target"))
+    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
@@ -120,9 +120,12 @@ def _over_time(rows: Rows) -> list[Figure]:
 
 def _over_loads(rows: Rows) -> list[Figure]:
     effective, late, slow = [], [], []
+    fit = [row for row in rows if row["violation_rate"] <= OVERLOAD] or rows
     for look, (name, own) in enumerate(_by_scheduler(rows, "label").items()):
         loads = [row["load_qps"] for row in own]
-        effective.append(Series(name, loads, [row["effective_accuracy"] for row in own],
+        effective.append(Series(name, loads,  # one in overload would make the others one line
+                                [row["effective_accuracy"] if row in fit else None
+                                 for row in own],
                                 [row.get("effective_accuracy_half_width") for row in own],
                                 look=look))
         if any(row.get("expected_effective_accuracy") is not None for row in own):
@@ -140,7 +143,8 @@ def _over_loads(rows: Rows) -> list[Figure]:
     slos = {row["load_qps"]: row["slo_ms"] for row in rows}
     slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
                        ref=True))
-    return [curves("Promise, simulation and bound", _LOAD, _EFFECTIVE, effective),
+    without = "" if len(fit) == len(rows) else ", without rows in OVERLOAD"
+    return [curves(f"Promise, simulation and bound{without}", _LOAD, _EFFECTIVE, effective),
             curves("Violations", _LOAD, _LATE, late),
             curves("99th percentile of the response time", _LOAD, Axis("response (ms)", zero=True),
                    slow)]
