@@ -16,6 +16,15 @@ from ramsis.compiling import njit
 
 NEAR = 3
 """Steps between levels up to which losses of pairs of bins are looked at together."""
+_LOOK = 8  # requests between looks at which paths hold the same
+
+
+class Paths(NamedTuple):
+    """Queues that take in the same requests: what each holds, has lost, and lost near an end."""
+
+    backlog: FloatArray
+    lost: FloatArray
+    late: FloatArray
 
 
 class Losses(NamedTuple):
@@ -72,28 +81,64 @@ def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArr
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _fill(
-    span: tuple[int, int, float, float], arrival: FloatArray, work_of: FloatArray,
-    levels: FloatArray, slo: float, backlog: FloatArray, lost: FloatArray, late: FloatArray,
+def _take(
+    count: int, level: FloatArray, paths: Paths, passed: float, work: float, slo: float,
+    in_zone: float,
 ) -> None:
-    """Serve the requests of a bin; changes ``backlog``, adds to ``lost`` and ``late``.
+    """Take in a request on the first ``count`` paths, ``passed`` after the one before."""
+    backlog, lost, late = paths
+    for k in range(count):
+        held = max(backlog[k] - passed * level[k], 0.0) + work
+        kept = min(held, level[k] * slo)
+        backlog[k] = kept
+        lost[k] += held - kept
+        late[k] += (held - kept) * in_zone
 
-    ``span`` has its first request, the one after its last, its start and its end.
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def constant_losses(
+    arrival: FloatArray, kind: IntArray, demand: FloatArray, weight: FloatArray,
+    levels: FloatArray, slo: float,
+) -> FloatArray:
+    """The losses of all requests at each level all the time, shape (K,)."""
+    found = np.zeros(levels.size)
+    for c in range(weight.size):
+        paths = Paths(np.zeros(levels.size), np.zeros(levels.size), np.zeros(levels.size))
+        at = 0.0
+        for i in range(arrival.size):
+            _take(levels.size, levels, paths, arrival[i] - at, demand[c, kind[i]], slo, 0.0)
+            at = arrival[i]
+        found += weight[c] * paths.lost
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _still_apart(
+    apart: int, place: IntArray, level: FloatArray, paths: Paths, ended: Paths
+) -> int:
+    """Take out levels whose paths all hold the same; how many are left, moved to the front.
+
+    From then on their paths are one. What each path has lost so far is kept in ``ended``, whose
+    backlog is below 0 to say so.
     """
-    low, high, start, end = span
-    at = start
-    for i in range(low, high):
-        passed, work = arrival[i] - at, work_of[i]
-        at = arrival[i]
-        in_zone = 1.0 if at >= end - slo else 0.0
-        for k in range(levels.size):
-            held = max(backlog[k] - passed * levels[k], 0.0) + work
-            over = max(held - levels[k] * slo, 0.0)
-            backlog[k] = held - over
-            lost[k] += over
-            late[k] += over * in_zone
-    for k in range(levels.size):
-        backlog[k] = max(backlog[k] - (end - at) * levels[k], 0.0)
+    each, left = 2 * NEAR + 2, 0
+    backlog, lost, late = paths
+    for b in range(apart):
+        same = True
+        for at in range(b * each + 1, (b + 1) * each):
+            same = same and backlog[at] == backlog[b * each]
+        for d in range(each):
+            at, to = b * each + d, place[b] * each + d
+            if same:
+                ended.backlog[to], ended.lost[to], ended.late[to] = -1.0, lost[at], late[at]
+            elif left < b:
+                to = left * each + d
+                level[to], backlog[to], lost[to], late[to] = (
+                    level[at], backlog[at], lost[at], late[at])
+        if not same:
+            place[left] = place[b]
+            left += 1
+    return left
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -106,13 +151,18 @@ def bin_losses(
     alone, late = np.zeros((bins, count)), np.zeros((bins, count))
     after, missing = np.zeros((bins, count, sides)), np.zeros((bins, count, sides))
     rescued = np.zeros((bins, count, NEAR + 1))
-    # Paths of one bin: from nothing, and from the steady backlog of each level near by.
-    lanes, before = np.repeat(levels, sides + 1), np.zeros(count * (sides + 1), dtype=np.int64)
+    # Paths of a bin: from the steady backlog of each level near by, and from nothing. Once they
+    # hold the same they go on as the level's steady path, which is followed all the time.
+    each = sides + 1
+    size = count * each
+    before, place = np.zeros(size, dtype=np.int64), np.zeros(count, dtype=np.int64)
     for k in range(count):
         for d in range(sides):
-            before[k * (sides + 1) + d] = min(max(k + d - NEAR, 0), count - 1)
-    backlog, lost, zone = (np.zeros(lanes.size), np.zeros(lanes.size), np.zeros(lanes.size))
-    steady, fresh = np.zeros(count), np.zeros(count)
+            before[k * each + d] = min(max(k + d - NEAR, 0), count - 1)
+    paths = Paths(np.zeros(size), np.zeros(size), np.zeros(size))
+    ended = Paths(np.zeros(size), np.zeros(size), np.zeros(size))
+    own = Paths(np.zeros(count), np.zeros(count), np.zeros(count))
+    steady, level, fresh = own.backlog, np.zeros(size), np.zeros(count)
     work_of = np.zeros(arrival.size)
     for c in range(weight.size):
         for i in range(arrival.size):
@@ -120,26 +170,45 @@ def bin_losses(
         steady[:] = 0.0
         fresh[:] = 0.0
         for j in range(bins):
-            start, end, low, high = j * width, (j + 1) * width, first[j], first[j + 1]
+            end, at = (j + 1) * width, j * width
             for k in range(count):
-                for d in range(sides):
-                    at = k * (sides + 1) + d
-                    backlog[at] = steady[before[at]]
-                    missing[j, k, d] += weight[c] * max(steady[k] - fresh[before[at]], 0.0)
-                backlog[k * (sides + 1) + sides] = 0.0
-            lost[:] = 0.0
-            zone[:] = 0.0
-            _fill((low, high, start, end), arrival, work_of, lanes, slo, backlog, lost, zone)
+                place[k] = k
+                for d in range(each):
+                    to = k * each + d
+                    level[to] = levels[k]
+                    paths.backlog[to] = steady[before[to]] if d < sides else 0.0
+                    if d < sides:
+                        missing[j, k, d] += weight[c] * max(steady[k] - fresh[before[to]], 0.0)
+            for one in (own.lost, own.late, paths.lost, paths.late):
+                one[:] = 0.0
+            apart = count
+            for i in range(first[j], first[j + 1]):
+                if (i - first[j]) % _LOOK == 0:
+                    apart = _still_apart(apart, place, level, paths, ended)
+                passed, in_zone = arrival[i] - at, 1.0 if arrival[i] >= end - slo else 0.0
+                at = arrival[i]
+                _take(count, levels, own, passed, work_of[i], slo, in_zone)
+                _take(apart * each, level, paths, passed, work_of[i], slo, in_zone)
+            for b in range(apart):
+                for d in range(each):
+                    to, here = place[b] * each + d, b * each + d
+                    ended.backlog[to], ended.lost[to], ended.late[to] = (
+                        paths.backlog[here], paths.lost[here], paths.late[here])
             for k in range(count):
-                at = k * (sides + 1)
-                steady[k], fresh[k] = backlog[at + NEAR], backlog[at + sides]
-                alone[j, k] += weight[c] * lost[at + sides]
+                middle, left = k * each + NEAR, (end - at) * levels[k]
+                steady[k] = max(steady[k] - left, 0.0)
                 most = 0.0
-                for d in range(sides + 1):
-                    most = max(most, zone[at + d])
-                for d in range(sides):
-                    after[j, k, d] += weight[c] * (
-                        lost[at + d] - max(steady[k] - backlog[at + d], 0.0))
+                for d in range(each):
+                    to = k * each + d
+                    most = max(most, own.late[k] + (ended.late[to] - ended.late[middle]))
+                    lost = own.lost[k] + (ended.lost[to] - ended.lost[middle])
+                    backlog = (steady[k] if ended.backlog[to] < 0.0
+                               else max(ended.backlog[to] - left, 0.0))
+                    if d < sides:
+                        after[j, k, d] += weight[c] * (lost - max(steady[k] - backlog, 0.0))
+                    else:
+                        alone[j, k] += weight[c] * lost
+                        fresh[k] = backlog
                 late[j, k] += weight[c] * most
                 for d in range(NEAR + 1):
                     more = slo * (levels[min(k + d, count - 1)] - levels[k])
@@ -167,17 +236,33 @@ def cheapest_path(
     bins, count = losses.alone.shape
     # States are levels whose backlog is at least that of a bin alone (0), or of a steady one (1).
     total, following = np.full((count, 2), np.inf), np.empty((count, 2))
+    above, above_at = np.full(count + NEAR + 1, np.inf), np.zeros(count, dtype=np.int64)
     chosen = np.zeros((bins, count, 2), dtype=np.int64)
     for k in range(count):
         total[k, 1] = price * losses.after[0, k, NEAR] + start_cost[0] * paid[k]
     for j in range(1, bins):
         following[:] = np.inf
+        # Of levels further away than NEAR the cheapest counts: on the way up each begins to be
+        # paid for, and what it saves of the bin before is its own; on the way down nothing is.
+        above[count - 1], above_at[count - 1] = _cheaper(total, count - 1)
+        for i in range(count - 2, -1, -1):
+            above[i], above_at[i] = _cheaper(total, i)
+            if above[i + 1] < above[i]:
+                above[i], above_at[i] = above[i + 1], above_at[i + 1]
+        below, below_at = np.inf, 0
         for k in range(count):
-            for i in range(count):
+            if k > NEAR:
+                i = k - NEAR - 1
+                cost, at = _cheaper(total, i)
+                cost += (stay_cost - start_cost[j]) * paid[i] - price * losses.late[j - 1, i]
+                if cost < below:
+                    below, below_at = cost, at
+            up, down = below + start_cost[j] * paid[k], above[k + NEAR + 1] + stay_cost * paid[k]
+            following[k, 0] = min(up, down) + price * losses.alone[j, k]
+            chosen[j, k, 0] = below_at if up <= down else above_at[min(k + NEAR + 1, count - 1)]
+            for i in range(max(k - NEAR, 0), min(k + NEAR + 1, count)):
                 cost = stay_cost * min(paid[i], paid[k]) + start_cost[j] * max(
                     paid[k] - paid[i], 0.0)
-                if min(total[i, 0], total[i, 1]) + cost >= max(following[k, 0], following[k, 1]):
-                    continue
                 for f in range(2):
                     loss, steady = _loss(losses, j, i, f, k)
                     if total[i, f] + cost + price * loss < following[k, steady]:
@@ -196,6 +281,13 @@ def cheapest_path(
         f = before
     lost += losses.after[0, path[0], NEAR]
     return total[at // 2, at % 2] - price * lost, lost, path
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _cheaper(total: FloatArray, level: int) -> tuple[float, int]:
+    """The smaller cost of a level's two states, and which state it is."""
+    steady = 1 if total[level, 1] < total[level, 0] else 0
+    return total[level, steady], 2 * level + steady
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -57,6 +57,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -575,7 +576,7 @@ class _Layered:
         own = np.histogram(problem.arrival, edges)[0] / share.sum()
         return edges, own * total_ms / np.diff(edges)
 
-    @property
+    @cached_property
     def _levels(self) -> FloatArray:
         """Numbers of workers that are looked at."""
         fleet = self.problem.fleet
@@ -594,19 +595,10 @@ class _Layered:
         self, levels: FloatArray, demand: FloatArray, weight: FloatArray
     ) -> FloatArray:
         """Weighted loss of the whole trace with as many workers all the time."""
-        found = self._losses(np.array([0, len(self.problem.arrival)]),
-                             self.problem.fleet.end_ms + self.problem.window_ms, levels, demand,
-                             weight)
-        return np.asarray(found.alone[0])
-
-    def _losses(
-        self, first: IntArray, width: float, levels: FloatArray, demand: FloatArray,
-        weight: FloatArray,
-    ) -> kernels.Losses:
-        return kernels.bin_losses(
-            self.problem.arrival, self.problem.work.kind, first, width,
-            np.ascontiguousarray(demand), np.ascontiguousarray(weight), levels,
-            self.problem.window_ms)
+        problem = self.problem
+        return np.asarray(kernels.constant_losses(
+            problem.arrival, problem.work.kind, np.ascontiguousarray(demand),
+            np.ascontiguousarray(weight), levels, problem.window_ms))
 
     def peak(self) -> int:
         """The fewest workers that could meet the target if they were there all the time."""
@@ -627,7 +619,10 @@ class _Layered:
         edges: FloatArray = width * np.arange(bins + 1.0)
         first = np.searchsorted(self.problem.arrival, edges[:-1])
         first = np.append(first, len(self.problem.arrival))
-        losses = self._losses(first, width, levels, self.demand, self.weight)
+        problem = self.problem
+        losses = kernels.bin_losses(
+            problem.arrival, problem.work.kind, first, width, np.ascontiguousarray(self.demand),
+            np.ascontiguousarray(self.weight), levels, problem.window_ms)
         least = np.append(0.0, levels[:-1] + 1.0) if levels[0] == 0 else np.append(
             levels[0], levels[:-1] + 1.0)
         paid = np.maximum(least - fleet.least, 0.0)
