@@ -26,19 +26,20 @@ if TYPE_CHECKING:
         WorkerSecondsBound,
         WorkerSecondsTerms,
         fewest_worker_seconds,
+        least_cost,
     )
 
 __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "ReleasedRequests", "Servers",
            "Targets", "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
            "fewest_worker_seconds", "fewest_workers_bound", "fewest_workers_bound_over_time",
-           "fluid_bound", "goodput_bound", "realised_bound", "scenario_bound"]
+           "fluid_bound", "goodput_bound", "least_cost", "realised_bound", "scenario_bound"]
 
 _LATER = {
     **dict.fromkeys(("GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"),
                     "ramsis.bounds.goodput"),
     "scenario_bound": "ramsis.bounds.scenario",
-    **dict.fromkeys(("WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds"),
-                    "ramsis.bounds.worker_seconds"),
+    **dict.fromkeys(("WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds",
+                     "least_cost"), "ramsis.bounds.worker_seconds"),
 }
 
 

@@ -84,6 +84,9 @@ _SHARES = (2.0, 8.0, 0.5)
 _FEW = 40  # requests, of which the integer program is solved
 _PARTS = (4.0, 10.0, 25.0)  # bins in a start-up
 
+_Cheapest = Callable[[float], tuple[float, float, IntArray]]
+"""At a price of the loss, the cost and the loss of the best plan, and the plan."""
+
 
 @dataclass(frozen=True, eq=False)
 class WorkerSecondsBound:
@@ -168,18 +171,53 @@ def fewest_worker_seconds(
     InfeasibleError
         No number of workers, or not as many as ``most``, meets the target; with the best.
     """
-    arrival, under = np.ascontiguousarray(arrival_ms, dtype=float), WorkerSecondsTerms(**terms)
-    _check(arrival, times, under)
-    slo_ms = under.slo_ms
-    end_ms = arrival[-1] + slo_ms if under.duration_s is None else 1000.0 * under.duration_s
-    window_ms = slo_ms + 2.0 * SLACK_TOLERANCE_MS
-    work = _Work.of(arrival, times, window_ms, under.max_batch, under.rate_per_worker_qps)
-    target = _Target.of(work, under.max_violation, under.min_effective_accuracy,
-                        drawn=times is not None and times.distributed)
-    target.check(work)
-    most = math.inf if under.most is None else float(under.most)
-    fleet = _Fleet(1000.0 * under.startup_s, most, float(under.least), end_ms)
-    return _bound(_Problem(arrival, window_ms, work, target, fleet))
+    under = WorkerSecondsTerms(**terms)
+    if under.max_violation is None and under.min_effective_accuracy is None:
+        raise InvalidValueError("no target", where="max_violation",
+                                         allowed="max_violation or min_effective_accuracy")
+    problem = _Problem.of(arrival_ms, times, under)
+    problem.target.check(problem.work)
+    return _bound(problem)
+
+
+def least_cost(
+    arrival_ms: FloatArray, times: ServiceTimes, *, violation_worker_s: float,
+    accuracy_worker_s: float, **terms: Any,
+) -> float:
+    """The worker-seconds, losses counted at prices, that a trace costs under any scheduler.
+
+    It is the first problem of this module at one price, without the search for the best one.
+
+    Parameters
+    ----------
+    arrival_ms, times
+        As of :func:`fewest_worker_seconds`.
+    violation_worker_s, accuracy_worker_s : float
+        Of a request that is late or dropped, and of a unit of accuracy that one misses, >= 0. An
+        answer misses what its model is less accurate than the best one, a violation all.
+    **terms
+        The attributes of :class:`WorkerSecondsTerms`, without targets.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+    problem = _Problem.of(arrival_ms, times, WorkerSecondsTerms(**terms))
+    worth = 1000.0 * accuracy_worker_s, 1000.0 * violation_worker_s
+    if not min(worth) >= 0 or not all(map(math.isfinite, worth)):
+        raise InvalidValueError(
+            "not prices", where="violation_worker_s, accuracy_worker_s",
+            value=f"{violation_worker_s:g}, {accuracy_worker_s:g}",
+            allowed="finite numbers >= 0")
+    cost = problem.fleet.least * problem.fleet.end_ms
+    most = problem.work.most(worth)
+    if most > 0.0:
+        layered = _Layered.of(problem, worth)
+        cost = max(layered.least_work_at_price(), *map(layered.at_price, _widths(problem)), cost)
+    # Some of the loss is there whatever is done, as where too few requests come for a batch.
+    whole = len(problem.arrival) * (worth[0] * float(times.accuracy.max()) + worth[1])
+    return (whole - most * (1.0 + _EXACT) + cost) / 1000.0
 
 
 def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms) -> None:
@@ -208,12 +246,9 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     if rate is not None:
         check_positive(rate_per_worker_qps=rate)
         if min_effective_accuracy is not None:
-            raise InvalidValueError("a rate says nothing of accuracy",
-                                    where="min_effective_accuracy", value=min_effective_accuracy,
-                                    allowed="service times, or max_violation alone")
-    if max_violation is None and min_effective_accuracy is None:
-        raise InvalidValueError("no target", where="max_violation",
-                                allowed="max_violation or min_effective_accuracy")
+            raise InvalidValueError(
+                "a rate says nothing of accuracy", where="min_effective_accuracy",
+                value=min_effective_accuracy, allowed="service times, or max_violation alone")
     if max_violation is not None and not 0 <= max_violation < 1:
         raise InvalidValueError("not a share of violations", where="max_violation",
                                 value=max_violation, allowed="a fraction in [0, 1)")
@@ -465,6 +500,23 @@ class _Problem:
     target: _Target
     fleet: _Fleet
 
+    @classmethod
+    def of(
+        cls, arrival_ms: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms
+    ) -> _Problem:
+        """The problem under terms that are checked."""
+        arrival = np.ascontiguousarray(arrival_ms, dtype=float)
+        _check(arrival, times, under)
+        slo_ms = under.slo_ms
+        end_ms = arrival[-1] + slo_ms if under.duration_s is None else 1000.0 * under.duration_s
+        window_ms = slo_ms + 2.0 * SLACK_TOLERANCE_MS
+        work = _Work.of(arrival, times, window_ms, under.max_batch, under.rate_per_worker_qps)
+        target = _Target.of(work, under.max_violation, under.min_effective_accuracy,
+                            drawn=times is not None and times.distributed)
+        most = math.inf if under.most is None else float(under.most)
+        return cls(arrival, window_ms, work, target,
+                   _Fleet(1000.0 * under.startup_s, most, float(under.least), end_ms))
+
 
 def _bound(problem: _Problem) -> WorkerSecondsBound:
     fleet, target = problem.fleet, problem.target
@@ -566,6 +618,21 @@ class _Layered:
                 break
         return total * (1.0 - _EXACT)
 
+    def least_work_at_price(self) -> float:
+        """Worker time and loss that are least together, whenever the time is, in ms.
+
+        The least workers are paid for in any case. Their time is taken by what is worth most.
+        """
+        count = self.problem.work.count
+        slope = np.concatenate([one.slope for one in self.hulls])
+        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * number
+                                for one, number in zip(self.hulls, count, strict=True)])
+        order = np.argsort(-slope)
+        slope, added = slope[order], added[order]
+        there_ms = self.problem.fleet.least * self.problem.fleet.end_ms
+        beyond = added - np.clip(there_ms - (np.cumsum(added) - added), 0.0, added)
+        return there_ms + float(beyond @ np.minimum(slope, 1.0))
+
     def work_profile(self, total_ms: float) -> tuple[FloatArray, FloatArray]:
         """Edges and workers of that much work, where the requests come."""
         problem = self.problem
@@ -614,12 +681,24 @@ class _Layered:
 
     def over_bins(self, width: float) -> tuple[float, FloatArray, FloatArray]:
         """The bound with bins of a width: worker-ms, edges and workers."""
-        fleet, levels = self.problem.fleet, self._levels
+        base, edges, cheapest = self._plans(width)
+        path, best = self._dual(cheapest)
+        return base + best, edges, self._levels[path]
+
+    def at_price(self, width: float) -> float:
+        """The least cost and loss together with bins of a width, in worker-ms."""
+        base, _, cheapest = self._plans(width)
+        cost, loss, _ = cheapest(1.0)
+        return base + cost + loss
+
+    def _plans(self, width: float) -> tuple[float, FloatArray, _Cheapest]:
+        """With bins of a width: what is paid in any case, edges, and the best plan at a price."""
+        problem, levels = self.problem, self._levels
+        fleet = problem.fleet
         bins = round(fleet.end_ms / width)
         edges: FloatArray = width * np.arange(bins + 1.0)
-        first = np.searchsorted(self.problem.arrival, edges[:-1])
-        first = np.append(first, len(self.problem.arrival))
-        problem = self.problem
+        first = np.searchsorted(problem.arrival, edges[:-1])
+        first = np.append(first, len(problem.arrival))
         losses = kernels.bin_losses(
             problem.arrival, problem.work.kind, first, width, np.ascontiguousarray(self.demand),
             np.ascontiguousarray(self.weight), levels, problem.window_ms)
@@ -628,14 +707,10 @@ class _Layered:
         paid = np.maximum(least - fleet.least, 0.0)
         stay = min(width, fleet.startup_ms / 2.0)
         start = np.minimum(fleet.startup_ms - stay, edges[:-1])
-        base = fleet.least * fleet.end_ms
-        path, best = self._dual(lambda price: kernels.cheapest_path(
-            losses, paid, start, stay, price))
-        return base + best, edges, levels[path]
+        return fleet.least * fleet.end_ms, edges, (
+            lambda price: kernels.cheapest_path(losses, paid, start, stay, price))
 
-    def _dual(
-        self, cheapest: Callable[[float], tuple[float, float, IntArray]]
-    ) -> tuple[IntArray, float]:
+    def _dual(self, cheapest: _Cheapest) -> tuple[IntArray, float]:
         """The largest of cost + price·(loss - slack) over prices, by the least cost paths."""
         cost, loss, path = cheapest(0.0)
         low = (cost, loss)

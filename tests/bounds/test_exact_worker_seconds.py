@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from ramsis.bounds import fewest_worker_seconds
+from ramsis.bounds import fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
 
 _SLOT_MS = 10.0
@@ -50,18 +50,34 @@ class Tiny:
                 accuracy.mean() * (1.0 - target["max_violation"]))
         return cls(arrival, slo, startup, batch, accuracy, target)
 
+    @property
+    def times(self) -> ServiceTimes:
+        return ServiceTimes(tuple(f"m{m}" for m in range(len(self.accuracy))), self.accuracy,
+                            _SLOT_MS * self.batch[:, :, None].astype(float), "p95")
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        return {"slo_ms": _SLOT_MS * self.slo, "startup_s": _SLOT_MS * self.startup / 1000.0,
+                "max_batch": self.batch.shape[1]}
+
     def bound(self) -> float:
         """Slots of workers that no scheduler can do with less of."""
-        times = ServiceTimes(tuple(f"m{m}" for m in range(len(self.accuracy))), self.accuracy,
-                             _SLOT_MS * self.batch[:, :, None].astype(float), "p95")
-        found = fewest_worker_seconds(
-            _SLOT_MS * self.arrival.astype(float), times, slo_ms=_SLOT_MS * self.slo,
-            startup_s=_SLOT_MS * self.startup / 1000.0, max_batch=self.batch.shape[1],
-            **self.target)
+        found = fewest_worker_seconds(_SLOT_MS * self.arrival.astype(float), self.times,
+                                      **self.terms, **self.target)
         return found.worker_s * 1000.0 / _SLOT_MS
 
-    def optimum(self) -> float:
-        """The fewest slots of workers, start-ups paid, over all schedules of batches."""
+    def bound_at(self, violation: float, accuracy: float) -> float:
+        """Slots that no scheduler costs less than at prices in slots."""
+        each = _SLOT_MS / 1000.0
+        return least_cost(
+            _SLOT_MS * self.arrival.astype(float), self.times, violation_worker_s=violation * each,
+            accuracy_worker_s=accuracy * each, **self.terms) / each
+
+    def optimum(self, prices: tuple[float, float] | None = None) -> float:
+        """The fewest slots of workers, start-ups paid, over all schedules of batches.
+
+        With prices of a violation and of missed accuracy, what all costs, without a target.
+        """
         n, end = len(self.arrival), int(self.arrival[-1]) + self.slo
         runs = [(first, size, model, at)
                 for first, size, model in product(range(n), range(1, self.batch.shape[1] + 1),
@@ -80,9 +96,10 @@ class Tiny:
         for request in range(n):
             row({j: 1.0 for j, (first, size, _, _) in enumerate(runs)
                  if first <= request < first + size}, 1.0)
-        row({j: -float(size) for j, (_, size, _, _) in enumerate(runs)},
-            -n * (1.0 - self.target["max_violation"]) + 1e-9)
-        if "min_effective_accuracy" in self.target:
+        if prices is None:
+            row({j: -float(size) for j, (_, size, _, _) in enumerate(runs)},
+                -n * (1.0 - self.target["max_violation"]) + 1e-9)
+        if prices is None and "min_effective_accuracy" in self.target:
             row({j: -size * float(self.accuracy[model])
                  for j, (_, size, model, _) in enumerate(runs)},
                 -n * self.target["min_effective_accuracy"] + 1e-9)
@@ -91,12 +108,15 @@ class Tiny:
                     if at <= slot < at + self.batch[model, size - 1]}
             for paid in range(max(slot - self.startup, 0), slot + 1):
                 row({**busy, batches + paid: -1.0}, 0.0)
+        violation, accuracy = prices or (0.0, 0.0)
+        saved = [size * (violation + accuracy * float(self.accuracy[model]))
+                 for _, size, model, _ in runs]
         solved = milp(
-            np.append(np.zeros(batches), np.ones(end)), integrality=np.ones(batches + end, int),
+            np.append(-np.array(saved), np.ones(end)), integrality=np.ones(batches + end, int),
             bounds=Bounds(0, np.append(np.ones(batches), np.full(end, np.inf))),
             constraints=LinearConstraint(sparse.vstack(rows), -np.inf, np.array(upper)))
         assert solved.success, solved.message
-        return float(solved.fun)
+        return float(solved.fun) + n * (violation + accuracy * float(self.accuracy.max()))
 
 
 @pytest.mark.slow
@@ -110,6 +130,17 @@ def test_most_are_within_2_percent_of_the_optimum_and_none_is_above() -> None:
         assert shares[-1] <= 1.0 + 1e-9, seed
     assert np.count_nonzero(np.array(shares) >= 0.98) >= 33
     assert np.mean(shares) >= 0.977
+
+
+def test_no_schedule_costs_less_at_prices() -> None:
+    shares = []
+    for seed in range(12):
+        tiny, rng = Tiny.drawn(seed), np.random.default_rng([seed, 1])
+        prices = tuple(rng.choice([0.0, 1.0, 4.0, 40.0], 2).tolist())
+        optimum = tiny.optimum(prices)
+        shares.append(tiny.bound_at(*prices) / optimum if optimum else 1.0)
+        assert shares[-1] <= 1.0 + 1e-9, seed
+    assert np.mean(shares) >= 0.65
 
 
 @pytest.mark.parametrize("seed", [2, 33, 36, 45, 48])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.arrays import FloatArray
-from ramsis.bounds import fewest_worker_seconds
+from ramsis.bounds import fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
+from ramsis.errors import InvalidValueError
 
 Spans = list[tuple[float, float]]
 
@@ -135,3 +135,32 @@ def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
         checked += 1
     assert checked > 40
     assert max(near) > 0.8
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_no_fleet_costs_less_at_prices(part: int) -> None:
+    """Worker time, violations and missed accuracy of the same fleets, at prices that are drawn."""
+    near = []
+    for seed in range(50 * part, 50 * part + 50):
+        case = Case.drawn(seed)
+        worth, busy = case.played()
+        rng = np.random.default_rng([seed, 1])
+        violation, accuracy = (rng.choice([0.0, 0.2, 1.0, 5.0], 2)
+                               * case.batch_ms.mean() / 1000.0)
+        missed = case.accuracy.max() - worth
+        cost_s = (case.paid(busy) / 1000.0 + violation * np.count_nonzero(worth == 0)
+                  + accuracy * missed.sum())
+        low = least_cost(
+            case.arrival, case.times, violation_worker_s=violation, accuracy_worker_s=accuracy,
+            slo_ms=case.slo, startup_s=case.startup / 1000.0, max_batch=case.batch_ms.shape[1])
+        assert low <= cost_s * (1 + 1e-9) + 1e-12, seed
+        near.append(low / cost_s if cost_s else 1.0)
+    assert max(near) > 0.8
+
+
+@pytest.mark.parametrize("price", [-1.0, np.inf, np.nan])
+def test_a_price_that_is_none_is_refused(price: float) -> None:
+    case = Case.drawn(0)
+    with pytest.raises(InvalidValueError, match="prices"):
+        least_cost(case.arrival, case.times, violation_worker_s=price, accuracy_worker_s=0.0,
+                   slo_ms=case.slo, max_batch=case.batch_ms.shape[1])
