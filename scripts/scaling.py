@@ -10,8 +10,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ Parts: settings (three traces at four start-up times: ours, the best rule by its
 tuned, a fleet that knows the loads, and the bound), alone (worker and accuracy scaling together
 and each alone), forecasts (right on the first half and wrong on the second), promises (against
 runs on loads that follow the fitted dynamics). All figures are of the half that was not fitted.
-Rows of other parts that are in the file stay; without parts the figure and the tables are made of
+What is in the file is kept: a trace and start-up time whose rows are there is not made again, so
+a run that was cut off goes on where it was. Without parts the figure and the tables are made of
 what is there.
 """
 PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
@@ -64,7 +66,6 @@ SHOWN_FROM = 0.77
 """Effective accuracy from which the figure shows points."""
 VIOLATION_PRICES = (0.0, 1.0, 10.0)
 """Prices of a violation, per unit of accuracy, that plans are made with."""
-PARTS = ("settings", "alone", "forecasts", "promises")
 
 
 def trace(name: str, azure: Path) -> RateTrace:
@@ -108,19 +109,16 @@ def with_tables(study: Study, **changes: Any) -> Study:
     return changed
 
 
-def settings(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
-    """A row for each trace and start-up time."""
-    for name in TRACES if not quick else ("phases",):
-        for startup_s in STARTUPS_S if not quick else STARTUPS_S[1:2]:
-            study = studies.of(name)
-            comparison = study.comparison(startup_s)
-            ours = _without_series(comparison.policy_row(study.chosen(startup_s).table))
-            rules = [_without_series(row) for rule in RULES for row in comparison.rule_rows(rule)]
-            usual, tuned = (min((row for row in rules if row["tuned"] == known
-                                 and row["meets_target"]), key=lambda row: row["worker_s"],
-                                default=None) for known in (False, True))
-            yield {"trace": name, "startup_s": startup_s, "ramsis": ours, "default": usual,
-                   "tuned": tuned, **limits(study, startup_s), "rules": rules}
+def settings(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
+    """What everybody costs."""
+    study = studies.of(name)
+    comparison = study.comparison(startup_s)
+    ours = _without_series(comparison.policy_row(study.chosen(startup_s).table))
+    rules = [_without_series(row) for rule in RULES for row in comparison.rule_rows(rule)]
+    usual, tuned = (min((row for row in rules if row["tuned"] == known and row["meets_target"]),
+                        key=lambda row: row["worker_s"], default=None) for known in (False, True))
+    yield {"trace": name, "startup_s": startup_s, "ramsis": ours, "default": usual,
+           "tuned": tuned, **limits(study, startup_s), "rules": rules}
 
 
 def limits(study: Study, startup_s: float) -> dict[str, float | None]:
@@ -265,32 +263,31 @@ def _verdict(aim: float, ours: float, below: dict[str, float | None]) -> str:
                  if cost is not None and aim < cost), "missed")
 
 
-def alone(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+def alone(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
     """Cost and effective accuracy of both together, of one model, and of a fixed fleet."""
-    for name, startup_s in ALONE if not quick else ALONE[:1]:
-        study = studies.of(name)
-        for accuracy in ACCURACIES:
-            asked = with_tables(study, target=Targets(VIOLATION, None, accuracy))
-            try:
-                chosen = asked.chosen(startup_s)
-            except InfeasibleError:
-                continue
-            yield _point(name, startup_s, "both", accuracy,
-                         asked.comparison(startup_s).policy_row(chosen.table))
-        comparison = study.comparison(startup_s)
-        for workers in range(8, MOST + 1, 3):
-            run = comparison.rest.played(made("static", {"workers": workers}), study.played,
-                                         study.fleet(startup_s), SEED, workers)
-            yield _point(name, startup_s, "accuracy scaling", workers, run.row())
-        for model in study.profile.models:
-            if not 0.76 <= model.accuracy <= 0.82:
-                continue
-            one = studies.of(name, (model.name,))
-            try:
-                row = one.comparison(startup_s).policy_row(one.chosen(startup_s).table)
-            except InfeasibleError:
-                continue
-            yield _point(name, startup_s, "worker scaling", model.name, row)
+    study = studies.of(name)
+    for accuracy in ACCURACIES:
+        asked = with_tables(study, target=Targets(VIOLATION, None, accuracy))
+        try:
+            chosen = asked.chosen(startup_s)
+        except InfeasibleError:
+            continue
+        yield _point(name, startup_s, "both", accuracy,
+                     asked.comparison(startup_s).policy_row(chosen.table))
+    comparison = study.comparison(startup_s)
+    for workers in range(8, MOST + 1, 3):
+        run = comparison.rest.played(made("static", {"workers": workers}), study.played,
+                                     study.fleet(startup_s), SEED, workers)
+        yield _point(name, startup_s, "accuracy scaling", workers, run.row())
+    for model in study.profile.models:
+        if not 0.76 <= model.accuracy <= 0.82:
+            continue
+        one = studies.of(name, (model.name,))
+        try:
+            row = one.comparison(startup_s).policy_row(one.chosen(startup_s).table)
+        except InfeasibleError:
+            continue
+        yield _point(name, startup_s, "worker scaling", model.name, row)
 
 
 def _without_series(row: dict[str, Any]) -> dict[str, Any]:
@@ -302,40 +299,35 @@ def _point(name: str, startup_s: float, way: str, of: Any, row: dict[str, Any]) 
             **{key: row[key] for key in ("worker_s", "violation_rate", "effective_accuracy")}}
 
 
-def forecasts(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+def forecasts(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
     """A forecast that is right on the first half and wrong on the second."""
-    for name, startup_s in FORECASTS if not quick else FORECASTS[2:]:
-        study = studies.of(name)
-        loads = interval_loads(study.arrival_ms, INTERVAL_S, study.duration_s)
-        times = INTERVAL_S * np.arange(len(loads))
-        # A load is known to within what arrivals scatter, and a twentieth.
-        noise = np.random.default_rng(SEED).normal(0.0, 0.05, len(loads))
-        told_qps: FloatArray = loads * np.exp(noise)
-        right = Forecast(np.asarray(times, dtype=float), told_qps, 0.2)
-        told = with_tables(study, forecast=right)
-        chosen = told.chosen(startup_s)
-        comparison = told.comparison(startup_s)
-        ahead = comparison.rest.forecast
-        assert ahead is not None
-        for error, forecast in zip(ERRORS, (ahead, ahead.times(0.7), ahead.times(1.3),
-                                            ahead.later(120.0)), strict=True):
-            wrong = replace(comparison, rest=replace(comparison.rest, forecast=forecast))
-            yield {"trace": name, "startup_s": startup_s, "forecast": error,
-                   **_without_series(wrong.policy_row(chosen.table))}
-        yield {"trace": name, "startup_s": startup_s, "forecast": "none",
-               **_without_series(study.comparison(startup_s).policy_row(
-                   study.chosen(startup_s).table))}
+    study = studies.of(name)
+    loads = interval_loads(study.arrival_ms, INTERVAL_S, study.duration_s)
+    times = INTERVAL_S * np.arange(len(loads))
+    # A load is known to within what arrivals scatter, and a twentieth.
+    noise = np.random.default_rng(SEED).normal(0.0, 0.05, len(loads))
+    told_qps: FloatArray = loads * np.exp(noise)
+    right = Forecast(np.asarray(times, dtype=float), told_qps, 0.2)
+    told = with_tables(study, forecast=right)
+    chosen = told.chosen(startup_s)
+    comparison = told.comparison(startup_s)
+    ahead = comparison.rest.forecast
+    assert ahead is not None
+    for error, forecast in zip(ERRORS, (ahead, ahead.times(0.7), ahead.times(1.3),
+                                        ahead.later(120.0)), strict=True):
+        wrong = replace(comparison, rest=replace(comparison.rest, forecast=forecast))
+        yield {"trace": name, "startup_s": startup_s, "forecast": error,
+               **_without_series(wrong.policy_row(chosen.table))}
+    yield {"trace": name, "startup_s": startup_s, "forecast": "none",
+           **_without_series(study.comparison(startup_s).policy_row(
+               study.chosen(startup_s).table))}
 
 
-def promises(studies: Studies, quick: bool) -> Iterator[dict[str, Any]]:
+def promises(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:
     """Promises against a mean of runs on other loads that follow the fitted dynamics."""
-    cases = [(name, startup_s) for name in TRACES
-             for startup_s in (*STARTUPS_S, 30.0, 103.0, 180.0)]
-    for name, startup_s in cases[:20] if not quick else cases[-1:]:
-        study = studies.of(name)
-        chosen = study.chosen(startup_s)
-        yield {"trace": name, "startup_s": startup_s,
-               **kept(study, chosen, study.fleet(startup_s))}
+    study = studies.of(name)
+    chosen = study.chosen(startup_s)
+    yield {"trace": name, "startup_s": startup_s, **kept(study, chosen, study.fleet(startup_s))}
 
 
 def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
@@ -361,6 +353,18 @@ def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
             "off": delivered / promised.workers.mean - 1.0,
             "violations": [promised.violation_rate.low, promised.violation_rate.high],
             "violation_rate": float(np.mean([run.violation_rate for run in runs]))}
+
+
+PARTS: dict[str, tuple[Callable[[Studies, str, float], Iterator[dict[str, Any]]],
+                       Sequence[tuple[str, float]]]] = {
+    "settings": (settings, list(product(TRACES, STARTUPS_S))),
+    "alone": (alone, ALONE),
+    "forecasts": (forecasts, FORECASTS),
+    "promises": (promises, list(product(TRACES, (*STARTUPS_S, 30.0, 103.0, 180.0)))[:20]),
+}
+"""What makes the rows of a trace and a start-up time, and of which ones."""
+QUICK = ("phases", 10.0)
+"""The only one with ``--quick``."""
 
 
 def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
@@ -415,17 +419,22 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas; may be ''")
     parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
     chosen = parser.parse_args(given)
-    parts = {"settings": settings, "alone": alone, "forecasts": forecasts, "promises": promises}
     try:
         studies = Studies(chosen.azure, chosen.quick)
         found: dict[str, list[dict[str, Any]]] = (
             json.loads(chosen.json.read_text("utf-8")) if chosen.json.exists() else {})
         for part in filter(None, chosen.parts.split(",")):
-            found[part] = []
-            for row in parts[part](studies, chosen.quick):
-                found[part].append(row)
-                print(part, json.dumps({key: value for key, value in row.items()
-                                        if key != "rules"}), flush=True)
+            make, cases = PARTS[part]
+            places = [*cases, QUICK]
+            rows = found.setdefault(part, [])
+            for name, startup_s in (QUICK,) if chosen.quick else cases:
+                if any((row["trace"], row["startup_s"]) == (name, startup_s) for row in rows):
+                    continue
+                for row in list(make(studies, name, startup_s)):  # all of them or none are kept
+                    rows.append(row)
+                    print(part, json.dumps({key: value for key, value in row.items()
+                                            if key != "rules"}), flush=True)
+                rows.sort(key=lambda row: places.index((row["trace"], row["startup_s"])))
                 write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
         if chosen.figure is not None and "alone" in found:
             draw(found["alone"], chosen.figure)
