@@ -204,11 +204,13 @@ def clairvoyant(study: Study, startup_s: float) -> ScaledRun | None:
     accuracy, late = (np.stack(column, axis=1) for column in zip(
         *(tables.delivered(loads, workers) for workers in range(fleet.most + 1)), strict=True))
     found: list[ScaledRun] = []
+    target = study.target
+    assert isinstance(target, Targets)
 
     def met(workers: IntArray) -> bool:
         run = rest.played(Planned(workers, INTERVAL_S), study.played, fleet, SEED,
                           int(workers[0]))
-        if meets(run, study.target):
+        if meets(run, target):
             found.append(run)
             return True
         return False
@@ -333,8 +335,8 @@ def promises(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str
 def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
     """What is promised, and what other runs deliver, each with the mirror image of its load."""
     intervals = int(study.half_s / INTERVAL_S)
-    promised = promise(chosen.table, chosen.dynamics, study.tables, study.played, fleet,
-                       intervals=intervals, seed=SEED + 1)
+    promised = promise(chosen, study.tables, study.played, fleet, intervals=intervals,
+                       seed=SEED + 1)
     runs = []
     for one in np.random.SeedSequence(SEED + 1001).spawn(PAIRS):
         for mirrored in (False, True):

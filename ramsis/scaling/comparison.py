@@ -21,6 +21,7 @@ from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.policy import ScaledFleet, TableRule
+from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import made
 from ramsis.scaling.synthesis import reached
@@ -79,7 +80,7 @@ class Comparison:
     ----------
     tables : DecisionTables
         That all play.
-    target : Targets
+    target : Targets or Prices
     fleet : ScaledFleet
     fit : Part, optional
         What comes before and parameters are tuned on. Without it a run begins with the workers
@@ -93,7 +94,7 @@ class Comparison:
     """
 
     tables: DecisionTables
-    target: Targets
+    target: Targets | Prices
     fleet: ScaledFleet
     fit: Part | None
     rest: Part
@@ -143,10 +144,10 @@ class Comparison:
 
     def _row(self, name: str, tuned: bool, parameters: Mapping[str, Any],
              run: ScaledRun) -> dict[str, Any]:
+        target, real = self.target, Delivered.of(run)
+        asked = ({"meets_target": None,
+                  "cost_worker_s": target.total(real, float(self.tables.accuracy.max()))}
+                 if isinstance(target, Prices) else
+                 {"meets_target": reached(target, real.violation_rate, real.effective_accuracy)})
         return {"scheduler": name, "tuned": tuned, "parameters": dict(parameters),
-                "worker_s": float(run.worker_s), "violation_rate": float(run.violation_rate),
-                "effective_accuracy": float(run.effective_accuracy),
-                "requests": int(run.requests),
-                "meets_target": reached(self.target, run.violation_rate,
-                                        run.effective_accuracy),
-                "over_time": run.over_time()}
+                **real._asdict(), **asked, "over_time": run.over_time()}

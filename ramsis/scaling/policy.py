@@ -12,6 +12,10 @@ well, down to one number for all loads. What costs least and meets the target on
 is taken. It has to meet it by the margin of an interval at 99 %, one-sided: so many requests have
 a mean that differs by chance. Where nothing does, what meets it without the margin is taken.
 
+Where prices are given in place of a target, the decision process is solved at these. Beside what
+it decides, numbers in proportion to the load are tried, each at the multiple that is expected to
+cost least. What costs least on the fitted part is taken, all counted at the prices.
+
 With a forecast the thresholds that count while it is believed are chosen in the same way, beside
 those that count when it is not.
 """
@@ -21,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +37,7 @@ from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_worker
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
+from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables, reached
 
@@ -46,6 +50,9 @@ _ROUGHLY, _FINALLY = 0.05, 1e-3  # tolerances of the averages, in costs of a wor
 _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
 """What is tried where accuracy is a target: how far from it a unit of accuracy becomes worth less,
 and the price of a violation per unit of accuracy."""
+_LINEAR = ((math.inf, 0.0),)
+_MULTIPLES = np.geomspace(0.25, 4.0, 49)
+"""Of the workers in proportion, where prices are given."""
 _PROPORTIONS = (*((floor, keep, 1) for floor in (0.0, 0.3, 0.6, 1.0) for keep in (1.0, 1.3)),
                 *((floor, 1.0, window) for window in (4, 12) for floor in (0.0, 0.6)))
 """Floors, how much longer workers are kept, and intervals of the mean load."""
@@ -56,21 +63,6 @@ _CAUTION, _RISE = 0.1, 1.3
 the mean load of the other part may be another one."""
 _BEND = 0.8
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
-
-
-class Prices(NamedTuple):
-    """Worker-seconds that a violation costs, and a unit of accuracy that a request misses."""
-
-    violation: float
-    accuracy: float
-
-
-class Delivered(NamedTuple):
-    """What a run costs and delivers."""
-
-    worker_s: float
-    violation_rate: float
-    effective_accuracy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +160,7 @@ def expected_run(
             accuracy, violation = tables.delivered(met, int(workers))
             answered += share * float(accuracy @ met)
             lost += share * float(violation @ met)
-    return Delivered(worker_s, lost / weight, answered / weight)
+    return Delivered(worker_s, lost / weight, answered / weight, weight * fleet.interval_s)
 
 
 class _ByPrice:
@@ -185,8 +177,10 @@ class _ByPrice:
         for workers in range(fleet.most + 1):
             accuracy, violation = tables.delivered(loads, workers)
             late[:, workers] = (violation * loads * likely).sum(axis=1)
-            over = (accuracy - aim) / width
-            worth = width * (over - _BEND * np.logaddexp(over, -over))
+            worth = accuracy
+            if math.isfinite(width):  # worth less where there is enough of it
+                over = (accuracy - aim) / width
+                worth = width * (over - _BEND * np.logaddexp(over, -over))
             missed[:, workers] = -(worth * loads * likely).sum(axis=1)
         self.late, self.missed = late, missed
         self.stages, self.partial = stages_of(fleet.startup_s, fleet.interval_s)
@@ -264,15 +258,19 @@ def _table_of(
 
 
 def _ways(
-    times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets, fleet: ScaledFleet,
-    duration_s: float,
+    times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets | Prices,
+    fleet: ScaledFleet, duration_s: float,
 ) -> Iterator[_Made]:
     """All ways to make tables, each by one number that raises cost and quality."""
-    aim = target.min_effective_accuracy
+    aim: float | None = None
+    shapes: tuple[tuple[float, float], ...] = _LINEAR
+    if isinstance(target, Targets):
+        aim = target.min_effective_accuracy
+        shapes = ((1.0, math.inf),) if aim is None else _SHAPES
     for trends in (1, 5):
         dynamics = fit_loads(times, duration_s=duration_s, interval_s=fleet.interval_s,
                              trends=trends, least_qps=_ONE_IS_ENOUGH * tables.largest_qps)
-        for width, share in _SHAPES if aim is not None else ((1.0, math.inf),):
+        for width, share in shapes:
             yield _ByPrice(dynamics, tables, fleet, aim or 0.0, width, share)
         if trends == 1:
             for floor, keep, window in _PROPORTIONS:
@@ -281,18 +279,18 @@ def _ways(
 
 
 def choose_policy(
-    arrival_ms: ArrayLike, tables: FleetTables, target: Targets, fleet: ScaledFleet, *,
+    arrival_ms: ArrayLike, tables: FleetTables, target: Targets | Prices, fleet: ScaledFleet, *,
     duration_s: float, seed: int = 0, forecast: Forecast | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
-    """The cheapest scaling table that meets a target on a part of a trace.
+    """The cheapest scaling table on a part of a trace: that meets a target, or at prices.
 
     Parameters
     ----------
     arrival_ms : array_like
         Sorted times of the part that is fitted.
     tables : FleetTables
-    target : Targets
+    target : Targets or Prices
     fleet : ScaledFleet
     duration_s : float
         Of that part.
@@ -338,7 +336,7 @@ class _Fitted:
     loads: FloatArray
     tables: FleetTables
     played: DecisionTables
-    target: Targets
+    target: Targets | Prices
     fleet: ScaledFleet
     duration_s: float
     seed: int
@@ -347,24 +345,41 @@ class _Fitted:
     forecast: Forecast | None = None
 
     def cheapest(self, ways: Iterable[_Made]) -> Candidate:
-        """The cheapest that meets the target; refused where none does."""
+        """The cheapest: at the prices, or that meets the target; refused where none does."""
+        if isinstance(self.target, Prices):
+            return self._cheapest_at(self.target, ways)
+        return self._cheapest_that_meets(self.target, ways)
+
+    def _cheapest_at(self, prices: Prices, ways: Iterable[_Made]) -> Candidate:
+        best_accuracy = float(self.played.accuracy.max())
+        tried: list[tuple[float, Candidate]] = []
+        for make in ways:
+            table, decisions, solved_at = (
+                make.finally_at(prices) if isinstance(make, _ByPrice) else
+                min(map(make.at, _MULTIPLES.tolist()), key=lambda made: prices.total(
+                    self.expected(made[0]), best_accuracy)))
+            real, _ = self.delivered(table)
+            tried.append((prices.total(real, best_accuracy) * self.caution(table), Candidate(
+                self.whole(table), solved_at, make.dynamics, decisions, real)))
+        return min(tried, key=lambda one: one[0])[1]
+
+    def _cheapest_that_meets(self, target: Targets, ways: Iterable[_Made]) -> Candidate:
         best: tuple[tuple[bool, float], Candidate, _Made] | None = None
         nearest: Delivered | None = None
         for make in ways:
-            search = _Search(make, self)
+            search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
-                if self.met(real):
-                    rank = not self.met(cautious), real.worker_s * self.caution(table)
+                if _met(target, real):
+                    rank = not _met(target, cautious), real.worker_s * self.caution(table)
                     if best is None or rank < best[0]:
                         best = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
                                                real), make
-                elif nearest is None or _short(self.target, real) < _short(self.target, nearest):
+                elif nearest is None or _short(target, real) < _short(target, nearest):
                     nearest = real
                 search.learn(expected, cautious)
         if best is None:
             assert nearest is not None
-            target = self.target
             raise InfeasibleError(
                 f"not met by up to {self.fleet.most} workers on the part that is fitted; the best "
                 "that can",
@@ -380,14 +395,10 @@ class _Fitted:
         real = found.delivered
         if table.thresholds != found.table.thresholds:
             real, cautious = self.delivered(table)
-            if not self.met(cautious if not rank[0] else real) or (
+            if not _met(target, cautious if not rank[0] else real) or (
                     real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
                 return found
         return Candidate(table, prices, make.dynamics, decisions, real)
-
-    def met(self, real: Delivered) -> bool:
-        """Whether figures meet the target."""
-        return reached(self.target, real.violation_rate, real.effective_accuracy)
 
     def caution(self, table: ScalingTable) -> float:
         """By how much a table counts as dearer since it follows the load less."""
@@ -418,10 +429,10 @@ class _Fitted:
             self.on_play()
         worth = np.where(run.model >= 0, self.played.accuracy[np.maximum(run.model, 0)], 0.0)
         reach = _QUANTILE / math.sqrt(max(run.requests, 1))
-        late = run.violation_rate
-        return Delivered(run.worker_s, late, run.effective_accuracy), Delivered(
-            run.worker_s, late + reach * math.sqrt(late * (1.0 - late)),
-            run.effective_accuracy - reach * float(worth.std()))
+        late, real = run.violation_rate, Delivered.of(run)
+        return real, real._replace(
+            violation_rate=late + reach * math.sqrt(late * (1.0 - late)),
+            effective_accuracy=run.effective_accuracy - reach * float(worth.std()))
 
     def expected(self, table: ScalingTable) -> Delivered:
         """By the promises of the decision tables alone."""
@@ -437,9 +448,9 @@ class _Fitted:
 class _Search:
     """The least prices at which the expected figures meet a target that is corrected by runs."""
 
-    def __init__(self, make: _Made, fitted: _Fitted) -> None:
-        self.make, self.fitted = make, fitted
-        self.aim, self.done, self.former = fitted.target, False, -1.0
+    def __init__(self, make: _Made, fitted: _Fitted, target: Targets) -> None:
+        self.make, self.fitted, self.target = make, fitted, target
+        self.aim, self.done, self.former = target, False, -1.0
         self.between = make.between
         self.tried: dict[bool, float] = {}  # expected accuracy of the last that met it, or not
 
@@ -452,7 +463,7 @@ class _Search:
 
     def learn(self, expected: Delivered, real: Delivered) -> None:
         """Shift the aim by what the expected figures were off."""
-        target, aim = self.fitted.target, self.aim
+        target, aim = self.target, self.aim
         ratio = max(real.violation_rate, 1e-9) / max(target.max_violation, 1e-9)
         least = target.min_effective_accuracy
         short = (least or 0.0) - real.effective_accuracy
@@ -475,7 +486,7 @@ class _Search:
         while high > low * _STEP:
             middle = math.sqrt(low * high)
             tried = self._at(middle)
-            if reached(self.aim, tried[0].violation_rate, tried[0].effective_accuracy):
+            if _met(self.aim, tried[0]):
                 high, found = middle, tried
             else:
                 low = middle
@@ -486,6 +497,11 @@ class _Search:
     def _at(self, level: float) -> tuple[Delivered, _Table]:
         made = self.make.at(level)
         return self.fitted.expected(made[0]), made
+
+
+def _met(target: Targets, real: Delivered) -> bool:
+    """Whether figures meet a target."""
+    return reached(target, real.violation_rate, real.effective_accuracy)
 
 
 def _short(target: Targets, real: Delivered) -> float:

@@ -16,6 +16,7 @@ from ramsis.policy import Policy, read_set, set_of, write_set
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
 from ramsis.scaling.fleet import DecisionTables
 from ramsis.scaling.policy import Candidate, ScaledFleet
+from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import CONFIDENCE, Promise
 from ramsis.scaling.synthesis import FleetTables, resized
 from ramsis.schemas import check_schema
@@ -25,10 +26,14 @@ _KNOWN = ("rate_per_worker_qps", "batch_rate_qps")
 
 
 def scaling_document(
-    chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets, fleet: ScaledFleet
+    chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets | Prices,
+    fleet: ScaledFleet,
 ) -> dict[str, Any]:
     """A scaling policy as plain JSON values."""
     table, known = chosen.table, chosen.dynamics
+    prices = target if isinstance(target, Prices) else chosen.prices
+    figures = ("workers", "violation_rate", "effective_accuracy",
+               *(() if promised.cost is None else ("cost",)))
     return {
         "format": SCALING_FORMAT,
         "created_by": f"ramsis {__version__}",
@@ -49,16 +54,16 @@ def scaling_document(
         "tables": [{"workers": workers, "made_for": tables.size(workers),
                     "folder": f"{_TABLES}/workers-{tables.size(workers)}"}
                    for workers in range(1, table.most + 1)],
-        "target": {"max_violation": target.max_violation,
-                   "min_effective_accuracy": target.min_effective_accuracy},
-        "prices": None if chosen.prices is None else {
-            "violation_worker_s": chosen.prices.violation,
-            "accuracy_worker_s": chosen.prices.accuracy},
+        "target": None if isinstance(target, Prices) else {
+            "max_violation": target.max_violation,
+            "min_effective_accuracy": target.min_effective_accuracy},
+        "prices": None if prices is None else {
+            "violation_worker_s": prices.violation, "accuracy_worker_s": prices.accuracy},
         "dynamics": {"carried": known.carried, "reverting": known.reverting,
                      "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist(),
                      "met_at": known.met_at.tolist()},
-        "promise": {**{name: asdict(getattr(promised, name)) for name in (
-            "workers", "violation_rate", "effective_accuracy")},
+        "promise": {
+            **{name: asdict(getattr(promised, name)) for name in figures},
             "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},
         "certificate": None if chosen.decisions is None else {
             "average_reward": chosen.decisions.average, "span": chosen.decisions.span,
@@ -75,7 +80,7 @@ class SavedScaling:
     table : ScalingTable
     played : DecisionTables
     fleet : ScaledFleet
-    target : Targets
+    target : Targets or Prices
     known : mapping of str to float
         What :func:`ramsis.scaling.made` fills in.
     """
@@ -83,7 +88,7 @@ class SavedScaling:
     table: ScalingTable
     played: DecisionTables
     fleet: ScaledFleet
-    target: Targets
+    target: Targets | Prices
     known: Mapping[str, float]
 
     @classmethod
@@ -104,11 +109,12 @@ class SavedScaling:
             if folder not in sets:
                 sets[folder] = [level.policy for level in read_set(file.parent / folder).levels]
             policies[one["workers"]] = resized(sets[folder], one["workers"])
-        target, slo_ms = document["target"], document["slo_ms"]
+        target, prices, slo_ms = (document[name] for name in ("target", "prices", "slo_ms"))
         return cls(
             table, DecisionTables.of(policies),
             ScaledFleet(slo_ms, table.startup_s, table.interval_s, table.least, table.most),
-            Targets(target["max_violation"], None, target["min_effective_accuracy"]),
+            Prices(prices["violation_worker_s"], prices["accuracy_worker_s"]) if target is None
+            else Targets(target["max_violation"], None, target["min_effective_accuracy"]),
             {"slo_ms": slo_ms, **{name: document[name] for name in _KNOWN}})
 
 

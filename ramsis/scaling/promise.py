@@ -23,7 +23,8 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
-from ramsis.scaling.policy import Delivered, ScaledFleet, TableRule, expected_run
+from ramsis.scaling.policy import Candidate, ScaledFleet, TableRule, expected_run
+from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.synthesis import FleetTables
 
 CONFIDENCE = 0.99
@@ -93,6 +94,9 @@ class Promise:
         That were played.
     run_s : float
         Length of each run.
+    cost : PromisedFigure, optional
+        Where there are prices: ``workers``, and what violations and missed accuracy cost, in
+        worker-seconds per second.
     """
 
     workers: PromisedFigure
@@ -100,6 +104,7 @@ class Promise:
     effective_accuracy: PromisedFigure
     runs: int
     run_s: float
+    cost: PromisedFigure | None = None
 
 
 def drawn_arrivals(
@@ -121,18 +126,19 @@ class _Runs:
     tables: FleetTables
     fleet: ScaledFleet
     intervals: int
+    prices: Prices
 
     @property
     def run_s(self) -> float:
         return self.intervals * self.fleet.interval_s
 
-    def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, float, float]:
+    def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, ...]:
         """By the promises of the decision tables, on other loads."""
         loads = self.dynamics.sample(self.intervals, rng, mirrored=mirrored)
         seconds = self.dynamics.interval_s
         return self._expected(rng.poisson(loads * seconds) / seconds, float(loads[0]))
 
-    def _expected(self, loads: FloatArray, first_qps: float) -> tuple[float, float, float]:
+    def _expected(self, loads: FloatArray, first_qps: float) -> tuple[float, ...]:
         return self._figures(expected_run(
             loads, ScalingControl(self.table), self.tables, self.fleet, self._start(first_qps)))
 
@@ -144,28 +150,27 @@ class _Runs:
                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
                    most=fleet.most, start=self._start(first_qps), duration_s=self.run_s,
                    seed=int(rng.integers(2**31)))
-        met = Delivered(run.worker_s, run.violation_rate, run.effective_accuracy)
         loads = interval_loads(arrivals, fleet.interval_s, self.run_s)
-        return np.subtract(self._figures(met), self._expected(loads, first_qps))
+        return np.subtract(self._figures(Delivered.of(run)), self._expected(loads, first_qps))
 
     def _start(self, first_qps: float) -> int:
         return self.table.wanted(first_qps, 0, 0)
 
-    def _figures(self, run: Delivered) -> tuple[float, float, float]:
-        return run.worker_s / self.run_s, run.violation_rate, run.effective_accuracy
+    def _figures(self, run: Delivered) -> tuple[float, ...]:
+        return (run.worker_s / self.run_s, run.violation_rate, run.effective_accuracy,
+                self.prices.total(run, self.tables.accuracy) / self.run_s)
 
 
 def promise(
-    table: ScalingTable, dynamics: LoadDynamics, tables: FleetTables, played: DecisionTables,
-    fleet: ScaledFleet, *, intervals: int, seed: int,
+    chosen: Candidate, tables: FleetTables, played: DecisionTables, fleet: ScaledFleet, *,
+    intervals: int, seed: int, prices: Prices | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Promise:
-    """What a scaling table costs and delivers on loads drawn from dynamics.
+    """What a scaling table costs and delivers on loads drawn from its dynamics.
 
     Parameters
     ----------
-    table : ScalingTable
-    dynamics : LoadDynamics
+    chosen : Candidate
     tables : FleetTables
     played : DecisionTables
         Those of ``tables``.
@@ -174,10 +179,13 @@ def promise(
         Length of a run.
     seed : int
         Another one than that of the runs by which the table was chosen.
+    prices : Prices, optional
+        At which a cost is promised, too.
     on_play : callable, optional
         Called after each run that is played.
     """
-    runs = _Runs(table, dynamics, tables, fleet, intervals)
+    runs = _Runs(chosen.table, chosen.dynamics, tables, fleet, intervals,
+                 prices or Prices(0.0, 0.0))
     first, second = np.random.SeedSequence(seed).spawn(2)
     expected = np.array([[runs.expected(np.random.default_rng(one), mirrored)
                           for mirrored in (False, True)] for one in first.spawn(_EXPECTED_PAIRS)])
@@ -186,6 +194,7 @@ def promise(
         off.append(runs.off(played, rng))
         if on_play is not None:
             on_play()
-    workers, violation, accuracy = (PromisedFigure.of(one, other) for one, other in zip(
+    workers, violation, accuracy, cost = (PromisedFigure.of(one, other) for one, other in zip(
         np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
-    return Promise(workers, violation, accuracy, _RUNS, runs.run_s)
+    return Promise(workers, violation, accuracy, _RUNS, runs.run_s,
+                   None if prices is None else cost)

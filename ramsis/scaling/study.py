@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds
-from ramsis.cluster import Cluster
+from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds, least_cost
+from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.comparison import Comparison, Part
 from ramsis.scaling.fleet import DecisionTables
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
 from ramsis.scaling.policy import Candidate, ScaledFleet, choose_policy
+from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import Promise, promise
 from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables
 from ramsis.synthesis import SynthesisSettings
@@ -32,7 +34,7 @@ class Study:
     ----------
     profile : ProfileSet
     slo_ms : float
-    target : Targets
+    target : Targets or Prices
     dispatch : str
         ``round-robin`` or ``central-queue``.
     seed : int
@@ -52,7 +54,7 @@ class Study:
 
     profile: ProfileSet
     slo_ms: float
-    target: Targets
+    target: Targets | Prices
     dispatch: str
     seed: int
     arrival_ms: FloatArray
@@ -120,9 +122,10 @@ class Study:
     def promised(self, chosen: Candidate, startup_s: float,
                  on_play: Callable[[], object] | None = None) -> Promise:
         """What the policy promises where the load goes on as on the first half."""
-        return promise(chosen.table, chosen.dynamics, self.tables, self.played,
-                       self.fleet(startup_s), intervals=int(self.half_s / self.interval_s),
-                       seed=self.seed + 1, on_play=on_play)
+        return promise(chosen, self.tables, self.played, self.fleet(startup_s),
+                       intervals=int(self.half_s / self.interval_s),
+                       seed=self.seed + 1, on_play=on_play,
+                       prices=self.target if isinstance(self.target, Prices) else None)
 
     def bound(self, startup_s: float) -> WorkerSecondsBound:
         """The worker-seconds without which no scheduler meets the target on the second half.
@@ -132,10 +135,25 @@ class Study:
         InfeasibleError
             The workers at most do not meet it.
         """
-        cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
-        times = cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH)
+        assert isinstance(self.target, Targets)
         return fewest_worker_seconds(
-            self._half(self.half_s, startup_s).arrival_ms, times, slo_ms=self.slo_ms,
-            startup_s=startup_s, max_violation=self.target.max_violation,
-            min_effective_accuracy=self.target.min_effective_accuracy, most=self.tables.most,
-            least=self.least, duration_s=self.half_s)
+            *self._bounded(startup_s), **self._terms(startup_s),
+            max_violation=self.target.max_violation,
+            min_effective_accuracy=self.target.min_effective_accuracy)
+
+    def least_cost(self, startup_s: float) -> float:
+        """What no scheduler costs less than on the second half, in worker-seconds."""
+        assert isinstance(self.target, Prices)
+        return least_cost(*self._bounded(startup_s), **self._terms(startup_s),
+                          violation_worker_s=self.target.violation,
+                          accuracy_worker_s=self.target.accuracy)
+
+    def _bounded(self, startup_s: float) -> tuple[FloatArray, ServiceTimes]:
+        """The arrivals that are bounded, and what batches take."""
+        cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
+        return (self._half(self.half_s, startup_s).arrival_ms,
+                cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH))
+
+    def _terms(self, startup_s: float) -> dict[str, Any]:
+        return {"slo_ms": self.slo_ms, "startup_s": startup_s, "most": self.tables.most,
+                "least": self.least, "duration_s": self.half_s}

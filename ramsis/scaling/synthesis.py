@@ -6,7 +6,8 @@ of the largest number that is not above n, at the same load of a worker. Behind 
 on the safe side: arrivals at one of few workers are more irregular than at one of many.
 
 The loads of a worker lie close around the largest one at which the target is met, and are further
-apart down to the least load and up to what the fastest model can do.
+apart down to the least load and up to what the fastest model can do. Where prices are given in
+place of a target, they lie around the load at which a request costs least.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ramsis.errors import InfeasibleError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.fleet import DecisionTables
+from ramsis.scaling.prices import Prices
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -30,6 +32,7 @@ _RATIO = {"round-robin": 1.34, "central-queue": 1.16}
 _TRIAL_SIZE = 8
 _PRICES = (1.0, 4.0)
 """Prices of a violation, in accuracy, that policies are tried with."""
+_MOST_PRICE = 100.0  # of a violation, in accuracy: beyond it accuracy hardly counts
 _NEARLY_ALL = 0.97  # of what the fastest model can do
 _OVERLOAD_POWER = 3.0  # how fast answers in time vanish beyond that, as queues build up
 _PRECISION = 0.03  # of the largest load that meets the target
@@ -50,7 +53,7 @@ class FleetTables:
     capacity_qps : float
         What the fastest model answers on one worker.
     largest_qps : float
-        Largest load of a worker that was found to meet the target.
+        Largest load of a worker that was found to meet the target, or the cheapest at the prices.
     most : int
         Workers of the fleet at most.
     """
@@ -71,24 +74,29 @@ class FleetTables:
         """The number whose policies so many workers play."""
         return max((one for one in self.sizes if one <= workers), default=self.sizes[0])
 
-    def batch_rate_qps(self, slo_ms: float, target: Targets) -> float:
+    def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
         """What a worker serves with full batches within the SLO, as accurate as the target asks.
 
-        Models are mixed; nothing waits. It is what a profile says of a worker.
+        Models are mixed; nothing waits. It is what a profile says of a worker. At prices it is
+        the rate of the model and batch whose requests cost least.
         """
-        policy, aim = self.policies[self.sizes[0]][0], target.min_effective_accuracy or 0.0
+        policy = self.policies[self.sizes[0]][0]
         kinds = np.array([(1000.0 * size / mean_ms, model.accuracy)
                           for model, times in zip(policy.models, policy.service_ms, strict=True)
                           for size, mean_ms in enumerate(np.mean(times, axis=1), 1)
                           if mean_ms <= slo_ms])
-        rate, over = kinds[:, 0], kinds[:, 0] * (kinds[:, 1] - aim)
+        if isinstance(target, Prices):
+            cost = 1.0 / kinds[:, 0] + target.accuracy * (self.accuracy - kinds[:, 1])
+            return float(kinds[np.argmin(cost), 0])
+        rate = kinds[:, 0]
+        over = rate * (kinds[:, 1] - (target.min_effective_accuracy or 0.0))
         good, bad = over >= 0, over < 0
         # Of two kinds, so that what one has too much the other lacks.
         share = -over[bad] / (over[good, None] - over[bad])
         mixed = share * rate[good, None] + (1.0 - share) * rate[bad]
         return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
 
-    def known(self, slo_ms: float, target: Targets) -> dict[str, float]:
+    def known(self, slo_ms: float, target: Targets | Prices) -> dict[str, float]:
         """What rules are told of a worker."""
         return {"rate_per_worker_qps": float(self.largest_qps),
                 "batch_rate_qps": self.batch_rate_qps(slo_ms, target)}
@@ -161,7 +169,8 @@ class FleetLoads:
 
 
 def fleet_tables(
-    profile: ProfileSet, settings: SynthesisSettings, target: Targets, loads: FleetLoads, *,
+    profile: ProfileSet, settings: SynthesisSettings, target: Targets | Prices, loads: FleetLoads,
+    *,
     make: Callable[[Sequence[tuple[float, SynthesisSettings]]], Sequence[Policy]] | None = None,
     on_policy: Callable[[], object] | None = None,
 ) -> FleetTables:
@@ -172,7 +181,7 @@ def fleet_tables(
     profile : ProfileSet
     settings : SynthesisSettings
         Workers and price of violations do not count.
-    target : Targets
+    target : Targets or Prices
         What the loads of a worker lie around.
     loads : FleetLoads
     make : callable, optional
@@ -188,11 +197,16 @@ def fleet_tables(
     most = loads.most
     trial = _TRIAL_SIZE if most is None else min(_TRIAL_SIZE, most)
     largest, price, capacity = 0.0, _PRICES[0], 0.0
-    for one in _PRICES:
-        tried, capacity = _largest_load(profile, replace(
-            settings, workers=trial, violation_price=one), target)
-        if tried > largest * (1.0 + _PRECISION):
-            largest, price = tried, one
+    if isinstance(target, Prices):
+        price = min(target.violation / max(target.accuracy, 1e-300), _MOST_PRICE)
+        largest, capacity = _cheapest_load(profile, replace(
+            settings, workers=trial, violation_price=price), target)
+    else:
+        for one in _PRICES:
+            tried, capacity = _largest_load(profile, replace(
+                settings, workers=trial, violation_price=one), target)
+            if tried > largest * (1.0 + _PRECISION):
+                largest, price = tried, one
     if most is None:
         most = max(math.ceil(loads.peak_qps / largest), loads.least)
     lowest = min(loads.least_qps / most, largest / 3.0)
@@ -214,6 +228,31 @@ def fleet_tables(
                        float(max(made[0].accuracy)), capacity, largest, most)
 
 
+def _capacity(profile: ProfileSet, settings: SynthesisSettings) -> float:
+    """What the fastest model can do on a worker, in QPS."""
+    return (generate_policy(profile, 1.0, settings).expectations.capacity_qps or 0.0
+            ) / settings.workers
+
+
+def _cheapest_load(
+    profile: ProfileSet, settings: SynthesisSettings, prices: Prices
+) -> tuple[float, float]:
+    """The load of a worker at which a request costs least, and what its fastest model can do."""
+    from scipy.optimize import minimize_scalar  # which takes long to load
+
+    capacity, best = _capacity(profile, settings), max(model.accuracy for model in profile.models)
+
+    def cost(log_qps: float) -> float:
+        load_qps = math.exp(log_qps)
+        known = generate_policy(profile, load_qps * settings.workers, settings).expectations
+        return 1.0 / load_qps + prices.of_request(known.violation_rate,
+                                                  best - known.effective_accuracy)
+
+    found = minimize_scalar(cost, method="bounded", options={"xatol": _PRECISION},
+                            bounds=(math.log(capacity / 2048.0), math.log(_NEARLY_ALL * capacity)))
+    return math.exp(float(found.x)), capacity
+
+
 def _largest_load(
     profile: ProfileSet, settings: SynthesisSettings, target: Targets
 ) -> tuple[float, float]:
@@ -224,8 +263,7 @@ def _largest_load(
         known = policy.expectations
         return reached(target, known.violation_rate, known.effective_accuracy), policy
 
-    _, policy = promised(1.0 / settings.workers)
-    capacity = (policy.expectations.capacity_qps or 0.0) / settings.workers
+    capacity = _capacity(profile, settings)
     low, high = capacity / 2048.0, _NEARLY_ALL * capacity
     met, policy = promised(low)
     if not met:

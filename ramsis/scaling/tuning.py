@@ -1,4 +1,4 @@
-"""The parameters of a rule that cost least where a target is met."""
+"""The parameters of a rule that cost least: where a target is met, or at prices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from ramsis.bounds import Targets
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rules import made, tunable
 
 
@@ -23,17 +24,17 @@ def tune(
     name: str,
     arrival_ms: ArrayLike,
     tables: DecisionTables,
-    target: Targets,
+    target: Targets | Prices,
     *,
     known: Mapping[str, float] | None = None,
     grid: Iterable[Mapping[str, Any]] | None = None,
     **fleet: Any,
 ) -> dict[str, Any]:
-    """The cheapest parameters of a rule that meet a target on a trace.
+    """The cheapest parameters of a rule on a trace: that meet a target, or at prices.
 
-    If none do, those with the fewest violations, and the best effective accuracy among them. A
-    static fleet is the smallest that meets the target, found by halving; if none does, it has
-    most workers.
+    If none meet the target, those with the fewest violations, and the best effective accuracy
+    among them. A static fleet is found by halving: the smallest that meets the target, most
+    workers if none does; at prices, the smallest that one worker more makes no cheaper.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def tune(
     arrival_ms : array of float, shape (n,)
         The part of a trace that is fitted.
     tables : DecisionTables
-    target : Targets
+    target : Targets or Prices
     known : mapping of str to float, optional
         What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional
@@ -66,16 +67,23 @@ def tune(
         rule = made(name, parameters, **{"slo_ms": fleet["slo_ms"], **(known or {})})
         return play(arrival_ms, tables, rule, **fleet)
 
+    def rank(run: ScaledRun) -> tuple[float, ...]:
+        if isinstance(target, Prices):
+            return (target.total(Delivered.of(run), float(tables.accuracy.max())),)
+        if meets(run, target):
+            return 0.0, run.worker_s
+        return 1.0, run.violation_rate, -run.effective_accuracy, run.worker_s
+
     if name == "static" and grid is None:
+        def fixed(workers: int) -> ScaledRun:
+            return play(arrival_ms, tables, made(name, {"workers": workers}),
+                        **{**fleet, "start": workers})
+
         def enough(workers: int) -> bool:
-            return meets(play(arrival_ms, tables, made(name, {"workers": workers}),
-                              **{**fleet, "start": workers}), target)
+            if isinstance(target, Prices):
+                return rank(fixed(workers)) <= rank(fixed(workers + 1))
+            return meets(fixed(workers), target)
 
         return {"workers": bisect_left(range(fleet["most"]), True, fleet["least"], key=enough)}
-    tried = [(run(parameters), dict(parameters))
-             for parameters in (tunable(name) if grid is None else grid)]
-    good = [one for one in tried if meets(one[0], target)]
-    if good:
-        return min(good, key=lambda one: one[0].worker_s)[1]
-    return min(tried, key=lambda one: (one[0].violation_rate, -one[0].effective_accuracy,
-                                       one[0].worker_s))[1]
+    tried = [dict(parameters) for parameters in (tunable(name) if grid is None else grid)]
+    return min(tried, key=lambda parameters: rank(run(parameters)))

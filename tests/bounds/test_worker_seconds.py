@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError

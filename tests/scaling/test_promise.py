@@ -42,7 +42,7 @@ def test_runs_cost_and_deliver_what_is_promised():
     played = tables.for_fleet()
     fleet = ScaledFleet(_SLO_MS, 20.0, _INTERVAL_S, 1, 4)
     chosen = choose_policy(arrivals, tables, target, fleet, duration_s=seconds)
-    promised = promise(chosen.table, chosen.dynamics, tables, played, fleet, intervals=120, seed=1)
+    promised = promise(chosen, tables, played, fleet, intervals=120, seed=1)
     runs = []
     for rng in np.random.default_rng(2).spawn(_RUNS):
         times, first_qps = drawn_arrivals(chosen.dynamics, 120, rng)

@@ -9,17 +9,24 @@ from ramsis.tables import Column
 
 SCALED_COLUMNS = (
     Column("worker_s", "worker-seconds", ".0f"),
+    Column("cost_worker_s", "cost in worker-seconds", ".0f"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
 )
-"""What a scheduler costs and delivers."""
+"""What a scheduler costs and delivers; those without a value are left out."""
 
 
 def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows, with what a table says of their parameters and targets."""
     return [{**row, "tuned_word": "yes" if row["tuned"] else "no",
-             "meets_word": "yes" if row["meets_target"] else "no",
+             "meets_word": {True: "yes", False: "no", None: None}[row["meets_target"]],
              "parameter_words": ", ".join(
                  f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                  for name, value in row["parameters"].items())} for row in rows]
+
+
+def cheapest(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The cheapest row of those that meet the target, or at the prices."""
+    return min((row for row in rows if row["meets_target"] is not False),
+               key=lambda row: row.get("cost_worker_s", row["worker_s"]), default=None)

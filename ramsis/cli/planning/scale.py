@@ -12,7 +12,7 @@ import numpy as np
 
 from ramsis.arrivals import Arrivals
 from ramsis.bounds import Targets
-from ramsis.cli.options.command import MORE_ARRIVALS, Command
+from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE, ByType, TraceName
 from ramsis.cli.options.shared import models_option
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -25,7 +25,7 @@ from ramsis.cli.output.rows import (
     say,
     table_options,
 )
-from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
+from ramsis.cli.output.scaled import SCALED_COLUMNS, cheapest, with_words
 from ramsis.cluster import SloClass
 from ramsis.errors import (
     InfeasibleError,
@@ -34,18 +34,21 @@ from ramsis.errors import (
 )
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
+from ramsis.tables import with_values
 
 if TYPE_CHECKING:
     from ramsis.bounds import WorkerSecondsBound
+    from ramsis.scaling.prices import Prices
     from ramsis.scaling.study import Study
 
-_COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), *SCALED_COLUMNS)
-_COST = Column("cost", "cost", ".4g")
+_COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCALED_COLUMNS[0],
+            Column("cost", "cost", ".4g"), *SCALED_COLUMNS[1:])
 
 
 @click.command("scale", cls=Command, more=(
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
-    "--models", "--interval-s", "--min-workers", "--cost-per-worker-s", "--forecast"))
+    "--models", "--interval-s", "--min-workers", "--cost-per-worker-s", "--cost-per-violation",
+    "--cost-per-accuracy-point", "--forecast"))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @models_option
@@ -75,6 +78,12 @@ _COST = Column("cost", "cost", ".4g")
               help="Workers at most.  [default: half more than the highest load needs]")
 @click.option("--cost-per-worker-s", type=float, metavar="C",
               help="What a worker costs for a second; adds what each row costs.")
+@click.option("--cost-per-violation", type=float, metavar="C",
+              help="Cost of a request that is late or dropped, in place of a target. The policy "
+                   "has the least cost in all.")
+@click.option("--cost-per-accuracy-point", type=float, metavar="C",
+              help="Cost of each point (0.01) that a request's accuracy is below the best "
+                   "model's, in place of a target. One that is late or dropped misses all points.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
               help="Largest share of the requests that are late or dropped.")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
@@ -98,7 +107,8 @@ def scale_command(
     profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
     trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
     factor: float, stretch: float, startup_s: float, interval_s: float, min_workers: int,
-    max_workers: int | None, cost_per_worker_s: float | None, max_violation: float,
+    max_workers: int | None, cost_per_worker_s: float | None, cost_per_violation: float | None,
+    cost_per_accuracy_point: float | None, max_violation: float,
     min_effective_accuracy: float | None, dispatch: str, levels: int, forecast: Path | None,
     compare: bool, seed: int, out: Path, as_json: bool,
 ) -> None:
@@ -111,6 +121,9 @@ def scale_command(
     and tuned on the first half, all with the same decision tables, and prints the bound on the
     worker-seconds of every scheduler.
 
+    With a cost of violations or of missed accuracy there is no target: the policy with the least
+    cost in all is found. Without --cost-per-worker-s these costs are in worker-seconds.
+
     DIR gets scaling.json, which docs/autoscaling.md describes, the decision tables for each number
     of workers, and the results.
 
@@ -120,11 +133,15 @@ def scale_command(
           --max-violation 0.001 --min-effective-accuracy 0.86 --out scaled
       $ ramsis scale --profiles text-cpu --slo-ms 95 --trace day --scale 0.3 --startup-s 10 \\
           --max-workers 12 --compare --out compared --json
+      $ ramsis scale --profiles text-cpu --slo-ms 95 --trace day --scale 0.3 --startup-s 10 \\
+          --cost-per-worker-s 0.0001 --cost-per-violation 0.002 \\
+          --cost-per-accuracy-point 0.000002 --out priced
     """
     _check(startup_s, interval_s, min_workers, max_workers, cost_per_worker_s)
     if len(slo_ms) > 1:
         raise click.UsageError("--slo-ms: fleets that scale have one SLO.")
-    target = Targets(max_violation, None, min_effective_accuracy)
+    prices = _prices(cost_per_worker_s, cost_per_violation, cost_per_accuracy_point)
+    target = prices or Targets(max_violation, None, min_effective_accuracy)
     workload = WorkloadOptions(None, trace, unit, time_column, trace_format, factor,
                                Arrivals.parse("poisson"), None).for_scaling(stretch)
     duration_s = workload.duration_ms / 1000.0
@@ -146,15 +163,18 @@ def scale_command(
         max_workers, levels, None if forecast is None else read_forecast(forecast))
     rows, more = _run(study, startup_s, out, compare)
     if cost_per_worker_s is not None:
-        rows = [{**row, "cost": cost_per_worker_s * row["worker_s"]} for row in rows]
+        rows = [{**row, "cost": cost_per_worker_s * row.get("cost_worker_s", row["worker_s"])}
+                for row in rows]
     document = {"created_by": more.pop("created_by"), "command": command_line(), **more,
                 "rows": rows}
     write_atomic(out / "results.json", json.dumps(document, indent=1) + "\n")
     if as_json:
         print_json(rows, **more)
         return
-    columns = _COLUMNS if cost_per_worker_s is None else (*_COLUMNS[:3], _COST, *_COLUMNS[3:])
-    print_rows(columns, with_words(rows))
+    # In worker-seconds the cost is said where it is not said in money.
+    columns = [one for one in _COLUMNS if cost_per_worker_s is None or one.key != "cost_worker_s"]
+    shown = with_words(rows)
+    print_rows(with_values(columns, shown), shown)
     _say_more(more, rows)
 
 
@@ -178,18 +198,11 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
         for name in RULES if compare else ():
             rows += comparison.rule_rows(name)
             advance()
-    try:
-        bound = study.bound(startup_s)
-        limits: dict[str, Any] = {
-            "worker_s": bound.worker_s, "peak": bound.peak, "mean": bound.mean,
-            **_over_time(bound)}
-    except InfeasibleError as error:
-        click.echo(f"note: bound on the other half: {error}", err=True)
-        limits = {"worker_s": None, "peak": None, "mean": None}
+    limits = _limits(study, startup_s)
     write_scaling(out, document, tables)
     rules = rows[1:]
-    shown = [min((row for row in rules if row["tuned"] == tuned and row["meets_target"]),
-                 key=lambda row: row["worker_s"], default=None) for tuned in (False, True)]
+    shown = [cheapest([row for row in rules if row["tuned"] == tuned])
+             for tuned in (False, True)]
     for row in rules:
         if not any(row is one for one in shown):
             del row["over_time"]
@@ -197,6 +210,22 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
         "created_by": f"ramsis {__version__}", "max_workers": tables.most, **study.known,
         "fitted": {**chosen.delivered._asdict(), "seconds": study.half_s},
         "promise": document["promise"], "bound": limits}
+
+
+def _limits(study: Study, startup_s: float) -> dict[str, Any]:
+    """What no scheduler does with less than on the second half."""
+    from ramsis.scaling.prices import Prices
+
+    limits: dict[str, Any] = {"worker_s": None, "peak": None, "mean": None}
+    if isinstance(study.target, Prices):
+        return {**limits, "cost_worker_s": study.least_cost(startup_s)}
+    try:
+        bound = study.bound(startup_s)
+    except InfeasibleError as error:
+        click.echo(f"note: bound on the other half: {error}", err=True)
+        return limits
+    return {"worker_s": bound.worker_s, "peak": bound.peak, "mean": bound.mean,
+            **_over_time(bound)}
 
 
 def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float]]:
@@ -220,6 +249,28 @@ def _check(startup_s: float, interval_s: float, least: int, most: int | None, co
                                 allowed=f"up to --max-workers {most}")
 
 
+def _prices(
+    per_worker_s: float | None, per_violation: float | None, per_point: float | None
+) -> Prices | None:
+    """Prices in worker-seconds, where one is given; refused beside a target."""
+    from ramsis.scaling.prices import Prices
+
+    asked = {"--cost-per-violation": per_violation, "--cost-per-accuracy-point": per_point}
+    given = {name: cost for name, cost in asked.items() if cost is not None}
+    for name, cost in given.items():
+        if not (math.isfinite(cost) and cost >= 0):
+            raise InvalidValueError("not a cost", where=name, value=cost,
+                                             allowed="a finite number >= 0")
+    if not given:
+        return None
+    for option in given_options(click.get_current_context()):
+        if option.name in ("max_violation", "min_effective_accuracy"):
+            raise click.UsageError(f"{option.opts[0]} is a target and {next(iter(given))} stands "
+                                   "in place of one; give either.")
+    each = per_worker_s or 1.0
+    return Prices((per_violation or 0.0) / each, 100.0 * (per_point or 0.0) / each)
+
+
 def _profile(names: ByType[str], models: list[str] | None) -> ProfileSet:
     from ramsis.cli.options.clusters import profiles_of
 
@@ -233,10 +284,18 @@ def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     workers, late, accuracy = (promised[name] for name in (
         "workers", "violation_rate", "effective_accuracy"))
     click.echo()
+    cost = promised.get("cost")
+    priced = "" if cost is None else (
+        f"; with violations and missed accuracy {cost['mean']:.2f} ± {cost['half_width']:.2f} "
+        "worker-seconds a second")
     say(f"promise, where the load goes on as on the first half: {workers['mean']:.2f} ± "
         f"{workers['half_width']:.2f} workers, violations {late['mean']:.4%} ± "
         f"{late['half_width']:.4%}, effective accuracy {accuracy['mean']:.4f} ± "
-        f"{accuracy['half_width']:.4f}")
+        f"{accuracy['half_width']:.4f}{priced}")
+    if "cost_worker_s" in bound:
+        say(f"bound: no scheduler costs less than {bound['cost_worker_s']:.0f} worker-seconds on "
+            f"the second half, violations and missed accuracy included; the policy cost "
+            f"{rows[0]['cost_worker_s']:.0f}")
     if bound["worker_s"] is not None:
         say(f"bound: no scheduler meets the target on the second half with less than "
             f"{bound['worker_s']:.0f} worker-seconds; the policy took {rows[0]['worker_s']:.0f}")

@@ -15,7 +15,7 @@ from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.sim import Workload
-from ramsis.tables import csv_text
+from ramsis.tables import csv_text, with_values
 
 _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace_format", "unit",
             "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
@@ -65,7 +65,8 @@ def simulate_scaling(
     if as_json:
         print_json(rows)
     else:
-        print_rows((Column("scheduler", "scheduler"), *SCALED_COLUMNS), with_words(rows))
+        shown = with_words(rows)
+        print_rows(with_values((Column("scheduler", "scheduler"), *SCALED_COLUMNS), shown), shown)
     if csv_file is not None:
         write_atomic(csv_file, csv_text([
             {key: value for key, value in row.items() if key not in ("over_time", "parameters")}

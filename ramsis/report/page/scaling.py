@@ -12,7 +12,8 @@ from ramsis.tables import Column, with_values
 
 _COLUMNS = (
     Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
-    Column("cost", "cost", ".4g"), Column("violation_rate", "violations", ".4%"),
+    Column("cost", "cost", ".4g"), Column("cost_worker_s", "cost in worker-seconds", ".0f"),
+    Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
 _TIME = Axis("time (s)", zero=True)
 _SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
@@ -24,7 +25,8 @@ def scaling_section(
     """What scaling policies and rules cost and deliver, at once and over time."""
     rows = [{**row, "name": row["scheduler"] + (" (tuned)" if row.get("tuned") is True
                                                 and row["scheduler"] != "ramsis" else ""),
-             "meets": "yes" if row.get("meets_target") is True else "no"} for row in rows]
+             "meets": "yes" if row.get("meets_target") is True else
+             None if row.get("cost_worker_s") is not None else "no"} for row in rows]
     given = document.get("bound")
     bound: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     parts: list[Part] = [PageTable("Schedulers", with_values(_COLUMNS, rows), rows)]
@@ -44,6 +46,13 @@ def scaling_section(
                for row in meeting[:2]]
     if verdict and isinstance(least, int | float):
         verdict[0] += f"; no scheduler does with less than {least:.0f}"
+    least = bound.get("cost_worker_s")
+    priced = sorted((row for row in rows if row.get("cost_worker_s") is not None),
+                    key=lambda row: row["cost_worker_s"])
+    verdict += [f"{row['name']} costs {row['cost_worker_s']:.0f} worker-seconds, violations and "
+                "missed accuracy included" for row in priced[:2]]
+    if priced and isinstance(least, int | float):
+        verdict[-1] += f"; no scheduler costs less than {least:.0f}"
     return result_section("Scaling", source, document, given_in(document), parts,
                           verdict=verdict, measures={
                               f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")

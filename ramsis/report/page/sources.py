@@ -296,7 +296,7 @@ def _frontier(path: Path, document: Mapping[str, Any], name: str) -> Section:
 
 def _scaling(path: Path, document: Mapping[str, Any], name: str) -> Section:
     rows = checked_rows(document, str(path), numbers=("worker_s", *_RATES), texts=("scheduler",),
-                        optional=("cost",))
+                        optional=("cost", "cost_worker_s"))
     return scaling_section(document, rows, name)
 
 

@@ -1,0 +1,63 @@
+"""What a run costs and delivers, and prices of what it falls short of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ramsis.errors import InvalidValueError
+from ramsis.scaling.fleet import ScaledRun
+
+
+class Delivered(NamedTuple):
+    """What a run costs and delivers, and for how many requests."""
+
+    worker_s: float
+    violation_rate: float
+    effective_accuracy: float
+    requests: float
+
+    @classmethod
+    def of(cls, run: ScaledRun) -> Delivered:
+        """The figures of a run that was played."""
+        return cls(float(run.worker_s), float(run.violation_rate), float(run.effective_accuracy),
+                   int(run.requests))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What violations and missed accuracy cost, in worker-seconds: in place of a target.
+
+    Attributes
+    ----------
+    violation : float
+        Of a request that is late or dropped, >= 0.
+    accuracy : float
+        Of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
+        model is less accurate than the best one; a violation misses all of the best one's.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    violation: float
+    accuracy: float
+
+    def __post_init__(self) -> None:
+        for name in ("violation", "accuracy"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidValueError("not a price", where=name, value=value,
+                                                 allowed="a finite number >= 0")
+
+    def of_request(self, violation_rate: float, missed: float) -> float:
+        """Worker-seconds that a request costs beside its work, in the mean."""
+        return self.violation * violation_rate + self.accuracy * missed
+
+    def total(self, run: Delivered, best_accuracy: float) -> float:
+        """Worker-seconds of a run, with violations and missed accuracy at their prices."""
+        return run.worker_s + run.requests * self.of_request(
+            run.violation_rate, best_accuracy - run.effective_accuracy)
