@@ -64,6 +64,23 @@ def test_a_size_that_takes_less_time_per_request_is_run() -> None:
     assert run.size.tolist() == [1, 4, 1]
 
 
+@pytest.mark.parametrize("rate_qps", [700, 1000])
+def test_a_standing_queue_does_not_end_in_small_batches(rate_qps: float) -> None:
+    """Nine tenths of the bound; batches of what is due first alone have .426 in time at 1000/s."""
+    one = scenario(duration_s=4, streams=[
+        {"name": "s", "model": "m", "slo_ms": 20, "workload": {"load_qps": rate_qps}}])
+    bound = scenario_bound(one, draw_requests(one, 0))
+    assert bound is not None
+    assert serve(one).in_time.mean() >= 0.9 * bound.share
+
+
+def test_a_tight_request_before_many_is_not_given_up() -> None:
+    """Alone it is in time, and the eight after it are, too."""
+    run = serve(scenario(), [(0.0, 0, 20.0), (0.1, 0, 5.5), *[(0.2, 0, 19.0)] * 8])
+    assert run.in_time.all()
+    assert run.size.tolist() == [1, 1, 8]
+
+
 def test_earlier_deadlines_of_a_model_go_first() -> None:
     run = serve(scenario(), [(0.0, 0, 20.0), (0.5, 0, 60.0), (1.0, 0, 5.0)])
     assert run.in_time.all()

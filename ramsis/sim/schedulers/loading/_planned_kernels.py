@@ -144,6 +144,47 @@ def first_batch(
     return model[cheapest], size[cheapest]
 
 
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def to_give_up(
+    now_ms: float, due_ms: FloatArray, took_ms: FloatArray, best: IntArray, lanes: float
+) -> int:
+    """How many of the oldest requests of a queue to give up, so that most of it is in time.
+
+    Each number is tried that lets the next batch have a further size. After it come the largest
+    batches that are in time, one after the other, on as many ``lanes``.
+
+    Parameters
+    ----------
+    now_ms : float
+    due_ms : ndarray
+        The deadlines of the queue, rising.
+    took_ms, best : ndarrays, shape (B + 1,)
+        Of the model, as in :class:`WorkerTimes`.
+    lanes : float
+        Batches of the model that can run at a time.
+    """
+    waiting, most = len(due_ms), len(best) - 1
+    found, served = 0, -1
+    for size in range(1, min(waiting, most) + 1):
+        first = np.searchsorted(due_ms, now_ms + took_ms[size] - EPSILON_MS)
+        if best[size] != size or (served >= 0 and first <= found) or waiting - first <= served:
+            continue
+        at, count, time_ms = first, 0, now_ms
+        while at < waiting:
+            b = best[min(waiting - at, most)]
+            while b > 1 and due_ms[at] < time_ms + took_ms[b] - EPSILON_MS:
+                b = max(best[b - 1], 1)
+            if due_ms[at] < time_ms + took_ms[b] - EPSILON_MS:
+                at += 1
+                continue
+            at += b
+            count += b
+            time_ms += took_ms[b] / lanes
+        if count > served:
+            found, served = first, count
+    return int(found)
+
+
 class CopyWorth(NamedTuple):
     """What copies are worth by; arrays are by model, (M,).
 

@@ -12,6 +12,12 @@ may have more requests by the time that it is looked at again. The first that is
 run. No more than ``look_ahead`` batches are looked at. A request that no batch can answer in time
 is dropped.
 
+*Given up.* Where more waits than can be answered, the oldest request has little time left, so that
+only a small batch would have it in time; small batches take most time per request, and so it goes
+on. As many of the oldest are given up as lets most of those that wait be in time, the model's
+holders at work on nothing else (early drops, as in Nexus: Shen et al., SOSP 2019). That is looked
+at where a model's batch is smaller than what waits would make it.
+
 *Where workers hold different models*, each plans for itself. It counts a batch of a model with h
 holders for 1/√h of its time: alone it would have to run all of it, with the others' help an h-th.
 And it looks at batches by the middle between latest start and deadline: a long batch before a
@@ -40,6 +46,7 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
     Waiting,
     WorkerTimes,
     first_batch,
+    to_give_up,
 )
 from ramsis.sim.schedulers.loading.loads import LoadsByPlan
 
@@ -181,6 +188,8 @@ class Planned(LoadsByPlan):
                 self.drop_late(-2 - model)
                 continue
             queue = self.waiting[model]
+            if self.give_up(worker, model, size):
+                continue
             took_ms = self.rows[worker][model][size - 1]
             cost_ms = self.cost_ms.item(model)
             self.cost_ms[model] = cost_ms + _NEW * (took_ms / size - cost_ms)
@@ -195,6 +204,20 @@ class Planned(LoadsByPlan):
                 self.join(model)
         if worker in self.free:
             self.free.remove(worker)
+
+    def give_up(self, worker: int, model: int, size: int) -> bool:
+        """Drop the oldest requests that keep batches too small for all that wait; whether any."""
+        queue, (took_ms, best) = self.waiting[model], self.times[worker]
+        kind = self.heads.kind[model]
+        if size == best[kind, min(len(queue), best.shape[1] - 1)]:
+            return False
+        due_ms = np.array([self.deadline_ms[request] for request in queue])
+        count = to_give_up(self.engine.now_ms, due_ms, took_ms[kind], best[kind],
+                           self.mean_lanes * max(len(self.holders[model]), 1))
+        for _ in range(count):
+            self.engine.drop(queue.popleft())
+        self.requeue(model)
+        return count > 0
 
     def join(self, model: int) -> None:
         """Let what waits for a model join its continuous batches, as far as they have room."""
