@@ -61,7 +61,7 @@ class Pinned(Planned):
         super().__init__(engine)
         self.fixed = True
 
-    def load_cold(self) -> None:
+    def load_more(self) -> None:
         """Load nothing."""
 
 

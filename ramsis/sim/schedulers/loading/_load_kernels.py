@@ -74,10 +74,12 @@ class AskedFor(NamedTuple):
         Requests that wait.
     due_ms : ndarray
         The earliest deadline among them.
-    busy : ndarray, shape (W,)
-        Share of each worker's time that batches take.
     taken : ndarray, shape (W,)
-        That, and the share of loads that block them.
+        Share of each worker's time that batches and loads that block them take.
+    least_ms : ndarray
+        What a request takes in the largest batches that leave it time.
+    least_busy : ndarray, shape (W,)
+        Share of each worker's time that such batches take.
     """
 
     rate: FloatArray
@@ -86,8 +88,9 @@ class AskedFor(NamedTuple):
     copies: IntArray
     length: IntArray
     due_ms: FloatArray
-    busy: FloatArray
     taken: FloatArray
+    least_ms: FloatArray
+    least_busy: FloatArray
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -101,13 +104,13 @@ def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float)
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
-    """Work of a copy, in workers, that its other holders have no time for."""
-    each = demand.rate[e] * demand.cost_ms[e] / demand.copies[e]
+    """Requests of a copy, per ms, that its other holders have no time for in large batches."""
+    each = demand.rate[e] * demand.least_ms[e] / demand.copies[e]
     spare = 0.0
     for v in range(places.held.shape[0]):
         if v != w and places.held[v, e]:
-            spare += max(_WITHOUT - demand.busy[v], 0.0) * places.lanes[v]
-    return float(max(each - spare, 0.0))
+            spare += max(_WITHOUT - demand.least_busy[v], 0.0) * places.lanes[v]
+    return float(max(each - spare, 0.0) / demand.least_ms[e])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -132,7 +135,7 @@ def best_load(
     """
     able, at_work, free_mb, free_places = room
     held, runs, memory_mb, load_ms, blocking, _ = places
-    rate, slack_ms, cost_ms, copies, length, _, busy, taken = demand
+    rate, slack_ms, cost_ms, copies, length, _, taken, _, least_busy = demand
     workers, models = held.shape
     best, model, worker = 0.0, -1, -1
     lost = np.empty(models)
@@ -158,13 +161,13 @@ def best_load(
             going[:] = False
             fits = memory_mb[m] <= mb * (1 + 1e-12) + 1e-9 and free >= 1
             if not fits:
-                spare = max(1.0 - busy[w], 0.0)
+                spare = max(1.0 - least_busy[w], 0.0)
                 for e in range(models):
                     lost[e] = np.inf
                     if not held[w, e] or at_work[w, e] or length[e] > 0:
                         continue
                     if copies[e] > 1:
-                        lost[e] = _unrelieved(w, e, places, demand) * away_ms / cost_ms[e]
+                        lost[e] = _unrelieved(w, e, places, demand) * away_ms
                     else:
                         again_ms = load_ms[w, e]
                         lost[e] = rate[e] * max(
@@ -208,7 +211,7 @@ def unserved(
     time until the last request has to start, and minus infinity where none waits.
     """
     held, lanes = places.held, places.lanes
-    _, _, cost_ms, copies, length, _, _, _ = demand
+    _, _, cost_ms, copies, length, _, _, _, _ = demand
     workers, models = held.shape
     for w in range(workers):
         work_ms = 0.0

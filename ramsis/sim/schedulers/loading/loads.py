@@ -23,8 +23,9 @@ would answer in the time of both loads. Of all such loads, the one that gains mo
 What waits is never made to go. So models take turns where requests have time to wait, and stay
 where they have not. When a load has ended, what the plan wants of the worker comes first.
 
-*Overloaded models.* A model whose holders do not get to all that waits is loaded onto one more
-worker by the same rule: it gains what they do not get to.
+*Overloaded models.* A model whose holders do not get to all that waits competes with cold models
+for one more worker, by the same rule: it gains what they do not get to. What holders have time for
+goes by the largest batches that leave requests time, as they would run them where more waits.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.rate = np.zeros(models)  # per ms
         self.batch_ms, self.batch_each_ms = _batches(engine)
         self.cost_ms = self.batch_ms[:, 0].copy()
-        self.busy = np.zeros(count)  # share of each worker's time, by the rates
-        self.taken = np.zeros(count)  # that, and the share of loads that block
+        self.taken = np.zeros(count)  # share of each worker's time, with loads that block
+        self.least_ms, self.least_busy = self.least_each(), np.zeros(count)
         self.cluster = _cluster(engine, load_weight)
         self.target: BoolArray = self.now_held()
         self.places = Places(
@@ -118,7 +119,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             engine.arrays.load_ms[workers.type], np.array(workers.blocking),
             np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
-                             self.due_ms, self.busy, self.taken)
+                             self.due_ms, self.taken, self.least_ms, self.least_busy)
         self.fixed = False
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
@@ -171,7 +172,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             return True
         if not self.coming[model]:
             self.cold[model] = None
-            self.load_cold()
+            self.load_more()
         return False
 
     def look(self) -> None:
@@ -192,7 +193,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         if any(self.to_load):
             for worker in range(len(self.to_load)):
                 self.load_planned(worker)
-        if not self.fixed and any(len(self.waiting[model]) > 1 for model in self.queued):
+        if any(len(self.waiting[model]) > 1 for model in self.queued):
             self.load_more()
 
     def count(self) -> FloatArray:
@@ -200,13 +201,18 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
-        """Set ``busy`` and ``taken`` as of the last look: before what they follow from changes."""
+        """Set shares of time as of the last look: before what they follow from changes."""
         if self.looked_cost_ms is None:
             return
-        each = self.rate * self.looked_cost_ms / np.maximum(self.copies, 1)
+        self.taken[:] = self.shares(self.looked_cost_ms) + self.loading_ms / self.window_ms
         self.looked_cost_ms = None
-        self.busy[:] = [float(each[models].sum()) for models in self.held] / self.places.lanes
-        self.taken[:] = self.busy + self.loading_ms / self.window_ms
+        self.least_ms[:] = self.least_each()
+        self.least_busy[:] = self.shares(self.least_ms)
+
+    def shares(self, each_ms: FloatArray) -> FloatArray:
+        """Share of each worker's time, (W,), where a request takes ``each_ms``, (M,)."""
+        each = self.rate * each_ms / np.maximum(self.copies, 1)
+        return np.array([each[models].sum() for models in self.held]) / self.places.lanes
 
     def plan_soon(self) -> None:
         """Plan at the next look, as there are other workers."""
@@ -302,35 +308,29 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return all(each[self.held[other]].sum() < _CALM * self.places.lanes[other]
                    for other in self.holders[model])
 
-    def load_cold(self) -> None:
-        """Load models that no worker holds, as long as that gains more requests than it costs."""
-        while self.cold and (able := self.able()):
-            model = self.load_best(able, *self.could_wait())
+    def load_more(self) -> None:
+        """Load what gains most, of cold and overloaded models, as long as it gains anything."""
+        while (self.cold or self.queued) and (able := self.able()):
+            cold, in_time = self.could_wait()
+            crowded, missed = self.overloaded()
+            model = self.load_best(
+                able, np.concatenate((cold, crowded)), np.concatenate((in_time, missed)))
             if model < 0:
                 return
             self.cold.pop(model, None)
 
-    def load_more(self) -> None:
-        """Load models whose holders do not get to all that waits onto one more worker."""
-        able = self.able()
-        if not able:
-            return
-        left_ms = np.full(len(self.length), -inf)
-        for model in self.queued:
-            if self.holders[model]:
-                left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
+    def overloaded(self) -> tuple[IntArray, FloatArray]:
+        """Models whose holders do not get to all that waits, and what they do not get to."""
         missed = np.zeros(len(self.length))
-        unserved(self.places, self.demand, left_ms, missed)
-        missed[[model for model in self.queued if self.coming[model]]] = 0.0
-        while able:
-            models = np.flatnonzero(missed >= 1.0)
-            if not len(models):
-                return
-            model = self.load_best(able, models, missed[models])
-            if model < 0:
-                return
-            missed[model] = 0.0
-            able = self.able()
+        crowded = [model for model in self.queued if self.holders[model]
+                   and not self.coming[model] and len(self.waiting[model]) > 1]
+        if crowded and not self.fixed:
+            left_ms = np.full(len(missed), -inf)
+            for model in self.queued:
+                left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
+            unserved(self.places, self.demand, left_ms, missed)
+        models = np.array([model for model in crowded if missed[model] >= 1.0], dtype=np.int64)
+        return models, missed[models]
 
     def able(self) -> list[int]:
         """The workers that can begin a load."""
@@ -402,7 +402,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.note_held(worker, model)
         self.load_planned(worker)
         if self.cold:
-            self.load_cold()
+            self.load_more()
 
     def room(self, worker: int, model: int, of_plan: bool = False) -> bool:
         """Make room for a model; whether that could be done, nothing is unloaded if not.

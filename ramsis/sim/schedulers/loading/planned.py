@@ -139,7 +139,7 @@ class Planned(LoadsByPlan):
         if self.engine.workers.free_lanes[worker] == 1:
             self.free.append(worker)
         if self.cold:
-            self.load_cold()
+            self.load_more()
         for model in self.groups:
             self.join(model)
         self.serve(worker)
@@ -155,7 +155,7 @@ class Planned(LoadsByPlan):
         """One more worker, that the next look plans with."""
         self.free.append(worker)
         self.plan_soon()
-        self.load_cold()
+        self.load_more()
 
     def on_stopped(self, worker: int) -> None:
         """A worker has gone, with what it held."""
