@@ -14,7 +14,7 @@ DIST := $(VENV)/.dist
 OLDEST := $(VENV)/oldest.txt
 REFEREE := $(VENV)/.referee
 
-.PHONY: demo serve-demo test test-newest test-oldest test-quick test-slow referee dist fuzz lint bench docs clean help
+.PHONY: demo serve-demo test test-newest test-oldest test-quick test-slow referee dist fuzz lint bench docs tables clean help
 
 BUDGET ?= 1000
 N ?= 100
@@ -35,6 +35,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references; BEFORE=REVISION: and that code"
 	@echo "make docs   the documentation, in docs/_build/html"
+	@echo "make tables  the tables of clusters in the docs, some hours; PROFILE=v100.csv: of sharing, too"
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
 
@@ -154,5 +155,8 @@ bench: $(BENCH)
 docs: $(DOCS)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+tables: $(TEST)
+	$(BIN)/python scripts/tables.py $(if $(PROFILE),--profile $(PROFILE))
+
 clean:
-	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist *.egg-info
+	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist tables_out *.egg-info

@@ -1,0 +1,216 @@
+"""Tables of clusters and of sharing in the docs, made anew from the scripts that they come from.
+
+python scripts/tables.py --profile v100.csv [--only NAME] [--rows FOLDER]
+
+Runs each script, keeps its rows in FOLDER, and puts the table between its two marks on its page.
+What FOLDER has whole is not run again; scripts that go on where they were cut off do. Without
+``--profile``, tables of sharing are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from acceptance.pages import write_part
+
+Row = Mapping[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
+VISION = "alexnet,densenet121,efficientnet_b7,resnet50,vgg19"
+LANGUAGE = "resnet50,mobilenet_v2,bert,gpt2"
+
+
+class Table(NamedTuple):
+    """A page's table, the runs that it is of, and what makes it of their rows."""
+
+    page: str
+    runs: Mapping[str, str]
+    text: Callable[[Sequence[Row]], str]
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |".replace("|  |", "| |").replace("|  |", "| |")
+             for row in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
+
+
+def share(value: float | None) -> str:
+    """A share in time."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def cells(rows: Sequence[Row]) -> str:
+    """Twelve models on eight places, and four other cells."""
+    names = ("planned", "clockwork", "pinned", "bound")
+    return markdown(["scenario", *(f"`{name}`" for name in names[:2]), *names[2:]],
+                    [[row["scenario"], *(share(row.get(name)) for name in names)] for row in rows])
+
+
+def random_scenarios(rows: Sequence[Row]) -> str:
+    """How far planned is below the best other, and its share of the bound."""
+    found = []
+    for text, some in (("all", rows), ("scarce memory", [row for row in rows if row["scarce"]])):
+        below = sorted(max(row[name] or 0.0 for name in ("clockwork", "lru", "round-robin"))
+                       - row["planned"] for row in some)
+        of_bound = [row["planned"] / row["bound"] for row in some if row["bound"]]
+        found.append([text, len(some), sum(one <= 0.01 for one in below), share(below[-1]),
+                      f"{sum(of_bound) / len(of_bound):.3f}"])
+    return markdown(["memory", "scenarios", "within .01 of the best other", "most below it",
+                     "mean share of the bound"], found)
+
+
+def schedulers(first: Callable[[Row], str], *names: str) -> Callable[[Sequence[Row]], str]:
+    """A row for each load, with the share in time of some schedulers and the bound."""
+    def text(rows: Sequence[Row]) -> str:
+        found: dict[str, dict[str, float | None]] = {}
+        for row in rows:
+            found.setdefault(first(row), {}).update(
+                {row["scheduler"]: row["in_time"], "bound": row.get("bound")})
+        return markdown(["load", *(f"`{name}`" if name != "bound" else name for name in names)],
+                        [[load, *(share(of[name]) for name in names)]
+                         for load, of in found.items()])
+    return text
+
+
+def grid_cell(row: Row) -> str:
+    """A cell of Clockwork's grid."""
+    return f"{row['rate_qps']:g} × {row['instances']}, {row['slo_ms']:g} ms"
+
+
+def totals(rows: Sequence[Row]) -> str:
+    """Totals of two requests, printed and simulated."""
+    names = ("colocation", "colocation-queue", "registry", "dynamic")
+    lines = []
+    for table in ("6.1", "6.2", "6.3"):
+        of = {row["scheduler"]: row for row in rows if row["table"] == table}
+        printed = {name: of[name].get("printed_s") for name in names}
+        best = min(filter(None, printed.values()))
+        lines.append([f"table {table}, printed", *(
+            "" if one is None else f"**{one:.2f}**" if one == best else f"{one:.2f}"
+            for one in printed.values())])
+        lines.append(["simulated", *(
+            f"{of[name]['simulated_s']:.2f}" + (
+                f" ({100 * (of[name]['simulated_s'] / printed[name] - 1):+.1f} %)"
+                if printed[name] else "") for name in names)])
+    return markdown(["", "colocation", "with queueing", "registry", "dynamic"], lines)
+
+
+def warsaw(rows: Sequence[Row]) -> str:
+    """Violations and time of all loads, printed and by overhead."""
+    def cell(rate: float | None, loading_s: float | None = None) -> str:
+        if rate is None:
+            return ""
+        percent = f"{100 * rate:.{2 if rate < 0.1 else 1}f} %"
+        return percent if loading_s is None else f"{percent}, {loading_s:.0f} s"
+
+    overheads = sorted({row["overhead_ms"] for row in rows})
+    of = {(row["scheduler"], row["overhead_ms"]): row for row in rows}
+    names = list(dict.fromkeys(row["scheduler"] for row in rows))
+    lines = [[name, cell(of[name, 0]["printed_violation_rate"], of[name, 0]["printed_loading_s"]),
+              *(cell(of[name, ms]["violation_rate"], of[name, ms]["loading_s"])
+                for ms in overheads)] for name in names]
+    lines.append(["at least (bound)", "", *(cell(1 - of[names[0], ms]["bound"])
+                                            for ms in overheads)])
+    return markdown(["", "printed", *(f"{ms:g} ms" for ms in overheads)], lines)
+
+
+def sharing(*first: str) -> Callable[[Sequence[Row]], str]:
+    """The queue-aware planner beside the best other policy."""
+    names = {"gpus": "GPUs", "slo_ms": "SLO (ms)", "load": "load"}
+
+    def text(rows: Sequence[Row]) -> str:
+        found: dict[tuple[float, ...], dict[str, Row]] = {}
+        for row in rows:
+            values = {**row, "load": row["rps"] * len(row["models"])}
+            found.setdefault(tuple(values[key] for key in first), {})[row["policy"]] = row
+        lines = []
+        for terms, of in sorted(found.items()):
+            mine = of.pop("queue-aware")
+            best, row = max(of.items(), key=lambda one: one[1]["simulated_goodput_rps"])
+            lines.append([*(f"{one:g}" for one in terms), f"`{best}`", *(f"{one:.1f}" for one in (
+                row["simulated_goodput_rps"], mine["simulated_goodput_rps"], mine["bound_rps"]))])
+        return markdown([*(names[key] for key in first), "best other policy", "its goodput",
+                         "queue-aware", "upper bound"], lines)
+    return text
+
+
+_GRID = "clockwork.py --duration-s 10 --seeds 3 --scheduler clockwork --scheduler planned"
+_SHARING = "sharing.py --profile {profile} --models"
+TABLES = {
+    "cells": Table("cluster.md", {"cells": "planned.py --cells --scheduler clockwork"}, cells),
+    "random": Table("cluster.md", {"random": "planned.py --random 1000 --rows {rows}.jsonl "
+                                             "--scheduler clockwork --scheduler lru "
+                                             "--scheduler round-robin"}, random_scenarios),
+    "low-slos": Table("evaluation/clockwork.md", {
+        "low-2400-12": f"{_GRID} --rate 2400 --instances 12 --slo-ms 6,12",
+        "low-2400-48": f"{_GRID} --rate 2400 --instances 48 --slo-ms 6,12",
+        "low-3000-48": f"{_GRID} --rate 3000 --instances 48 --slo-ms 12,24",
+    }, schedulers(grid_cell, "clockwork", "planned", "bound")),
+    "agent": Table("evaluation/clockwork.md", {
+        "agent": f"{_GRID} --instances 48 --slo-ms 24 --scheduler rl --scheduler random",
+    }, schedulers(grid_cell, "clockwork", "rl", "planned", "random", "bound")),
+    "azure": Table("evaluation/clockwork.md", {
+        f"azure-{ms}": f"{_GRID} --scheduler rl --scheduler random --azure {ms}" for ms in (4, 5)
+    }, schedulers(lambda row: f"a batch of 1 up to {row['run'][-1]} ms", "clockwork", "planned",
+                  "rl", "random", "bound")),
+    "sigmaos": Table("evaluation/sigmaos.md", {"sigmaos": "sigmaos.py"}, totals),
+    "warsaw": Table("evaluation/warsaw.md", {
+        f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)}, warsaw),
+    "vision-gpus": Table("sharing.md", {
+        "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
+    }, sharing("gpus")),
+    "language-gpus": Table("sharing.md", {
+        "language-gpus": f"{_SHARING} {LANGUAGE} --rps 300 --slo-ms 300 --gpus 1,2,3,4,5,6,7,8",
+    }, sharing("gpus")),
+    "vision-slos": Table("sharing.md", {
+        "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
+                       "--gpus 4 --plot docs/evaluation/sharing-vision.png",
+    }, sharing("slo_ms", "load")),
+}
+
+
+def rows_of(name: str, command: str, folder: Path, profile: Path | None) -> list[Row]:
+    """The rows of a script's run, which is made where the folder lacks them."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        words = [word.format(profile=profile, rows=folder / name) for word in command.split()]
+        begin = time.monotonic()
+        subprocess.run([sys.executable, str(ROOT / "scripts" / words[0]), *words[1:],
+                        "--json", str(file.resolve())], check=True, cwd=ROOT)
+        print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
+    found = json.loads(file.read_text("utf-8"))
+    return list(found["rows"] if isinstance(found, dict) else found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for, and write the pages."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", action="append", choices=TABLES, help="repeat; by default all")
+    parser.add_argument("--profile", type=Path, help="of sharing, CSV")
+    parser.add_argument("--rows", type=Path, default=Path("tables_out"), metavar="FOLDER")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", metavar="FOLDER",
+                        help="whose pages are written")
+    options = parser.parse_args(arguments)
+    options.rows.mkdir(parents=True, exist_ok=True)
+    for name, table in TABLES.items():
+        if name not in (options.only or TABLES):
+            continue
+        if options.profile is None and table.page == "sharing.md":
+            print(f"{name}: left out, as it needs --profile")
+            continue
+        profile = options.profile and options.profile.resolve()
+        rows = [{**row, "run": run} for run, command in table.runs.items()
+                for row in rows_of(run, command, options.rows.resolve(), profile)]
+        write_part(options.docs / table.page, name, table.text(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""``scripts/tables.py``: tables from rows, on pages that have their marks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import tables
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_each_page_has_the_marks_of_its_tables_once(name: str) -> None:
+    page = (DOCS / tables.TABLES[name].page).read_text("utf-8")
+    before, _, rest = page.partition(f"<!-- {name}:begin -->")
+    table, _, after = rest.partition(f"<!-- {name}:end -->")
+    assert table.strip().startswith("|")
+    assert f"<!-- {name}:" not in before + after
+
+
+def test_printed_totals_stand_above_simulated_ones_with_the_difference() -> None:
+    rows = [{"table": table, "scheduler": name, "simulated_s": 11.0,
+             **({} if name == "dynamic" else {"printed_s": printed})}
+            for table in ("6.1", "6.2", "6.3")
+            for name, printed in (("colocation", 10.0), ("colocation-queue", 12.5),
+                                  ("registry", 11.0), ("dynamic", 0.0))]
+    lines = tables.totals(rows).splitlines()
+    assert len(lines) == 2 + 6
+    assert lines[2] == "| table 6.1, printed | **10.00** | 12.50 | 11.00 | |"
+    assert lines[3] == "| simulated | 11.00 (+10.0 %) | 11.00 (-12.0 %) | 11.00 (+0.0 %) | 11.00 |"
+
+
+def test_the_best_other_policy_stands_beside_the_queue_aware_planner() -> None:
+    rows = [{"policy": policy, "slo_ms": 150.0, "rps": rps, "models": ["a", "b"], "gpus": 4,
+             "simulated_goodput_rps": goodput, "bound_rps": 2.0 * rps}
+            for rps in (100.0, 200.0)
+            for policy, goodput in (("usher", 120.0), ("igniter", 0.9 * rps),
+                                    ("queue-aware", 1.5 * rps))]
+    lines = tables.sharing("slo_ms", "load")(rows).splitlines()
+    assert lines[2:] == ["| 150 | 200 | `usher` | 120.0 | 150.0 | 200.0 |",
+                         "| 150 | 400 | `igniter` | 180.0 | 300.0 | 400.0 |"]
+
+
+def test_random_scenarios_count_those_near_the_best() -> None:
+    rows = [{"scarce": scarce, "planned": planned, "clockwork": 0.9, "lru": None,
+             "round-robin": 0.5, "bound": 1.0}
+            for scarce, planned in ((True, 0.895), (False, 0.86), (True, 0.95))]
+    lines = tables.random_scenarios(rows).splitlines()
+    assert lines[2:] == ["| all | 3 | 2 | 0.0400 | 0.902 |",
+                         "| scarce memory | 2 | 2 | 0.0050 | 0.922 |"]
+
+
+def test_rows_that_are_there_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "docs" / "cluster.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- cells:begin -->\nold\n<!-- cells:end -->\nafter\n", "utf-8")
+    (tmp_path / "cells.json").write_text(json.dumps({"rows": [
+        {"scenario": "one", "planned": 0.5, "clockwork": 0.25, "pinned": 0.75, "bound": None}]}))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a script was run"))
+    assert tables.main(["--only", "cells", "--rows", str(tmp_path), "--docs",
+                        str(page.parent)]) == 0
+    assert page.read_text("utf-8").splitlines() == [
+        "before", "<!-- cells:begin -->",
+        "| scenario | `planned` | `clockwork` | pinned | bound |", "|---|---|---|---|---|",
+        "| one | 0.5000 | 0.2500 | 0.7500 | – |", "<!-- cells:end -->", "after"]
+
+
+def test_sharing_is_left_out_without_a_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a script was run"))
+    assert tables.main(["--only", "vision-slos", "--rows", str(tmp_path)]) == 0
+    assert "needs --profile" in capsys.readouterr().out
