@@ -182,7 +182,7 @@ def fewest_worker_seconds(
 
 def least_cost(
     arrival_ms: FloatArray, times: ServiceTimes, *, violation_worker_s: float,
-    accuracy_worker_s: float, **terms: Any,
+    accuracy_worker_s: float, best_accuracy: float | None = None, **terms: Any,
 ) -> float:
     """The worker-seconds, losses counted at prices, that a trace costs under any scheduler.
 
@@ -195,6 +195,8 @@ def least_cost(
     violation_worker_s, accuracy_worker_s : float
         Of a request that is late or dropped, and of a unit of accuracy that one misses, >= 0. An
         answer misses what its model is less accurate than the best one, a violation all.
+    best_accuracy : float, optional
+        That of which nothing is missed; by default the largest of the models.
     **terms
         The attributes of :class:`WorkerSecondsTerms`, without targets.
 
@@ -216,7 +218,8 @@ def least_cost(
         layered = _Layered.of(problem, worth)
         cost = max(layered.least_work_at_price(), *map(layered.at_price, _widths(problem)), cost)
     # Some of the loss is there whatever is done, as where too few requests come for a batch.
-    whole = len(problem.arrival) * (worth[0] * float(times.accuracy.max()) + worth[1])
+    best = float(times.accuracy.max()) if best_accuracy is None else best_accuracy
+    whole = len(problem.arrival) * (worth[0] * best + worth[1])
     return (whole - most * (1.0 + _EXACT) + cost) / 1000.0
 
 

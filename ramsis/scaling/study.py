@@ -146,7 +146,9 @@ class Study:
         assert isinstance(self.target, Prices)
         return least_cost(*self._bounded(startup_s), **self._terms(startup_s),
                           violation_worker_s=self.target.violation,
-                          accuracy_worker_s=self.target.accuracy)
+                          accuracy_worker_s=self.target.accuracy,
+                          # Models that are too slow for the SLO are in no table.
+                          best_accuracy=self.tables.accuracy)
 
     def _bounded(self, startup_s: float) -> tuple[FloatArray, ServiceTimes]:
         """The arrivals that are bounded, and what batches take."""

@@ -95,8 +95,8 @@ def test_prices_are_finite_and_not_below_0(price):
 _SMALL = ["--profiles", "image-cpu", "--slo-ms", "350", "--trace", "day", "--scale", "0.03",
           "--stretch", "6", "--max-workers", "4", "--levels", "6", "--startup-s", "10"]
 _COSTS = ["--cost-per-worker-s", "0.0001", "--cost-per-violation", "0.002",
-          "--cost-per-accuracy-point", "0.000002"]
-_VIOLATION, _ACCURACY = 20.0, 2.0
+          "--cost-per-accuracy-point", "0.00001"]
+_VIOLATION, _ACCURACY = 20.0, 10.0
 """The same in worker-seconds."""
 
 
