@@ -33,6 +33,7 @@ from placement_milp.io import (
     read_placement,
     read_problem,
     read_values,
+    schema,
     shipped_problems,
     write_placement,
 )
@@ -58,7 +59,7 @@ __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
     "Holding", "Latency", "Limits", "Placement", "PlacementObjective", "Problem", "Rules",
     "SearchStatus", "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
-    "problem_from_document", "read_placement", "read_problem", "read_values",
+    "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
     "shipped_problems", "variants_from_profile", "write_placement",
 ]
 

@@ -35,9 +35,15 @@ from ramsis.profiles import load
 from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
+from ramsis.schemas import read_schema
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
+    return read_schema("placement_milp", name)
 
 
 def read_problem(path: str | os.PathLike[str]) -> Problem:

@@ -24,6 +24,7 @@ from ramsis.scenario.reading import (
     SCENARIO_FORMAT,
     read_scenario,
     scenario_from_document,
+    schema,
     write_scenario,
 )
 from ramsis.scenario.records import (
@@ -71,6 +72,7 @@ __all__ = [
     "draw_requests",
     "read_scenario",
     "scenario_from_document",
+    "schema",
     "write_scenario",
 ]
 

@@ -11,8 +11,14 @@ from ramsis.runtime.fields import POSITIVE, Fields
 from ramsis.scenario.consistency import check_consistency
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
+from ramsis.schemas import read_schema
 
 __all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "write_scenario"]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of scenario files."""
+    return read_schema("ramsis.scenario", "scenario-1")
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ramsis.cli.output.results import check_results
 
 from ramsis.arrivals.trace import RateTrace
 from ramsis.cli.main import _run
@@ -22,6 +21,7 @@ from ramsis.scaling.policy_file import SavedScaling
 from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rules import made
 from ramsis.scaling.tuning import tune
+from ramsis.schemas import check_schema
 from tests.cli.command import Run, refused
 from tests.scaling.test_levels import _arrivals, _walk
 
@@ -109,7 +109,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
-    check_results(results, "results.json")
+    check_schema(results, "ramsis.cli.output", "results-1", "results.json")
     rows = results["rows"]
     best = SavedScaling.load(folder).played.accuracy.max()
     for row in rows:
