@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acceptance.pages import with_part, write_part
 from live import peers
 from live.fleet import host_times, stolen_share
 from live.models import BATCHES, prepared, say
@@ -347,21 +348,6 @@ def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:
     pyplot.close(drawn)
 
 
-def written(page: str, text: str) -> str:
-    """A page with the text between its two marks.
-
-    Raises
-    ------
-    SystemExit
-        It does not have them.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"error: the page lacks {BEGIN} or {END}")
-    return f"{before}{BEGIN}\n{text}{END}{after}"
-
-
 def conditions(document: Mapping[str, Any]) -> str:
     """What the table was measured on, as a sentence."""
     return (f"{document['cores']} cores, SLO {document['slo_ms']:g} ms, runs of "
@@ -395,7 +381,7 @@ def main() -> None:
              "duration_s": options.duration_s, "repeats": options.repeats}
     plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
     if options.page is not None:
-        written(options.page.read_text(), "")
+        with_part(options.page.read_text(), "", BEGIN, END)
     for old in options.models.glob("profile-*.json"):
         old.unlink()  # times of another day
     served = prepared(options.models, SIZES, plan.samples)
@@ -421,9 +407,9 @@ def main() -> None:
     if options.page is not None:
         drawing = options.page.with_suffix(".svg")
         figure(document["rows"], drawing)
-        write_atomic(options.page, written(options.page.read_text(), (
+        write_part(options.page, "league", (
             f"{conditions(document)}{table(document['rows'])}\n"
-            f"![Effective accuracy and violations over the load]({drawing.name})\n")))
+            f"![Effective accuracy and violations over the load]({drawing.name})"))
 
 
 def _numbers(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

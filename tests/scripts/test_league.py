@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("skl2onnx")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from league import BEGIN, END, best, figure, table, written
+from acceptance.pages import with_part
+from league import BEGIN, END, best, figure, table
 
 
 def row(server: str, model: str, accuracy: float, seed: int = 0, **more: Any) -> dict[str, Any]:
@@ -42,14 +43,14 @@ def test_the_best_of_a_load_is_bold() -> None:
 
 def test_a_page_keeps_what_is_outside_its_marks() -> None:
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    assert written(page, "new\n") == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert with_part(page, "new", BEGIN, END) == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
     with pytest.raises(SystemExit, match="lacks"):
-        written("without marks", "new\n")
+        with_part("without marks", "new", BEGIN, END)
 
 
 def test_the_page_of_the_docs_has_the_marks() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "serving" / "league.md"
-    assert "new row" in written(page.read_text(), "new row\n")
+    assert "new row" in with_part(page.read_text(), "new row", BEGIN, END)
 
 
 def test_a_figure_is_drawn(tmp_path: Path) -> None:
