@@ -83,7 +83,7 @@ class Details(TypedDict, total=False):
 class RamsisError(Exception):
     """Anything that ramsis refuses; ``exit_code`` is what the command line exits with.
 
-    Its message is a text, or where there are details what :func:`describe` makes of both.
+    Its message is what :func:`describe` makes of a text and its details.
 
     >>> RamsisError("not positive", where="slo_ms", value=-3.0)
     RamsisError('slo_ms: not positive: got -3.0')
@@ -92,7 +92,7 @@ class RamsisError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str = "", **details: Unpack[Details]) -> None:
-        super().__init__(describe(what, **details) if details else what)
+        super().__init__(describe(what, **details))
 
 
 class InvalidValueError(RamsisError, ValueError):

@@ -87,6 +87,7 @@ def test_cells_of_tables_are_refused(tmp_path: Path, odd: str) -> None:
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
     assert describe(odd, where=odd, value=odd, allowed=odd).isprintable()
+    assert str(InputFileError(odd)).isprintable()  # without any detail, too
     assert printable(odd).isprintable()
     shown = html_table([Column("a", odd)], [{"a": odd}], caption=odd)
     assert shown.replace("\n", "").isprintable()
