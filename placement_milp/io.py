@@ -29,7 +29,7 @@ from placement_milp.problem import (
     WorkerType,
 )
 from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
-from ramsis.errors import InputFileError, OutputError, VerificationError
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, VerificationError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles import load
 from ramsis.profiles.importers.instances import read_instance_profile
@@ -39,10 +39,20 @@ from ramsis.schemas import read_schema
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
+_SCHEMAS = ("placement-problem-1", "value-table-1", "placement-1")
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
+    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such schema.
+    """
+    if name not in _SCHEMAS:
+        raise InvalidValueError("no such schema", where="name", value=name,
+                                allowed=", ".join(_SCHEMAS))
     return read_schema("placement_milp", name)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,11 @@ class ProfileError(InvalidValueError):
     ) -> None:
         self.what, self.field, self.value, self.allowed = what, field, value, allowed
         super().__init__(self.at(field))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross from process to process."""
+        given = {} if self.value is _ABSENT else {"value": self.value}
+        return partial(type(self), self.what, self.field, allowed=self.allowed, **given), ()
 
     def at(self, where: str) -> str:
         """The message with another place."""

@@ -24,6 +24,8 @@ from ramsis.runtime.station_queues import Orders, Start, Ticket
 
 R = TypeVar("R")
 
+_TURN_MS = 2.0
+
 
 class Front(Generic[R]):
     """Events in, orders out; the subclass has the timer.
@@ -115,23 +117,29 @@ class AsyncFront(Front[R]):
 
     What the loop reads in one turn is decided on together, at the turn's end: a table that was
     asked about the first of a dozen requests, with the others still in their sockets, would take
-    it for the only one.
+    it for the only one. In a turn of more than 2 ms it is asked every 2 ms, so that no worker that
+    becomes idle waits for its end.
 
     Event loops ring to the millisecond, so a timer is set for the last one before its time: a
     wait ends up to a millisecond early rather than late. Give the dispatcher a ``timer_ms`` of 1.
     """
 
-    _asks, _will_ask = False, False
+    _asks = False
+    _noted_ms: float | None = None  # since when events wait to be acted on
     _handle: asyncio.TimerHandle | None = None
     _rings_ms = inf
 
     def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
-        self._obey(event(self.now_ms(), *told))
+        now_ms = self.now_ms()
+        self._obey(event(now_ms, *told))
         if self.dispatcher.unasked:
-            if not self._will_ask:
-                self._will_ask = True
+            if self._noted_ms is None:
+                self._noted_ms = now_ms
                 asyncio.get_running_loop().call_soon(self._ask)
-            return
+            if now_ms - self._noted_ms < _TURN_MS:
+                return
+            self._noted_ms = now_ms
+            self._obey(self.dispatcher.ask(now_ms))
         wake_ms = self.dispatcher.wake_ms
         if wake_ms < self._rings_ms:  # one that rings too early does no harm
             self.close()
@@ -140,7 +148,7 @@ class AsyncFront(Front[R]):
             self._handle = asyncio.get_running_loop().call_later(whole_ms / 1000.0, self._ring)
 
     def _ask(self) -> None:
-        self._will_ask = False
+        self._noted_ms = None
         self._event(self.dispatcher.ask)
 
     def _ring(self) -> None:

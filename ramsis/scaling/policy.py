@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
 from ramsis.scaling.fleet import DecisionTables, play
@@ -354,10 +354,13 @@ class _Fitted:
         best_accuracy = float(self.played.accuracy.max())
         tried: list[tuple[float, Candidate]] = []
         for make in ways:
-            table, decisions, solved_at = (
-                make.finally_at(prices) if isinstance(make, _ByPrice) else
-                min(map(make.at, _MULTIPLES.tolist()), key=lambda made: prices.total(
-                    self.expected(made[0]), best_accuracy)))
+            try:
+                table, decisions, solved_at = (
+                    make.finally_at(prices) if isinstance(make, _ByPrice) else
+                    min(map(make.at, _MULTIPLES.tolist()), key=lambda made: prices.total(
+                        self.expected(made[0]), best_accuracy)))
+            except NotConvergedError:  # a load that hardly moves: other ways are left
+                continue
             real, _ = self.delivered(table)
             tried.append((prices.total(real, best_accuracy) * self.caution(table), Candidate(
                 self.whole(table), solved_at, make.dynamics, decisions, real)))

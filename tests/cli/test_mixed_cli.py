@@ -102,7 +102,7 @@ def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Pat
     ({"--workers": "old=2,tpu=3"}, 2, ("unknown worker type", "tpu")),
     ({"--workers": "old=2"}, 2, ("unknown worker type", "new")),
     ({"--workers": "old=2,new=many"}, 2, ("--workers: new", "many")),
-    ({"--workers": "old=2,new=0"}, 2, ("type new", "whole number from 1 to")),
+    ({"--workers": "old=2,new=0"}, 2, ("--workers: new", "whole number from 1 to")),
     ({"--workers": "5"}, 2, ("--workers", "old=N,new=N")),
     ({"--profiles": "old=nowhere.json,new=nowhere.json"}, 3, ("nowhere.json",)),
     ({"--arrivals": "renewal:4", "--dispatch": "round-robin"}, 2, ("arrivals", "renewal:4")),

@@ -45,7 +45,7 @@ FILES: dict[str, str | bytes] = {
     "noarrival.csv": "who,what\n1,2\n",
     "printed.json": '{\n "created_by": "ramsis 0.1.0",\n "command": "ramsis audit log.csv"}\n',
     "broken.toml": "a b\n", "planned/plan.json": "{}", "swept/results.csv": "a\n",
-    "counts.csv": "time_s,requests\n0,93\n10,87\n",
+    "counts.csv": "who,requests\na,93\nb,87\n",
     "broken.jsonl": '{"timestamp": "2026-01-01T00:00:00Z", "latency_ms": 5}\n{"timestamp"\n',
 }
 SIMULATE = ["simulate", "--slo-ms", "25", "--workers", "4", "--scheduler", "greedy"]
@@ -68,7 +68,7 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*PROFILED, "cut.json"], 3, "allowed: a whole JSON document"),
     ([*TRACED, "planned"], 3, "`ramsis report planned --out PAGE.html`"),
     ([*TRACED, "swept"], 3, "`ramsis report swept --out PAGE.html`"),
-    ([*TRACED, "counts.csv"], 3, "lines of seconds and QPS"),
+    ([*TRACED, "counts.csv"], 3, "--time-column where each line is one request"),
     (["policy", "show", "printed.json"], 3, "`ramsis report printed.json --out PAGE.html`"),
     (["profile", "show", "table.csv"], 3, "`ramsis profile import table.csv"),
     (["sweep", "broken.toml", "--out", "out"], 3, "allowed: lines of key = value"),
@@ -174,3 +174,23 @@ def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
 
 def test_there_are_sixty_of_them() -> None:
     assert len(CASES) >= 60
+
+
+def test_lines_that_are_no_objects_are_refused_in_a_line(run: Run, tmp_path: Path) -> None:
+    for content in ("[1,2]\n", "5\n"):
+        (tmp_path / "lines.json").write_text(content)
+        refused(run("arrivals", "fit", tmp_path / "lines.json", "--trace-format", "jsonl"), 2,
+                "need the key of the time")
+
+
+def test_objects_of_batch_sizes_stay_rows_of_their_own(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "accuracy.json").write_text('{"a": 0.5}')
+    sized, twice = tmp_path / "sized.json", tmp_path / "twice.json"
+    sized.write_text('{"a": {"1": {"mean_ms": 5}, "2": {"mean_ms": 8}}}')
+    twice.write_text('[{"model": "a", "cpu": {"batch": 1, "p95_ms": 9}, '
+                     '"gpu": {"batch": 1, "p95_ms": 2}}]')
+    given = ("--accuracy", tmp_path / "accuracy.json", "--out", tmp_path / "profile.json")
+    refused(run("profile", "import", twice, *given), 3, "several rows for a at batch size 1")
+    assert run("profile", "import", sized, *given).code == 0
+    (model,) = load(tmp_path / "profile.json").models
+    assert [(one.batch, one.mean_ms) for one in model.batches] == [(1, 5.0), (2, 8.0)]

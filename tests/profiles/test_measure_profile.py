@@ -173,8 +173,10 @@ def _interrupting(after: int) -> Any:
     return finished
 
 
-@pytest.mark.parametrize("content", ['{"runs": {}}', '{"runs": 3}', "{}", '{"runs": {"models": '
-                                     '["a"], "model": [0], "batch": [1], "latency_ms": []}}'])
+@pytest.mark.parametrize("content", [
+    "", '{"runs"', '{"runs": {}}', '{"runs": 3}', "{}",
+    '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": []}}',
+    '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": [-1]}}'])
 def test_damaged_runs_are_refused(module: Any, tmp_path: Path, content: str) -> None:
     kept = tmp_path / "set.json.runs"
     kept.write_text(content)

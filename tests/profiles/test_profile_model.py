@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 from typing import Any
@@ -190,3 +191,10 @@ def test_latencies_that_rounding_would_decide_on_are_refused(values: dict[str, A
                                                 r"allowed: 0\.0001 ms or more"):
         BatchProfile(1, **values)
     assert BatchProfile(1, p95_ms=1e-4).p95_ms == 1e-4
+
+
+def test_an_error_of_a_profile_crosses_to_another_process() -> None:
+    error = ProfileError("not positive", "batches[0].mean_ms", -1.0, "a number > 0")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    bare = ProfileError("is missing", "models", allowed="one or more")
+    assert str(copy.copy(bare)) == str(bare)

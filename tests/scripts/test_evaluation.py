@@ -27,8 +27,8 @@ from ramsis.errors import InvalidValueError  # noqa: E402
 from ramsis.sim import Fleet  # noqa: E402
 from ramsis.sweep import SweepSpec  # noqa: E402
 
-ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py", "overload.py",
-                                                "few_workers.py")
+ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table[0-9].py", "headline.py",
+                                                "overload.py", "few_workers.py")
                  for path in SCRIPTS.glob(pattern))
 FLEETS = ("fleets", "fleet_promises", "robustness")
 """What ``fleets.py`` makes."""

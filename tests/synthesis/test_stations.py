@@ -241,7 +241,7 @@ def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -
 @pytest.mark.parametrize(("types", "match"), [
     ([], "not worker types of different names"),
     ([("a", 1), ("a", 2)], "not worker types of different names"),
-    ([("a", 0)], "^type a: not a number of workers"),
+    ([("a", 0)], "^workers: a: not a number of workers"),
 ])
 def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
     with pytest.raises(InvalidValueError, match=match):

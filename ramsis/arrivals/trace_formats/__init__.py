@@ -246,7 +246,9 @@ def _key_of_time(path: Path) -> str | None:
         record = json.loads(first_line(path))
     except (ValueError, RecursionError):
         return None
-    if isinstance(record, dict) and {"status", "data"} <= set(record):
+    if not isinstance(record, dict):
+        return None
+    if {"status", "data"} <= set(record):
         raise InputFileError(
             "an answer of Prometheus, not a request a line", where=str(path),
             allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")

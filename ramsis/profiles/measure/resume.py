@@ -9,6 +9,7 @@ file: same hardware, versions and settings.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -68,13 +69,14 @@ class KeptRuns:
         """
         if self._path is None or not self._path.exists():
             return
-        before = read_json(self._path)
         try:
+            before = read_json(self._path)
             kept = before.pop("runs")
             self.runs.keys = [(str(kept["models"][model]), int(batch)) for model, batch in
                               zip(kept["model"], kept["batch"], strict=True)]
             self.runs.latency_ms = [float(one) for one in kept["latency_ms"]]
-            if len(self.runs.keys) != len(self.runs.latency_ms):
+            if len(self.runs.keys) != len(self.runs.latency_ms) or not all(
+                    0.0 < one < math.inf for one in self.runs.latency_ms):
                 raise ValueError("runs without a time")
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputFileError(

@@ -180,7 +180,12 @@ class TritonPythonModel:
             _send(sender, _refusal(result, triton.TritonError.INTERNAL))
         else:
             server = self._server
-            _send(sender, _response(result, server.pool.outputs))
+            try:
+                response = _response(result, server.pool.outputs)
+            except Exception as error:  # whatever a variant's outputs are, others are answered
+                server.log("answer failed", error=repr(error))
+                response = _refusal(error, triton.TritonError.INTERNAL)
+            _send(sender, response)
             server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     async def _watch_clients(self) -> None:

@@ -241,7 +241,11 @@ def _records(
         plain, inner = _flat(value, known)
         row = {**above, **plain}
         if any(read_heading(name).field == "model" for name in row):
-            beside = {key for key, item in inner.items() if _is_plain(item)}
+            beside = {key for key, item in inner.items()
+                      if not key.isdecimal() and _is_plain(item)}
+            names = [name for key in beside for name in inner[key]] + list(row)
+            if len(set(names)) < len(names):  # which of two is meant, nobody knows
+                beside = set()
             row |= {name: _text(part) for key in inner if key in beside
                     for name, part in inner[key].items()}
             inner = {key: item for key, item in inner.items() if key not in beside}
