@@ -35,7 +35,8 @@ class Prices:
         Of a request that is late or dropped, >= 0.
     accuracy : float
         Of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
-        model is less accurate than the best one; a violation misses all of the best one's.
+        model is less accurate than the best one that is fast enough; a violation misses all of
+        that one's.
 
     Raises
     ------
@@ -51,7 +52,7 @@ class Prices:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidValueError("not a price", where=name, value=value,
-                                                 allowed="a finite number >= 0")
+                                        allowed="a finite number >= 0")
 
     def of_request(self, violation_rate: float, missed: float) -> float:
         """Worker-seconds that a request costs beside its work, in the mean."""

@@ -82,8 +82,9 @@ _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCA
               help="Cost of a request that is late or dropped, in place of a target. The policy "
                    "has the least cost in all.")
 @click.option("--cost-per-accuracy-point", type=float, metavar="C",
-              help="Cost of each point (0.01) that a request's accuracy is below the best "
-                   "model's, in place of a target. One that is late or dropped misses all points.")
+              help="Cost of each point (0.01) that a request's accuracy is below that of the best "
+                   "model which is fast enough, in place of a target. One that is late or "
+                   "dropped misses all points.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
               help="Largest share of the requests that are late or dropped.")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
@@ -260,7 +261,7 @@ def _prices(
     for name, cost in given.items():
         if not (math.isfinite(cost) and cost >= 0):
             raise InvalidValueError("not a cost", where=name, value=cost,
-                                             allowed="a finite number >= 0")
+                                    allowed="a finite number >= 0")
     if not given:
         return None
     for option in given_options(click.get_current_context()):

@@ -47,7 +47,7 @@ def stations_of(
             allowed=types_in_words(fleets.worker_types))
     if policies.slo_classes != classes:
         raise InputFileError("made for other SLO classes", where=source,
-                                      value=policies.slo_classes, allowed=str(classes))
+                             value=policies.slo_classes, allowed=str(classes))
     alike: dict[_Division, list[Level[Policy]]] = {}
     for level in policies.levels:
         alike.setdefault(_division(level, fleets, source), []).append(level)
