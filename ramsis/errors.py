@@ -92,7 +92,7 @@ class RamsisError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str = "", **details: Unpack[Details]) -> None:
-        super().__init__(describe(what, **details))
+        super().__init__(describe(what if details else " ".join(what.splitlines()), **details))
 
 
 class InvalidValueError(RamsisError, ValueError):
