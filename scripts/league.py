@@ -4,12 +4,12 @@
     python scripts/league.py --quick --json league.json --page docs/league.md
 
 Support vector machines that read digits are trained once (kept in --models), and their service
-times measured anew. Then each server gets the same open-loop arrivals from the same `ramsis load`,
-one server at a time, in turns: Poisson arrivals at shares of the capacity, bursts, and loads that
-change. Ours runs with default options, by policies of a central queue, which prefer early answers
-by default or less work, and of queues of single workers. The others run one model each: models
-that can carry the load by their profile are tried, and the best one *in hindsight* is what the
-table has.
+times measured anew, through `ramsis serve --calibrate`. Then each server gets the same open-loop
+arrivals from the same `ramsis load`, one server at a time, in turns: Poisson arrivals at shares of
+the capacity, bursts, and loads that change. Ours runs with default options, by policies of a
+central queue, which prefer early answers by default or less work, and of queues of single workers.
+The others run one model each: models that can carry the load by their profile are tried, and the
+best one *in hindsight* is what the table has.
 The capacity is that of the fastest model, or what client and front end can take if that is less.
 
 --triton-python names an interpreter that has nvidia-pytriton (of the same version of Python as
@@ -35,7 +35,7 @@ import numpy as np
 from acceptance.pages import with_part, write_part
 from live import peers
 from live.fleet import host_times, stolen_share
-from live.models import BATCHES, prepared, say
+from live.models import BATCHES, Served, prepared, say
 from live.peers import Endpoint, Models
 
 from ramsis.errors import RamsisError
@@ -56,7 +56,7 @@ FIGURES = ("effective_accuracy", "violation_rate", "response_p50_ms", "response_
 LEVELS = (0.2, 0.4, 0.6, 0.8, 0.95)
 """Shares of the capacity that have a policy where the load changes."""
 BEGIN, END = "<!-- league:begin -->", "<!-- league:end -->"
-WARM_UP_S = 1.0
+WARM_UP_S, CALIBRATION_S = 1.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,24 @@ class Case:
                                     for i, share in enumerate(shares)))
             yield Arrivals("loads that change", ("--trace", str(file)),
                            float(np.mean(shares)) * self.capacity_qps, None)
+
+    @classmethod
+    def calibrated(
+        cls, served: Served, workers: int, slo_ms: float, plan: Plan, most_qps: float
+    ) -> Case:
+        """A case whose service times are measured anew through our server."""
+        names = [model.name for model in served.profile.models]
+        models = Models(served.variants, names, workers, BATCHES[-1])
+        rough = cls(models, served.data, served.profile, slo_ms, plan, most_qps)
+        half = Arrivals("", (), 0.5 * most_qps, 0.5 * most_qps)
+        with tempfile.TemporaryDirectory() as folder:
+            (policy,) = rough.policies(half, OURS["central queue"])
+            say(f"{workers} worker(s): measuring service times through the server")
+            profile = peers.calibrated(models, policy, CALIBRATION_S, Path(folder))
+        fastest = profile.latency_table("mean", models.batch)
+        each_qps = 1000.0 * float(
+            (np.arange(1, models.batch + 1) / fastest.latency_ms).max())
+        return replace(rough, profile=profile, capacity_qps=min(workers * each_qps, most_qps))
 
     def policies(self, arrivals: Arrivals, chosen: Mapping[str, Any]) -> list[Policy]:
         """For the load where it is known, else for loads up to the capacity."""
@@ -390,13 +408,8 @@ def main() -> None:
         "duration_s": plan.duration_s, "load_average": os.getloadavg()[0], "rows": []}
     others = Others.found(
         options.triton_python, options.ray_python, options.mlserver_python)
-    fastest = served.profile.latency_table("mean", BATCHES[-1])
-    each_qps = 1000.0 * float((np.arange(1, BATCHES[-1] + 1) / fastest.latency_ms).max())
     for workers in plan.workers:
-        names = [model.name for model in served.profile.models]
-        case = Case(Models(served.variants, names, workers, BATCHES[-1]), served.data,
-                    served.profile, options.slo_ms, plan,
-                    min(workers * each_qps, options.most_qps))
+        case = Case.calibrated(served, workers, options.slo_ms, plan, options.most_qps)
         say(f"{workers} worker(s): capacity {case.capacity_qps:.0f} requests/s")
         for row in rows(case, others):
             document["rows"].append(row)

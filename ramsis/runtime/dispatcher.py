@@ -231,7 +231,8 @@ class Dispatcher(Generic[R]):
         Parameters
         ----------
         ask
-            As of :meth:`arrive`.
+            As of :meth:`arrive`; where the largest batch waits, the table is asked now in any
+            case, as others that come could not make it larger.
 
         Raises
         ------
@@ -251,6 +252,7 @@ class Dispatcher(Generic[R]):
                     queue = station.queue_of[worker]
                     queue.idle.append(worker)
                     self._unasked[queue] = station
+                    ask = ask or len(queue.waiting) >= self._selector(station).largest_batch
             if ask:
                 self._ask(now_ms, orders)
         return orders
@@ -494,12 +496,14 @@ class Dispatcher(Generic[R]):
         orders: Orders[R], at_most_ms: float = inf,
     ) -> None:
         """Ask about a queue, and note which workers start."""
-        selector = self.level.stations[self._stations.index(station)].policy
         first = len(orders.starts)
-        station.act(queue, selector, now_ms, orders, at_most_ms)
+        station.act(queue, self._selector(station), now_ms, orders, at_most_ms)
         for start in orders.starts[first:]:
             self._busy[start.worker] = True
             self._serving[start.worker] = len(start.tickets)
+
+    def _selector(self, station: StationQueues[Ticket[R]]) -> Selector:
+        return self.level.stations[self._stations.index(station)].policy
 
     def _end(self, worker: int) -> None:
         """A worker no longer runs what it ran."""

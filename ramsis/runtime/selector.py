@@ -90,6 +90,11 @@ class Selector:
         Source of chance where the table has a place with two actions, such as
         ``random.Random(7).random``; by default one of a fixed seed.
 
+    Attributes
+    ----------
+    largest_batch
+        That the table asks for.
+
     Examples
     --------
     >>> table = DecisionTable(
@@ -108,10 +113,11 @@ class Selector:
     """
 
     __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_single", "_uniform",
-                 "table")
+                 "largest_batch", "table")
 
     def __init__(self, table: DecisionTable, uniform: Uniform | None = None) -> None:
         self.table = table
+        self.largest_batch = max((batch for _, batch in table.actions), default=0)
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1
         self._uniform = drawn_from(uniform)

@@ -23,9 +23,10 @@ from pathlib import Path
 
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
+from ramsis.profiles import ProfileSet, load
 
-__all__ = ["Endpoint", "Models", "cpu_s", "mlserver", "ours", "ours_in_triton", "ray", "site_of",
-           "triton"]
+__all__ = ["Endpoint", "Models", "calibrated", "cpu_s", "mlserver", "ours", "ours_in_triton",
+           "ray", "site_of", "triton"]
 
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parents[2]
@@ -169,6 +170,19 @@ def ours(
                 yield Endpoint(f"{found[2]}/v2/models/{found[1]}", process.pid)
                 return
         raise TimeoutError("ramsis serve does not start")
+
+
+def calibrated(
+    models: Models, policy: Policy, seconds: float, folder: Path
+) -> ProfileSet:
+    """Service times through `ramsis serve`, by its own calibration; policies may be any."""
+    write_set(folder / "policies", set_of([policy]), created_by="scripts/league.py")
+    subprocess.run(
+        [sys.executable, "-m", "ramsis", "serve", folder / "policies", "--variants",
+         models.variants.resolve(), "--port", "0", "--calibrate", folder / "profile.json",
+         "--calibrate-seconds", repr(seconds)],
+        check=True, capture_output=True, cwd=folder, env={**os.environ, **ONE_THREAD})
+    return load(str(folder / "profile.json"))
 
 
 def _triton_model(

@@ -544,6 +544,18 @@ def test_noted_events_are_acted_on_as_one_when_it_is_asked() -> None:
     assert dispatcher.ask(1.0) == ([], [])
 
 
+def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
+    dispatcher = one()
+    largest = dispatcher.level.stations[0].policy.largest_batch
+    dispatcher.arrive(0.0, ["first"], 45.0)
+    dispatcher.arrive(1.0, [f"{n}" for n in range(largest)], 45.0, ask=False)
+    (start,) = dispatcher.finished(1.0, 0, ask=False).starts
+    assert len(start.requests) == largest
+    dispatcher.arrive(2.0, [f"{n}" for n in range(largest - 1)], 45.0, ask=False)
+    assert dispatcher.finished(2.0, 0, ask=False) == ([], [])
+    assert dispatcher.unasked
+
+
 def test_threads_drive_it() -> None:
     batches: SimpleQueue[Start[str]] = SimpleQueue()
     answered: list[str] = []

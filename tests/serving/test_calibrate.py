@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -37,3 +38,16 @@ def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
         assert quick.p50_ms < long.min_ms
     overhead = found.measurement["overhead_ms"]
     assert 0 < overhead["p50"] <= overhead["p95"] <= overhead["p99"]
+
+
+def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path: Path) -> None:
+    """A central queue holds one request for as long as its deadline allows, here for a minute."""
+    folder = make(tmp_path, loads=(300.0,), dispatch="central-queue")
+    table = json.loads(next(folder.glob("policies/*qps*.json")).read_text())["table"]
+    waits = [row for row in table["rows"] if row[-1] == -1]
+    assert waits, "the policy does not wait, and this test says nothing"
+    ran = subprocess.run(
+        command(folder, "--calibrate", str(folder / "mine.json"), "--calibrate-seconds", "1"),
+        capture_output=True, text=True, check=False, timeout=300.0,
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ran.returncode == 0, ran.stderr

@@ -1,9 +1,10 @@
 """Asks a server one request after the other, and prints what they took besides the model.
 
-    python -m ramsis.serving.load.probe HOST PORT NAME COUNT
+    python -m ramsis.serving.load.probe HOST PORT NAME QUERIES COUNT
 
 prints a JSON list: for each request the time from its sending to its answer, less the time from
-the start of its batch to the batch's end; in ms.
+the start of its batch to the batch's end; in ms. A request has so many QUERIES: a policy may hold
+fewer than its largest batch until others join them, and that wait is no overhead.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import time
 from ramsis.serving.tensors import DATATYPES
 
 
-def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
-    """What so many requests of one query took besides the model, in ms; zeros are sent."""
+def overheads_ms(host: str, port: int, name: str, queries: int, count: int) -> list[float]:
+    """What so many requests took besides the model, in ms; zeros are sent."""
     path = f"/v2/models/{name}"
     connection = http.client.HTTPConnection(host, port, timeout=60)
     with contextlib.closing(connection):
@@ -26,7 +27,7 @@ def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
         metadata = json.loads(connection.getresponse().read())
         inputs, sizes = [], 0
         for given in metadata["inputs"]:
-            shape = [1, *given["shape"][1:]]
+            shape = [queries, *given["shape"][1:]]
             size = DATATYPES[given["datatype"]].itemsize
             for length in shape:
                 size *= length
@@ -42,14 +43,15 @@ def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
             body = answer.read()
             took_ms = 1000.0 * (time.perf_counter() - begun)
             if answer.status == 200:
-                found.append(took_ms - json.loads(body)["parameters"]["service_ms"])
+                served_ms = str(json.loads(body)["parameters"]["service_ms"]).split(",")
+                found.append(took_ms - max(map(float, served_ms)))
     return found
 
 
 def main() -> None:
     """Read the command line, and print the list."""
-    host, port, name, count = sys.argv[1:]
-    print(json.dumps(overheads_ms(host, int(port), name, int(count))))
+    host, port, name, queries, count = sys.argv[1:]
+    print(json.dumps(overheads_ms(host, int(port), name, int(queries), int(count))))
 
 
 if __name__ == "__main__":

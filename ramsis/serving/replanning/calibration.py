@@ -29,6 +29,7 @@ from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.serving.http_server import HttpSettings, bound_socket, serve
 from ramsis.serving.messages import Ended, RunBatch
+from ramsis.serving.policies import largest_batch
 from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.server import Server
 from ramsis.serving.variants import VariantsFile
@@ -142,7 +143,8 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
         host, _, port = url[0].rpartition("/")[2].partition(":")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "ramsis.serving.load.probe", host, port, server.name,
-            str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+            str(largest_batch(server.policies)), str(count),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
         printed, _ = await process.communicate()
         if process.returncode == 0:
             found.extend(json.loads(printed))
