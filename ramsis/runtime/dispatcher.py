@@ -462,7 +462,7 @@ class Dispatcher(Generic[R]):
                       key=self._idle_since.__getitem__)
         self._stations = [
             StationQueues(dispatch, workers, idle, self._serving, self._up,
-                          self.overhead_ms, attrgetter("late_until_ms"))
+                          self.overhead_ms, attrgetter("late_until_ms"), _held_as_ms)
             for dispatch, workers, _ in self._division(self.level)]
         self._queues = [queue for station in self._stations for queue in station.queues]
         for ticket in tickets:
@@ -517,3 +517,11 @@ class Dispatcher(Generic[R]):
 def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[Ticket[R]]:
     """The queue that a ticket joins."""
     return station.join(ticket.deadline_ms, ticket.number, ticket)
+
+
+def _held_as_ms(ticket: Ticket[R]) -> float:
+    """A request with more time than its class is held for others no longer than one of the class.
+
+    A minute's deadline must not mean a minute beside an idle worker.
+    """
+    return min(ticket.deadline_ms, ticket.arrival_ms + ticket.slo_ms)

@@ -178,12 +178,16 @@ class StationQueues(Generic[T]):
     late_until_ms
         Until when an answer to a request that is given up is still of use, ``-inf`` if it is not;
         by default it is for none.
+    held_as_ms
+        The deadline as which a request is held that could still wait for company, where that is
+        earlier than its own; by default its own.
     """
 
     def __init__(
         self, dispatch: str, workers: Sequence[int], idle: Sequence[int], serving: Sequence[int],
         up: Sequence[bool], overhead_ms: float,
         late_until_ms: Callable[[T], float] | None = None,
+        held_as_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
         self.own, self.workers, self.overhead_ms = rule.own_queues, tuple(workers), overhead_ms
@@ -196,7 +200,7 @@ class StationQueues(Generic[T]):
                 self.queue_of[worker].idle.append(worker)
         self.in_system = [sum(serving[w] for w in group) for group in groups]
         self.route = rule.routing(len(groups))
-        self._late_until_ms = late_until_ms
+        self._late_until_ms, self._held_as_ms = late_until_ms, held_as_ms
 
     def join(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
         """Put a request in the queue that the dispatch rule names.
@@ -280,6 +284,8 @@ class StationQueues(Generic[T]):
             else:
                 wake = wake_slack(answer)
                 if wake is not None:
+                    if self._held_as_ms is not None:
+                        deadline_ms = self._held_as_ms(waiting[0][2])
                     queue.wake_ms = max(deadline_ms - self.overhead_ms - wake, now_ms)
                     queue.wake_slack = wake
                 break

@@ -214,6 +214,17 @@ def one(workers: int = 1, settings: DispatchSettings | None = None,
     return Dispatcher(set_of_selectors([single(workers, **changes)]), settings)
 
 
+def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class() -> None:
+    dispatcher = one()
+    assert dispatcher.arrive(0.0, ["a"], 60_000.0) == ([], [])
+    assert dispatcher.wake_ms == pytest.approx(50.0)
+    (start,) = dispatcher.timer(dispatcher.wake_ms).starts
+    assert start.requests == ["a"]
+    dispatcher.arrive(60.0, ["b"], 60_000.0)  # while the worker is busy
+    (start,) = [*dispatcher.finished(300.0, 0).starts, *dispatcher.timer(300.0).starts]
+    assert start.requests == ["b"]  # its hold is long over, its deadline is not
+
+
 def test_a_wait_ends_when_the_slack_has_fallen() -> None:
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 100.0) == ([], [])
