@@ -24,7 +24,7 @@ from math import inf, isfinite
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
@@ -123,6 +123,7 @@ class Dispatcher(Generic[R]):
         self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
     ) -> None:
         self.settings = settings or DispatchSettings()
+        self.slowdown = 1.0
         self._serve_by(policies)
         self.monitor = LoadMonitor(self.settings.window_ms)
         self.level = self._level_at(0.0)
@@ -370,6 +371,23 @@ class Dispatcher(Generic[R]):
                 self._act(station, queue, now_ms, orders)
         return orders
 
+    def take_slowdown(self, now_ms: float, slowdown: float) -> Orders[R]:
+        """Batches take so many times as long as the policies count on, from now on.
+
+        A load is then as heavy as one so many times as large, whose level serves; of a set of one
+        level nothing changes.
+
+        Raises
+        ------
+        InvalidValueError
+            It is not a finite number above 0.
+        """
+        check_positive(slowdown=slowdown)
+        self.slowdown = slowdown
+        orders: Orders[R] = Orders([], [])
+        self._divided_anew(self._clock(now_ms), orders)
+        return orders
+
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
         """Nobody wants the answers to these any more; those that wait are among the drops."""
         gone = set(map(id, requests))
@@ -434,7 +452,11 @@ class Dispatcher(Generic[R]):
         self._routed = len(policies.worker_types) * len(self._classes) > 1
 
     def _level_at(self, load_qps: float) -> Level[Selector]:
-        return self.policies.at(load_qps, self.settings.process).level
+        process = self.settings.process
+        highest_qps = self.policies.loads(process)[-1]
+        if load_qps <= highest_qps:  # one above it is told to who wants to know
+            load_qps = min(self.slowdown * load_qps, highest_qps)
+        return self.policies.at(load_qps, process).level
 
     def _division(self, level: Level[Selector]) -> list[StationWorkers]:
         return division(level, self._worker_types)

@@ -392,6 +392,8 @@ class Server:
                       lambda: dispatcher.level.load_qps)
         metrics.watch("ramsis_overhead_ms", "Taken from every slack",
                       lambda: dispatcher.overhead_ms)
+        metrics.watch("ramsis_slowdown", "How many times as long as profiled batches take",
+                      lambda: dispatcher.slowdown)
         for part in OverheadParts._fields[1:]:
             metrics.watch(f"ramsis_overhead_{part}", "95th percentile of a part of the overhead",
                           partial(self._part_ms, part))
@@ -451,6 +453,7 @@ class Server:
             if self._batches != before:
                 before = self._batches
                 self._take_overhead()
+                self._take_slowdown()
 
     def _take_overhead(self) -> None:
         """Take what the overhead is now from every slack, and say so, where it has changed."""
@@ -463,6 +466,14 @@ class Server:
         if abs(found.overhead_ms - before_ms) > max(_CHANGE_MS, _CHANGE * before_ms):
             self._overhead_logged_ms = found.overhead_ms
             self.log("overhead", **{name: round(ms, 3) for name, ms in found._asdict().items()})
+
+    def _take_slowdown(self) -> None:
+        """Let the level serve that is for the load at today's speed, and say where it changed."""
+        found, before = self.overhead.slowdown(self._mean_ms), self.front.dispatcher.level
+        self.front.take_slowdown(found)
+        if self.front.dispatcher.level is not before:
+            self.log("slowdown", times=round(found, 3),
+                     level_qps=self.front.dispatcher.level.load_qps)
 
     def _alarm(self, alarm: DriftAlarm | None) -> None:
         """Report a drift, if there is one, and no other of its kind for a minute."""

@@ -567,6 +567,23 @@ def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
     assert dispatcher.unasked
 
 
+def test_where_batches_are_slower_the_level_of_a_larger_load_serves() -> None:
+    told: list[float] = []
+    levels = [single(load_qps=load_qps) for load_qps in (50.0, 80.0, 120.0)]
+    dispatcher: Dispatcher[str] = Dispatcher(
+        set_of_selectors(levels, on_above_highest=told.append), DispatchSettings(load_qps=75.0))
+    dispatcher.arrive(0.0, ["a"], 45.0)
+    assert dispatcher.level.load_qps == 80.0
+    for slowdown, level_qps in ((1.05, 80.0), (1.1, 120.0), (9.0, 120.0), (0.6, 50.0),
+                                (1.0, 80.0)):
+        dispatcher.take_slowdown(1.0, slowdown)
+        assert dispatcher.level.load_qps == level_qps
+    assert not told  # the load is none above the highest level
+    for wrong in (0.0, -1.0, inf, float("nan")):
+        with pytest.raises(InvalidValueError, match="slowdown"):
+            dispatcher.take_slowdown(2.0, wrong)
+
+
 def test_threads_drive_it() -> None:
     batches: SimpleQueue[Start[str]] = SimpleQueue()
     answered: list[str] = []

@@ -47,6 +47,21 @@ def test_the_overhead_is_the_95th_percentile_of_the_sum_of_independent_parts() -
     assert parts.batch_ms == pytest.approx(np.quantile(batch, 0.95))
 
 
+def test_the_slowdown_is_that_of_the_last_batches_that_the_policies_know() -> None:
+    found = watch()
+    for _ in range(100):
+        found.batch("m", 1, 5.0, 5.0)
+    for k in range(64):
+        found.batch("m", 1 + k % 2, 13.0 * (1 + k % 2), 1.0)
+    assert found.slowdown(lambda variant, run_as: 10.0 * run_as) == pytest.approx(1.3)
+    assert found.slowdown(lambda variant, run_as: 12.5 * run_as) == 1.0  # 4 % are chance
+    assert found.slowdown(lambda variant, run_as: None) == 1.0
+    few = watch()
+    for _ in range(15):
+        few.batch("m", 1, 30.0, 30.0)
+    assert few.slowdown(lambda variant, run_as: 10.0) == 1.0
+
+
 def test_the_overhead_is_never_negative_nor_above_its_limit() -> None:
     assert watch().estimate().overhead_ms == 0.0
     fast, slow = watch(), watch(most_ms=12.5)

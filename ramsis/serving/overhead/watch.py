@@ -28,6 +28,9 @@ _DRAWS = np.random.default_rng(0).random((3, _DRAWN))
 """Places in each part, as shares of it; drawn once, since estimates hold the event loop up."""
 
 
+_RECENT, _LEAST_BATCHES, _LIKE_PROFILED = 64, 16, 0.05
+
+
 class OverheadParts(NamedTuple):
     """The overhead in ms, and the 95th percentile of each part by itself."""
 
@@ -98,3 +101,27 @@ class OverheadWatch:
         self.last = OverheadParts(overhead_ms, *(float(np.quantile(part, QUANTILE))
                                                  for part in parts))
         return self.last
+
+    def slowdown(self, mean_ms: Callable[[str, int], float | None]) -> float:
+        """How many times as long the last 64 batches took as the policies count on.
+
+        Parameters
+        ----------
+        mean_ms
+            Mean service times, by variant and batch size, as the policies know them; None where
+            they do not.
+
+        Returns
+        -------
+        float
+            1 within 5 %, which batches differ by chance, and while fewer than 16 are known.
+        """
+        took_ms, counted_ms, known = 0.0, 0.0, 0
+        for variant, run_as, service_ms, _ in list(self._batches)[-_RECENT:]:
+            expected_ms = mean_ms(variant, run_as)
+            if expected_ms is not None:
+                took_ms, counted_ms, known = (
+                    took_ms + service_ms, counted_ms + expected_ms, known + 1)
+        if known < _LEAST_BATCHES or abs(took_ms / counted_ms - 1.0) < _LIKE_PROFILED:
+            return 1.0
+        return took_ms / counted_ms
