@@ -5,8 +5,9 @@
 
 Support vector machines that read digits are trained once (kept in --models), and their service
 times measured anew, through `ramsis serve --calibrate`. Then each server gets the same open-loop
-arrivals from the same `ramsis load`, one server at a time, in turns: Poisson arrivals at shares of
-the capacity, bursts, and loads that change. Ours runs with default options, by policies of a
+arrivals from the same `ramsis load`: Poisson arrivals at shares of the capacity, bursts, and loads
+that change. All servers are up, and are asked one at a time, in turns of a few seconds, so that
+slow spells of the machine fall on all of them. Ours runs with default options, by policies of a
 central queue, which prefer early answers by default or less work, and of queues of single workers.
 The others run one model each: models that can carry the load by their profile are tried, and the
 best one *in hindsight* is what the table has.
@@ -20,6 +21,7 @@ mlserver, and onnxruntime. A server that is not there is left out.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -55,6 +57,8 @@ FIGURES = ("effective_accuracy", "violation_rate", "response_p50_ms", "response_
 """Of a row; the means of its runs."""
 LEVELS = (0.2, 0.4, 0.6, 0.8, 0.95)
 """Shares of the capacity that have a policy where the load changes."""
+ABOVE = (1.0, 1.1, 1.2, 1.35, 1.5)
+"""Loads that have a policy where one is stated, as multiples of it: for batches that are slow."""
 BEGIN, END = "<!-- league:begin -->", "<!-- league:end -->"
 WARM_UP_S, CALIBRATION_S = 1.0, 20.0
 
@@ -72,8 +76,8 @@ class Plan:
     samples: int
 
 
-QUICK = Plan((1,), (0.5, 0.85), (), 6.0, 1, 2, 40)
-FULL = Plan((1, 2), (0.3, 0.5, 0.7, 0.85, 0.95), ("bursts", "trace"), 20.0, 3, 4, 200)
+QUICK = Plan((1,), (0.5, 0.85), (), 2.0, 3, 2, 40)
+FULL = Plan((1, 2), (0.3, 0.5, 0.7, 0.85, 0.95), ("bursts", "trace"), 4.0, 15, 4, 200)
 SIZES = (1600, 3200, 6400)
 
 
@@ -127,7 +131,7 @@ class Case:
         rough = cls(models, served.data, served.profile, slo_ms, plan, most_qps)
         half = Arrivals("", (), 0.5 * most_qps, 0.5 * most_qps)
         with tempfile.TemporaryDirectory() as folder:
-            (policy,) = rough.policies(half, OURS["central queue"])
+            policy = rough.policies(half, OURS["central queue"])[0]
             say(f"{workers} worker(s): measuring service times through the server")
             profile = peers.calibrated(models, policy, CALIBRATION_S, Path(folder))
         fastest = profile.latency_table("mean", models.batch)
@@ -136,8 +140,9 @@ class Case:
         return replace(rough, profile=profile, capacity_qps=min(workers * each_qps, most_qps))
 
     def policies(self, arrivals: Arrivals, chosen: Mapping[str, Any]) -> list[Policy]:
-        """For the load where it is known, else for loads up to the capacity."""
-        loads_qps = ([arrivals.stated_qps] if arrivals.stated_qps is not None
+        """For the load where it is known and some above it, else for loads up to the capacity."""
+        loads_qps = ([times * arrivals.stated_qps for times in ABOVE]
+                     if arrivals.stated_qps is not None
                      else [share * self.capacity_qps for share in LEVELS])
         queue = self.models.batch - (chosen["dispatch"] == "round-robin")
         return [generate_policy(self.profile, load_qps, SynthesisSettings(
@@ -162,8 +167,7 @@ class Case:
     def asked(
         self, endpoint: Endpoint, arrivals: Arrivals, seed: int
     ) -> dict[str, float | int | None]:
-        """Send the arrivals, after a second's warm-up; what the client saw."""
-        self._load(endpoint, ("--load", repr(0.5 * arrivals.load_qps)), WARM_UP_S, seed + 1000)
+        """Send the arrivals; what the client saw."""
         before, before_s = host_times(), peers.cpu_s(endpoint.process)
         row = self._load(endpoint, arrivals.options, self.plan.duration_s, seed)
         spent_s = peers.cpu_s(endpoint.process) - before_s
@@ -174,6 +178,10 @@ class Case:
                 "cpu_ms": 1000.0 * spent_s / row["requests"],
                 "stolen_share": stolen_share(before, host_times()),
                 "sent_late_p99_ms": row["lag_p99_ms"], "failed": row["failed"]}
+
+    def warm_up(self, endpoint: Endpoint, arrivals: Arrivals) -> None:
+        """Send half of the load for a second."""
+        self._load(endpoint, ("--load", repr(0.5 * arrivals.load_qps)), WARM_UP_S, 1000)
 
     def _load(
         self, endpoint: Endpoint, options: Sequence[str], duration_s: float, seed: int
@@ -194,7 +202,14 @@ class Case:
             os.sched_setaffinity(0, os.sched_getaffinity(0) - {self.models.core})
 
 
-Run = Callable[[Endpoint, str, str, float | None], None]
+@dataclass(frozen=True)
+class Entrant:
+    """A server that is up, and what it runs; `promise` is an effective accuracy, if it has one."""
+
+    server: str
+    model: str
+    endpoint: Endpoint
+    promise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -218,46 +233,58 @@ class Others:
                 say(f"{name} is not installed, and is left out")
         return cls(triton, ray, mlserver)
 
-    def turns(
-        self, case: Case, arrivals: Arrivals, folder: Path, run: Run
-    ) -> list[Callable[[], None]]:
-        """Each starts a server, lets it run, and stops it."""
+    @contextlib.contextmanager
+    def up(self, case: Case, arrivals: Arrivals, folder: Path) -> Iterator[list[Entrant]]:
+        """All servers, until the end; one that does not start is left out, which is said."""
         models = replace(case.models, names=case.tried(arrivals.load_qps))
+        with contextlib.ExitStack() as stack:
+            def ours(
+                way: str, chosen: Mapping[str, Any],
+                server: Callable[..., contextlib.AbstractContextManager[Endpoint]],
+            ) -> list[Entrant]:
+                policies = case.policies(arrivals, chosen)
+                promise = (policies[0].expectations.effective_accuracy
+                           if arrivals.stated_qps is not None else None)
+                return [Entrant(way, "by policy", stack.enter_context(
+                    server(models, policies, folder=_new(folder))), promise)]
 
-        def promise_of(policies: Sequence[Policy]) -> float | None:
-            return (policies[0].expectations.effective_accuracy
-                    if arrivals.stated_qps is not None else None)
+            def triton(site: Path) -> list[Entrant]:
+                timeout_ms = max(case.slo_ms - max(map(case.slowest_ms, models.names)), 1.0)
+                endpoints = stack.enter_context(
+                    peers.triton(models, site, timeout_ms, _new(folder)))
+                return [Entrant(f"Triton, {way}", name, endpoint)
+                        for (name, way), endpoint in endpoints.items()]
 
-        def our(way: str, chosen: Mapping[str, Any]) -> None:
-            policies = case.policies(arrivals, chosen)
-            with peers.ours(models, policies, arrivals.stated_qps, _new(folder)) as endpoint:
-                run(endpoint, f"ramsis serve, {way}", "by policy", promise_of(policies))
+            def other(server: Any, title: str, python: Path) -> list[Entrant]:
+                endpoints = stack.enter_context(server(models, python, _new(folder)))
+                return [Entrant(title, name, endpoint) for name, endpoint in endpoints.items()]
 
-        def our_in_triton(site: Path) -> None:
-            policies = case.policies(arrivals, OURS["central queue"])
-            with peers.ours_in_triton(models, policies, site, _new(folder)) as endpoint:
-                run(endpoint, "ramsis in Triton", "by policy", promise_of(policies))
+            starts = [partial(ours, f"ramsis serve, {way}", chosen,
+                              partial(peers.ours, load_qps=arrivals.stated_qps))
+                      for way, chosen in OURS.items()]
+            if self.triton is not None:
+                starts += [partial(ours, "ramsis in Triton", OURS["central queue"],
+                                   partial(peers.ours_in_triton, site=self.triton)),
+                           partial(triton, self.triton)]
+            for server, title, python in (
+                    (peers.ray, "Ray Serve, @serve.batch", self.ray),
+                    (peers.mlserver, "MLServer, adaptive batching", self.mlserver)):
+                if python is not None:
+                    starts.append(partial(other, server, title, python))
+            found: list[Entrant] = []
+            for start in starts:
+                with _left_out():
+                    found += start()
+            yield found
 
-        def triton(site: Path) -> None:
-            timeout_ms = max(case.slo_ms - max(map(case.slowest_ms, models.names)), 1.0)
-            with peers.triton(models, site, timeout_ms, _new(folder)) as endpoints:
-                for (name, way), endpoint in endpoints.items():
-                    run(endpoint, f"Triton, {way}", name, None)
 
-        def others(server: Any, title: str, python: Path) -> None:
-            with server(models, python, _new(folder)) as endpoints:
-                for name, endpoint in endpoints.items():
-                    run(endpoint, title, name, None)
-
-        found: list[Callable[[], None]] = [partial(our, *one) for one in OURS.items()]
-        if self.triton is not None:
-            found += partial(our_in_triton, self.triton), partial(triton, self.triton)
-        if self.ray is not None:
-            found.append(partial(others, peers.ray, "Ray Serve, @serve.batch", self.ray))
-        if self.mlserver is not None:
-            found.append(partial(others, peers.mlserver, "MLServer, adaptive batching",
-                                 self.mlserver))
-        return found
+@contextlib.contextmanager
+def _left_out() -> Iterator[None]:
+    """Say what fails, and go on without it."""
+    try:
+        yield
+    except (RamsisError, RuntimeError, OSError) as error:
+        say(f"left out: {error}")
 
 
 def _new(folder: Path) -> Path:
@@ -265,30 +292,27 @@ def _new(folder: Path) -> Path:
 
 
 def rows(case: Case, others: Others) -> Iterator[dict[str, Any]]:
-    """A row for each run; servers take turns, and begin with another one in each repetition."""
+    """A row for each run; servers take turns, and begin with another one in each round."""
     with tempfile.TemporaryDirectory() as name:
-        found: list[dict[str, Any]] = []
-        for seed in range(case.plan.repeats):
-            for arrivals in case.arrivals(Path(name)):
-                def run(endpoint: Endpoint, server: str, model: str, promise: float | None,
-                        arrivals: Arrivals = arrivals, seed: int = seed) -> None:
-                    seen = case.asked(endpoint, arrivals, seed)
-                    say(f"{case.models.workers} worker(s), {arrivals.name}: {server}, {model}: "
-                        "{effective_accuracy:.4f}, {violation_rate:.2%} violations".format(**seen))
-                    found.append({
-                        "workers": case.models.workers, "arrivals": arrivals.name,
-                        "load_qps": arrivals.load_qps, "server": server, "model": model,
-                        "seed": seed, "promised_effective_accuracy": promise, **seen})
-
-                turns = others.turns(case, arrivals, Path(name), run)
-                first = seed % len(turns)
-                for turn in turns[first:] + turns[:first]:
-                    try:
-                        turn()
-                    except (RamsisError, RuntimeError, OSError) as error:
-                        say(f"left out: {error}")
-                    yield from found
-                    found.clear()
+        for arrivals in case.arrivals(Path(name)):
+            with others.up(case, arrivals, Path(name)) as entrants:
+                for entrant in entrants:
+                    with _left_out():
+                        case.warm_up(entrant.endpoint, arrivals)
+                for seed in range(case.plan.repeats):
+                    first = seed % max(len(entrants), 1)
+                    for entrant in entrants[first:] + entrants[:first]:
+                        with _left_out():
+                            seen = case.asked(entrant.endpoint, arrivals, seed)
+                            say(f"{case.models.workers} worker(s), {arrivals.name}: "
+                                f"{entrant.server}, {entrant.model}: "
+                                "{effective_accuracy:.4f}, {violation_rate:.2%} violations"
+                                .format(**seen))
+                            yield {
+                                "workers": case.models.workers, "arrivals": arrivals.name,
+                                "load_qps": arrivals.load_qps, "server": entrant.server,
+                                "model": entrant.model, "seed": seed,
+                                "promised_effective_accuracy": entrant.promise, **seen}
 
 
 def best(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
