@@ -9,6 +9,10 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError
 from ramsis.scaling.fleet import ScaledRun
 
+MOST_WORKER_S = 1e6
+"""Price of a violation, and of a unit of accuracy, at most: beyond it the work of a worker is lost
+in the tolerances of the solvers."""
+
 
 class Delivered(NamedTuple):
     """What a run costs and delivers, and for how many requests."""

@@ -173,6 +173,12 @@ def test_a_static_fleet_is_tuned_to_the_least_cost(folder: Path) -> None:
      ("--min-effective-accuracy", "--cost-per-accuracy-point")),
     (["--cost-per-violation", "-1"], 2, ("--cost-per-violation", "-1")),
     (["--cost-per-accuracy-point", "inf"], 2, ("--cost-per-accuracy-point",)),
+    (["--cost-per-accuracy-point", "1e308"], 2, ("--cost-per-accuracy-point", "1e+308", "10000")),
+    (["--cost-per-violation", "1e300"], 2, ("--cost-per-violation", "1e+300", "1e+06")),
+    (["--cost-per-violation", "1e5", "--cost-per-worker-s", "0.01"], 2,
+     ("--cost-per-violation", "100000", "0 to 10000")),
+    (["--cost-per-worker-s", "1e308"], 2, ("--cost-per-worker-s", "1e+308", "up to 1e+06")),
+    (["--cost-per-worker-s", "0"], 2, ("--cost-per-worker-s", "above 0")),
 ])
 def test_costs_and_targets_that_do_not_fit_are_refused(
     run: Run, tmp_path: Path, options: list[str], code: int, words: tuple[str, ...]

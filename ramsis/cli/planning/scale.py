@@ -241,7 +241,12 @@ def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float]]:
 def _check(startup_s: float, interval_s: float, least: int, most: int | None, cost: float | None
            ) -> None:
     """Refuse numbers out of range."""
-    check_positive(interval_s=interval_s, cost_per_worker_s=1.0 if cost is None else cost)
+    from ramsis.scaling.prices import MOST_WORKER_S
+
+    check_positive(interval_s=interval_s)
+    if cost is not None and not 0 < cost <= MOST_WORKER_S:
+        raise InvalidValueError("not a cost", where="--cost-per-worker-s", value=cost,
+                                allowed=f"above 0, up to {MOST_WORKER_S:g}")
     if not (math.isfinite(startup_s) and startup_s >= 0):
         raise InvalidValueError("not a time", where="--startup-s", value=startup_s,
                                 allowed="a finite number >= 0")
@@ -254,21 +259,23 @@ def _prices(
     per_worker_s: float | None, per_violation: float | None, per_point: float | None
 ) -> Prices | None:
     """Prices in worker-seconds, where one is given; refused beside a target."""
-    from ramsis.scaling.prices import Prices
+    from ramsis.scaling.prices import MOST_WORKER_S, Prices
 
-    asked = {"--cost-per-violation": per_violation, "--cost-per-accuracy-point": per_point}
-    given = {name: cost for name, cost in asked.items() if cost is not None}
+    each = per_worker_s or 1.0
+    asked = {"--cost-per-violation": (per_violation, 1.0),
+             "--cost-per-accuracy-point": (per_point, 100.0)}
+    given = {name: cost for name, (cost, _) in asked.items() if cost is not None}
     for name, cost in given.items():
-        if not (math.isfinite(cost) and cost >= 0):
-            raise InvalidValueError("not a cost", where=name, value=cost,
-                                    allowed="a finite number >= 0")
+        most = MOST_WORKER_S / asked[name][1]
+        if not 0 <= cost <= most * each:
+            raise InvalidValueError("not a cost", where=name, value=cost, allowed=(
+                f"0 to {most * each:g}, what {most:g} worker-seconds cost"))
     if not given:
         return None
     for option in given_options(click.get_current_context()):
         if option.name in ("max_violation", "min_effective_accuracy"):
             raise click.UsageError(f"{option.opts[0]} is a target and {next(iter(given))} stands "
                                    "in place of one; give either.")
-    each = per_worker_s or 1.0
     return Prices((per_violation or 0.0) / each, 100.0 * (per_point or 0.0) / each)
 
 
