@@ -72,8 +72,10 @@ class AskedFor(NamedTuple):
     copies : ndarray of int
     length : ndarray of int
         Requests that wait.
-    due_ms : ndarray
-        The earliest deadline among them.
+    due_ms, last_ms : ndarrays
+        The earliest and the latest deadline among them.
+    coming : ndarray of int
+        Loads on the way.
     taken : ndarray, shape (W,)
         Share of each worker's time that batches and loads that block them take.
     least_ms : ndarray
@@ -88,9 +90,46 @@ class AskedFor(NamedTuple):
     copies: IntArray
     length: IntArray
     due_ms: FloatArray
+    last_ms: FloatArray
+    coming: IntArray
     taken: FloatArray
     least_ms: FloatArray
     least_busy: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def least_each(
+    batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, found: FloatArray
+) -> None:
+    """Time per request in the batches that two of fit into what a request may take, (M,).
+
+    ``batch_ms`` and ``batch_each_ms`` (M, B) are what a batch takes, and a request in it.
+    """
+    for m in range(found.size):
+        most_ms = 0.5 * (slack_ms[m] + batch_ms[m, 0])
+        found[m] = batch_each_ms[m, 0]
+        for b in range(1, batch_ms.shape[1]):
+            if batch_ms[m, b] <= most_ms:
+                found[m] = min(found[m], batch_each_ms[m, b])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def set_shares(
+    cost_ms: FloatArray, loading: FloatArray, places: Places, demand: AskedFor
+) -> None:
+    """Set ``taken`` and ``least_busy`` of the demand, by model's ``cost_ms`` and ``least_ms``.
+
+    ``loading`` (W,) is the share of each worker's time that loads that block it take.
+    """
+    workers, models = places.held.shape
+    for w in range(workers):
+        taken, least = 0.0, 0.0
+        for m in range(models):
+            if places.held[w, m]:
+                taken += demand.rate[m] * cost_ms[m] / demand.copies[m]
+                least += demand.rate[m] * demand.least_ms[m] / demand.copies[m]
+        demand.taken[w] = taken / places.lanes[w] + loading[w]
+        demand.least_busy[w] = least / places.lanes[w]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -114,9 +153,33 @@ def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _add_unserved(
+    now_ms: float, places: Places, demand: AskedFor, missed: FloatArray
+) -> None:
+    """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
+
+    A holder works off all that waits for what it holds at the same speed.
+    """
+    held, lanes = places.held, places.lanes
+    _, _, cost_ms, copies, length, _, last_ms, _, _, _, _ = demand
+    workers, models = held.shape
+    for w in range(workers):
+        work_ms = 0.0
+        for m in range(models):
+            if length[m] > 0 and held[w, m]:
+                work_ms += length[m] * cost_ms[m] / copies[m]
+        work_ms /= lanes[w]
+        for m in range(models):
+            left_ms = last_ms[m] - now_ms
+            if length[m] > 0 and held[w, m] and work_ms > left_ms:
+                share = 1.0 - max(left_ms, 0.0) / work_ms
+                missed[m] += length[m] * share / copies[m]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_load(
-    now_ms: float, cold: IntArray, in_time: FloatArray, room: Room, places: Places,
-    demand: AskedFor, gone: BoolArray,
+    now_ms: float, cold: IntArray, room: Room, places: Places, demand: AskedFor,
+    gone: BoolArray, overload: bool,
 ) -> tuple[int, int]:
     """The load of most requests gained per ms, (model, worker); (-1, -1) if none gains any.
 
@@ -124,30 +187,39 @@ def best_load(
     ----------
     now_ms : float
     cold : ndarray of int, shape (C,)
-        Models that no worker holds.
-    in_time : ndarray, shape (C,)
-        Requests that wait for each and can be in time after a load.
+        Models that no worker holds; what waits for them can be in time after a load.
     room : Room
     places : Places
     demand : AskedFor
     gone : ndarray of bool, shape (M,)
         Gets what makes room.
+    overload : bool
+        Whether models whose holders do not get to all that waits count, too.
     """
     able, at_work, free_mb, free_places = room
     held, runs, memory_mb, load_ms, blocking, _ = places
-    rate, slack_ms, cost_ms, copies, length, _, taken, _, least_busy = demand
+    rate, slack_ms, cost_ms, copies, length, _, _, coming, taken, _, least_busy = demand
     workers, models = held.shape
+    gone[:] = False
+    missed = np.zeros(models)
+    if overload:
+        _add_unserved(now_ms, places, demand, missed)
     best, model, worker = 0.0, -1, -1
     lost = np.empty(models)
     going = np.zeros(models, np.bool_)
-    for i in range(cold.size):
-        m = cold[i]
+    for i in range(cold.size + models):
+        m = cold[i] if i < cold.size else i - cold.size
+        waiting = float(length[m])
+        if i >= cold.size:
+            waiting = missed[m]
+            if waiting < 1.0 or length[m] < 2 or coming[m] > 0:
+                continue
         for w in range(workers):
             if not able[w] or not runs[w, m] or held[w, m]:
                 continue
             took_ms = load_ms[w, m]
             away_ms = took_ms + cost_ms[m]
-            gain = in_time[i] + rate[m] * min(took_ms, slack_ms[m])
+            gain = waiting + rate[m] * min(took_ms, slack_ms[m])
             free_share = max(1.0 - taken[w], 0.0)
             blocked = 0.0
             if blocking[w]:
@@ -199,27 +271,3 @@ def best_load(
                 best, model, worker = density, m, w
                 gone[:] = going
     return model, worker
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def unserved(
-    places: Places, demand: AskedFor, left_ms: FloatArray, missed: FloatArray
-) -> None:
-    """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
-
-    A holder works off all that waits for what it holds at the same speed; ``left_ms`` (M,) is the
-    time until the last request has to start, and minus infinity where none waits.
-    """
-    held, lanes = places.held, places.lanes
-    _, _, cost_ms, copies, length, _, _, _, _ = demand
-    workers, models = held.shape
-    for w in range(workers):
-        work_ms = 0.0
-        for m in range(models):
-            if length[m] > 0 and held[w, m]:
-                work_ms += length[m] * cost_ms[m] / copies[m]
-        work_ms /= lanes[w]
-        for m in range(models):
-            if length[m] > 0 and held[w, m] and work_ms > left_ms[m]:
-                share = 1.0 - max(left_ms[m], 0.0) / work_ms
-                missed[m] += length[m] * share / copies[m]

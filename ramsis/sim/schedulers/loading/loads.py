@@ -44,7 +44,8 @@ from ramsis.sim.schedulers.loading._load_kernels import (
     Places,
     Room,
     best_load,
-    unserved,
+    least_each,
+    set_shares,
 )
 from ramsis.sim.schedulers.loading.copies import (
     CopyProblem,
@@ -94,11 +95,11 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
         self.copies = np.array([len(one) for one in self.holders], dtype=np.int64)
         self.held = [np.array(sorted(held), dtype=np.int64) for held in workers.loaded]
-        self.coming = [0] * models
+        self.coming = np.zeros(models, dtype=np.int64)
         self.cold: dict[int, None] = {}
         self.queued: set[int] = set()  # models that requests wait for
         self.length = np.zeros(models, dtype=np.int64)
-        self.due_ms = np.zeros(models)
+        self.due_ms, self.last_ms = np.zeros(models), np.zeros(models)
         self.slack_ms = engine.arrays.load_ms.min(axis=0)  # until a request has come
         self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
         self.seen: list[int] = []  # models of the arrivals of this window
@@ -112,6 +113,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.cost_ms = self.batch_ms[:, 0].copy()
         self.taken = np.zeros(count)  # share of each worker's time, with loads that block
         self.least_ms, self.least_busy = self.least_each(), np.zeros(count)
+        self.space = Room(np.zeros(count, dtype=bool), np.zeros((count, models), dtype=bool),
+                          np.zeros(count), np.zeros(count))
+        self.gone = np.zeros(models, dtype=bool)
         self.cluster = _cluster(engine, load_weight)
         self.target: BoolArray = self.now_held()
         self.places = Places(
@@ -119,7 +123,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             engine.arrays.load_ms[workers.type], np.array(workers.blocking),
             np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
-                             self.due_ms, self.taken, self.least_ms, self.least_busy)
+                             self.due_ms, self.last_ms, self.coming, self.taken, self.least_ms, self.least_busy)
         self.fixed = False
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
@@ -204,15 +208,10 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """Set shares of time as of the last look: before what they follow from changes."""
         if self.looked_cost_ms is None:
             return
-        self.taken[:] = self.shares(self.looked_cost_ms) + self.loading_ms / self.window_ms
+        least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, self.least_ms)
+        set_shares(self.looked_cost_ms, self.loading_ms / self.window_ms, self.places,
+                   self.demand)
         self.looked_cost_ms = None
-        self.least_ms[:] = self.least_each()
-        self.least_busy[:] = self.shares(self.least_ms)
-
-    def shares(self, each_ms: FloatArray) -> FloatArray:
-        """Share of each worker's time, (W,), where a request takes ``each_ms``, (M,)."""
-        each = self.rate * each_ms / np.maximum(self.copies, 1)
-        return np.array([each[models].sum() for models in self.held]) / self.places.lanes
 
     def plan_soon(self) -> None:
         """Plan at the next look, as there are other workers."""
@@ -239,9 +238,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     def least_each(self) -> FloatArray:
         """Time per request in the batches that two of fit into what a request may take, (M,)."""
-        fits = self.batch_ms <= 0.5 * (self.slack_ms + self.batch_ms[:, 0])[:, None]
-        fits[:, 0] = True
-        return np.asarray(np.where(fits, self.batch_each_ms, inf).min(axis=1))
+        found = np.empty(len(self.slack_ms))
+        least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, found)
+        return found
 
     def active(self) -> CopyProblem:
         """The problem of the workers that are active now."""
@@ -252,9 +251,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """What each worker is to load, that of most worth last."""
         missing = self.target & ~self.places.held
         self.to_load = [[] for _ in missing]
-        for worker in np.flatnonzero(missing.any(axis=1)).tolist():
-            models = np.flatnonzero(missing[worker])
-            self.to_load[worker] = models[np.argsort(worth[models], kind="stable")].tolist()
+        pairs = np.argwhere(missing).tolist()
+        for worker, model in sorted(pairs, key=lambda pair: worth.item(pair[1])):
+            self.to_load[worker].append(model)
 
     def on_stopped(self, worker: int) -> None:
         """A worker has gone, with what it held."""
@@ -310,63 +309,41 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     def load_more(self) -> None:
         """Load what gains most, of cold and overloaded models, as long as it gains anything."""
-        while (self.cold or self.queued) and (able := self.able()):
-            cold, in_time = self.could_wait()
-            crowded, missed = self.overloaded()
-            model = self.load_best(
-                able, np.concatenate((cold, crowded)), np.concatenate((in_time, missed)))
+        while (self.cold or self.queued) and self.find_space():
+            cold = self.could_wait()
+            self.set_shares()
+            if not cold and (self.fixed or max(
+                    (len(self.waiting[model]) for model in self.queued), default=0) < 2):
+                return
+            engine = self.engine
+            model, worker = best_load(
+                engine.now_ms, np.array(cold, dtype=np.int64), self.space, self.places,
+                self.demand, self.gone, not self.fixed)
             if model < 0:
                 return
+            for other in np.flatnonzero(self.gone).tolist():
+                engine.unload(worker, other)
+                self.note_held(worker, other)
+            self.load(worker, model)
             self.cold.pop(model, None)
 
-    def overloaded(self) -> tuple[IntArray, FloatArray]:
-        """Models whose holders do not get to all that waits, and what they do not get to."""
-        missed = np.zeros(len(self.length))
-        crowded = [model for model in self.queued if self.holders[model]
-                   and not self.coming[model] and len(self.waiting[model]) > 1]
-        if crowded and not self.fixed:
-            left_ms = np.full(len(missed), -inf)
-            for model in self.queued:
-                left_ms[model] = self.deadline_ms[self.waiting[model][-1]] - self.engine.now_ms
-            unserved(self.places, self.demand, left_ms, missed)
-        models = np.array([model for model in crowded if missed[model] >= 1.0], dtype=np.int64)
-        return models, missed[models]
-
-    def able(self) -> list[int]:
-        """The workers that can begin a load."""
-        workers = self.engine.workers
-        return [worker for worker in range(len(self.held)) if workers.may_load(worker)]
-
-    def load_best(
-        self, able: list[int], models: IntArray, in_time: FloatArray
-    ) -> int:
-        """Make the load that gains most, if one does; the model, or -1."""
-        engine, workers = self.engine, self.engine.workers
-        count = len(self.held)
-        room = Room(np.zeros(count, dtype=bool), np.zeros(self.target.shape, dtype=bool),
-                    np.zeros(count), np.zeros(count))
-        for worker in able:
-            room.able[worker] = True
-            room.free_mb[worker] = workers.free_mb[worker]
-            room.free_places[worker] = workers.places(worker)
+    def find_space(self) -> bool:
+        """Note which workers can begin a load, and what room they have; whether there are any."""
+        engine, workers, (able, at_work, free_mb, free_places) = (
+            self.engine, self.engine.workers, self.space)
+        able[:] = [workers.may_load(worker) for worker in range(len(able))]
+        there = able.nonzero()[0].tolist()
+        at_work[:] = False
+        for worker in there:
+            free_mb[worker] = workers.free_mb[worker]
+            free_places[worker] = workers.places(worker)
             for batch in workers.running[worker]:
-                room.at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
-        gone = np.zeros(len(self.holders), dtype=bool)
-        self.set_shares()
-        model, worker = best_load(
-            engine.now_ms, models, in_time, room, self.places, self.demand, gone)
-        if model < 0:
-            return -1
-        for other in np.flatnonzero(gone).tolist():
-            engine.unload(worker, other)
-            self.note_held(worker, other)
-        self.load(worker, model)
-        return int(model)
+                at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
+        return bool(there)
 
-    def could_wait(self) -> tuple[IntArray, FloatArray]:
-        """The cold models, and the requests of each that can be in time after a load."""
-        engine = self.engine
-        models, in_time = [], []
+    def could_wait(self) -> list[int]:
+        """The cold models; requests for them that cannot be in time after a load are dropped."""
+        engine, models = self.engine, []
         for model in self.cold:
             if self.coming[model]:
                 continue
@@ -379,8 +356,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             if first >= 0:
                 self.note_slack(model, first)
             models.append(model)
-            in_time.append(float(len(queue)))
-        return np.array(models, dtype=np.int64), np.array(in_time)
+        return models
 
     def note_slack(self, model: int, request: int) -> None:
         """Note how long a request for a model can wait from its arrival."""

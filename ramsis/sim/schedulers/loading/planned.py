@@ -114,12 +114,13 @@ class Planned(LoadsByPlan):
         if not queue:
             queue.append(request)
             self.queued.add(model)
-            self.due_ms[model] = self.deadline_ms[request]
+            self.due_ms[model] = self.last_ms[model] = self.deadline_ms[request]
         elif self.deadline_ms[queue[-1]] > self.deadline_ms[request]:
             self.insert(queue, request)
             self.due_ms[model] = self.deadline_ms[queue[0]]
         else:
             queue.append(request)
+            self.last_ms[model] = self.deadline_ms[request]
         self.length[model] = len(queue)
         if not self.settled and not self.known(model):
             return
