@@ -60,10 +60,10 @@ class WorkerTimes(NamedTuple):
 def first_batch(
     now_ms: float, held: IntArray, wait: Waiting, times: WorkerTimes, busy_ms: FloatArray,
     look_ahead: int, pooled: bool,
-) -> tuple[int, int]:
-    """The model and the size of the batch to run now; (-1, 0) if there is none.
+) -> tuple[int, int, bool]:
+    """The model and the size of the batch to run now, and whether the oldest keeps it small.
 
-    (-2 - m, 0) means that the oldest request of model m can be in time no more. ``pooled``: all
+    (-1, 0, False) if there is none; (-2 - m, 0, False) means that the oldest request of model m can be in time no more. ``pooled``: all
     workers hold all models, and batches are planned on whichever is free first; else on this one,
     at the models' ``share`` of their time.
     """
@@ -89,7 +89,7 @@ def first_batch(
             start = due_ms[m] - took_ms[k, b]
         if start < now_ms - EPSILON_MS:
             if due_ms[m] < now_ms + shortest_ms[m] - EPSILON_MS:
-                return -2 - m, 0
+                return -2 - m, 0, False
             continue
         place = count
         key = start if pooled else start + 0.5 * took_ms[k, b]
@@ -105,7 +105,7 @@ def first_batch(
             place -= 1
         keys[place], latest[place], model[place], size[place] = key, start, m, b
     if count == 0:
-        return -1, 0
+        return -1, 0, False
     free_ms = np.maximum(busy_ms, now_ms) if pooled else np.full(1, now_ms)
     before_ms = free_ms.copy()
     length_ms = np.empty(count)
@@ -138,10 +138,13 @@ def first_batch(
             for j in range(i + 1):
                 if kept[j]:
                     free_ms[np.argmin(free_ms)] += length_ms[j]
+    run = cheapest
     for i in range(count):
         if kept[i]:
-            return model[i], size[i]
-    return model[cheapest], size[cheapest]
+            run = i
+            break
+    m = model[run]
+    return m, size[run], size[run] < best[kind[m], min(length[m], most)]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -204,8 +207,6 @@ class CopyWorth(NamedTuple):
     memory_mb : ndarray
     load_weight : float
         What a ms of loading is worth in ms of work.
-    mean_wait_ms : float
-        How long a request can wait, of all models that are asked for.
     """
 
     rate: FloatArray
@@ -216,7 +217,6 @@ class CopyWorth(NamedTuple):
     load_ms: FloatArray
     memory_mb: FloatArray
     load_weight: float
-    mean_wait_ms: float
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -228,8 +228,10 @@ def count_copies(
 
     The h-th copy of a model comes before its next one where both are worth the same.
     """
-    rate, work, crowd, wait_ms, each_ms, load_ms, memory_mb, load_weight, mean_wait_ms = of
+    rate, work, crowd, wait_ms, each_ms, load_ms, memory_mb, load_weight = of
     workers, models = held.shape
+    asked = rate > 0.0
+    mean_wait_ms = wait_ms[asked].mean() if asked.any() else 0.0
     model = np.empty(models * workers, np.int64)
     worth = np.empty(models * workers)
     count = 0
@@ -301,15 +303,15 @@ def most_served(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def served(
-    order: IntArray, held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
+    held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
-    """Requests that a placement serves: models in an order, holders with most time left first.
+    """Requests that a placement serves, holders with most time left first.
 
-    Two passes: what is cheap per request goes before what is dear only where the order says so,
-    so the larger of both orders, by copies and by time per request, counts.
+    Models go by their number of copies, or by time per request: what serves more counts.
     """
     workers, models = held.shape
     by_cost = np.argsort(cost_ms)
+    order = np.argsort(held.sum(axis=0), kind="mergesort")
     total = 0.0
     left = np.empty(workers)
     for k in range(counts.shape[0]):
@@ -373,19 +375,20 @@ def _moved(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def put_copies(
-    order: IntArray, copies: IntArray, each: FloatArray, memory_mb: FloatArray,
-    room_mb: FloatArray, places: FloatArray, runs: BoolArray, target: BoolArray,
-) -> None:
-    """Put copies on workers, models in an order; those that are held first, where they are.
+    copies: IntArray, work: FloatArray, memory_mb: FloatArray, all_mb: FloatArray,
+    all_places: FloatArray, runs: BoolArray, held: BoolArray,
+) -> BoolArray:
+    """What workers get, (W, M): models of most work a copy first, held copies where they are.
 
-    ``room_mb`` and ``places`` (W,) are what is free of each worker, and are taken from; ``each``
-    (M,) is the work of a copy. ``target`` (W, M) is what they hold, and becomes what they get.
+    ``all_mb`` and ``all_places`` (W,) are what each worker has room for.
     """
-    held = target.copy()
-    target[:] = False
-    workers = len(room_mb)
+    target = np.zeros_like(held)
+    workers = len(all_mb)
+    room_mb, places = all_mb.copy(), all_places.copy()
     busy = np.zeros(workers)
     left = copies.copy()
+    each = work / np.maximum(copies, 1)
+    order = np.argsort(-each, kind="mergesort")  # stable: by number where alike
     for stays in (True, False):
         for m in order:
             while left[m] > 0:
@@ -404,3 +407,4 @@ def put_copies(
                 places[best] -= 1.0
                 busy[best] += each[m]
                 left[m] -= 1
+    return target

@@ -28,6 +28,7 @@ feasible one, so the gap that is stated is no smaller than the true one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +70,21 @@ class CopyProblem:
     runs: BoolArray
     load_ms: FloatArray
     load_weight: float
+
+    @cached_property
+    def all_mb(self) -> float:
+        """Room of all workers."""
+        return float(self.room_mb.sum())
+
+    @cached_property
+    def all_places(self) -> float:
+        """Most models that all workers hold, each copy counted."""
+        return float(self.places.sum())
+
+    @cached_property
+    def able(self) -> int:
+        """Workers that have any room."""
+        return np.count_nonzero(self.room_mb)
 
     def of(self, there: BoolArray) -> CopyProblem:
         """The same with nothing on the workers that are not ``there``, (W,)."""
@@ -117,14 +133,11 @@ def choose_copies(
     """
     crowd, wait_ms, each_ms = overload or Overload(
         np.zeros(len(rate)), cluster.load_ms, np.ones(len(rate)))
-    asked_ms = wait_ms[rate > 0]
     found = np.zeros(len(rate), dtype=np.int64)
     count_copies(
         CopyWorth(rate, work, crowd, wait_ms, each_ms, cluster.load_ms, cluster.memory_mb,
-                  float(cluster.load_weight),
-                  float(asked_ms.mean()) if len(asked_ms) else 0.0),
-        held, cluster.runs, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
-        float(cluster.places.sum()), found)
+                  float(cluster.load_weight)),
+        held, cluster.runs, least, (1.0 - _SPARE) * cluster.all_mb, cluster.all_places, found)
     return found
 
 
@@ -132,13 +145,8 @@ def place_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray
 ) -> BoolArray:
     """Which worker holds which model, (W, M): those that are there stay, work is level."""
-    each = work / np.maximum(copies, 1)
-    wanted = np.flatnonzero(copies)
-    target = held.copy()
-    put_copies(
-        wanted[np.argsort(-each[wanted], kind="stable")], copies, each, cluster.memory_mb,
-        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, target)
-    return target
+    return put_copies(copies, work, cluster.memory_mb, cluster.room_mb, cluster.places,
+                      cluster.runs, held)
 
 
 def bound_on_served(
@@ -155,8 +163,8 @@ def bound_on_served(
         Time that a request takes, > 0.
     window_ms : float
     """
-    return float(most_served(cluster.memory_mb, float(cluster.room_mb.sum()), counts, cost_ms,
-                             np.count_nonzero(cluster.room_mb) * window_ms))
+    return most_served(cluster.memory_mb, cluster.all_mb, counts, cost_ms,
+                       cluster.able * window_ms)
 
 
 def gap_of(
@@ -167,6 +175,4 @@ def gap_of(
     most = bound_on_served(cluster, counts, cost_ms, window_ms)
     if most <= 0.0:
         return 0.0
-    reached = served(np.argsort(target.sum(axis=0), kind="stable"), target, counts, cost_ms,
-                     window_ms)
-    return max(1.0 - reached / most, 0.0)
+    return max(1.0 - served(target, counts, cost_ms, window_ms) / most, 0.0)

@@ -180,7 +180,7 @@ class Planned(LoadsByPlan):
         while free_lanes[worker] > 0:
             if not self.queued:
                 return
-            model, size = first_batch(
+            model, size, small = first_batch(
                 engine.now_ms, self.held[worker], self.heads, self.times[worker], self.busy_ms,
                 self.look_ahead, self.settled)
             if model == -1:
@@ -189,7 +189,7 @@ class Planned(LoadsByPlan):
                 self.drop_late(-2 - model)
                 continue
             queue = self.waiting[model]
-            if self.give_up(worker, model, size):
+            if small and self.give_up(worker, model):
                 continue
             took_ms = self.rows[worker][model][size - 1]
             cost_ms = self.cost_ms.item(model)
@@ -206,12 +206,10 @@ class Planned(LoadsByPlan):
         if worker in self.free:
             self.free.remove(worker)
 
-    def give_up(self, worker: int, model: int, size: int) -> bool:
+    def give_up(self, worker: int, model: int) -> bool:
         """Drop the oldest requests that keep batches too small for all that wait; whether any."""
         queue, (took_ms, best) = self.waiting[model], self.times[worker]
         kind = self.heads.kind[model]
-        if size == best[kind, min(len(queue), best.shape[1] - 1)]:
-            return False
         due_ms = np.array([self.deadline_ms[request] for request in queue])
         count = to_give_up(self.engine.now_ms, due_ms, took_ms[kind], best[kind],
                            self.mean_lanes * max(len(self.holders[model]), 1))
