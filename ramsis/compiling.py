@@ -21,7 +21,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -124,6 +124,17 @@ def dot(one: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: 
     for i in range(index(first), index(stop)):
         total += one[i] * other[i]
     return total
+
+
+def of_types(kernel: F, *arguments: Any) -> F:
+    """A kernel that takes positional arguments of the types of these alone, and gives numbers.
+
+    A call looks at no types, which takes most of the time of a short one with named tuples.
+    """
+    found: F = cast(Any, kernel).compile(tuple(map(numba.typeof, arguments)))
+    if not cast(Any, kernel).gives_numbers:
+        raise TypeError("a kernel that gives more than numbers has to put interrupts off")
+    return found
 
 
 def uniform(arguments: T) -> T:

@@ -101,7 +101,7 @@ class AskedFor(NamedTuple):
 def least_each(
     batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, found: FloatArray
 ) -> None:
-    """Time per request in the batches that two of fit into what a request may take, (M,).
+    """Set ``found`` (M,): time per request in the batches that two of fit into what it may take.
 
     ``batch_ms`` and ``batch_each_ms`` (M, B) are what a batch takes, and a request in it.
     """
@@ -115,12 +115,15 @@ def least_each(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def set_shares(
-    cost_ms: FloatArray, loading: FloatArray, places: Places, demand: AskedFor
+    cost_ms: FloatArray, loading_ms: FloatArray, window_ms: float, batch_ms: FloatArray,
+    batch_each_ms: FloatArray, places: Places, demand: AskedFor,
 ) -> None:
-    """Set ``taken`` and ``least_busy`` of the demand, by model's ``cost_ms`` and ``least_ms``.
+    """Set ``least_ms``, and by it and ``cost_ms`` (M,) ``least_busy`` and ``taken``.
 
-    ``loading`` (W,) is the share of each worker's time that loads that block it take.
+    ``loading_ms`` (W,) is what loads that block each worker take of ``window_ms``; ``batch_ms``
+    and ``batch_each_ms`` are as in :func:`least_each`.
     """
+    least_each(batch_ms, batch_each_ms, demand.slack_ms, demand.least_ms)
     workers, models = places.held.shape
     for w in range(workers):
         taken, least = 0.0, 0.0
@@ -128,7 +131,7 @@ def set_shares(
             if places.held[w, m]:
                 taken += demand.rate[m] * cost_ms[m] / demand.copies[m]
                 least += demand.rate[m] * demand.least_ms[m] / demand.copies[m]
-        demand.taken[w] = taken / places.lanes[w] + loading[w]
+        demand.taken[w] = taken / places.lanes[w] + loading_ms[w] / window_ms
         demand.least_busy[w] = least / places.lanes[w]
 
 

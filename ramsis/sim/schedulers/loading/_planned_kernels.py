@@ -376,13 +376,13 @@ def _moved(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def put_copies(
     copies: IntArray, work: FloatArray, memory_mb: FloatArray, all_mb: FloatArray,
-    all_places: FloatArray, runs: BoolArray, held: BoolArray,
-) -> BoolArray:
-    """What workers get, (W, M): models of most work a copy first, held copies where they are.
+    all_places: FloatArray, runs: BoolArray, held: BoolArray, target: BoolArray,
+) -> None:
+    """Set ``target`` (W, M): models of most work a copy first, held copies where they are.
 
     ``all_mb`` and ``all_places`` (W,) are what each worker has room for.
     """
-    target = np.zeros_like(held)
+    target[:] = False
     workers = len(all_mb)
     room_mb, places = all_mb.copy(), all_places.copy()
     busy = np.zeros(workers)
@@ -407,4 +407,3 @@ def put_copies(
                 places[best] -= 1.0
                 busy[best] += each[m]
                 left[m] -= 1
-    return target

@@ -145,8 +145,10 @@ def place_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray
 ) -> BoolArray:
     """Which worker holds which model, (W, M): those that are there stay, work is level."""
-    return put_copies(copies, work, cluster.memory_mb, cluster.room_mb, cluster.places,
-                      cluster.runs, held)
+    target = np.empty_like(held)
+    put_copies(copies, work, cluster.memory_mb, cluster.room_mb, cluster.places, cluster.runs,
+               held, target)
+    return target
 
 
 def bound_on_served(

@@ -37,6 +37,7 @@ from math import exp, inf
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.compiling import of_types
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.sim.schedulers.loading._load_kernels import (
@@ -87,7 +88,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         check_at_least(0, "planned", worth=worth, load_weight=load_weight)
         workers, models = engine.workers, len(engine.arrays.models)
         count = len(workers)
-        self.every_ms, self.window_ms, self.worth = every_ms, window_ms, worth
+        self.every_ms, self.window_ms, self.worth = every_ms, float(window_ms), worth
         self.waiting: list[deque[int]] = [deque() for _ in range(models)]
         self.arrival_ms = engine.requests.arrival_ms
         self.deadline_ms = engine.requests.deadline_ms
@@ -124,6 +125,11 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
                              self.due_ms, self.last_ms, self.coming, self.taken, self.least_ms, self.least_busy)
+        self.set_shares_of = of_types(
+            set_shares, self.cost_ms, self.loading_ms, self.window_ms, self.batch_ms,
+            self.batch_each_ms, self.places, self.demand)
+        self.best_load = of_types(
+            best_load, 0.0, self.held[0], self.space, self.places, self.demand, self.gone, True)
         self.fixed = False
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
@@ -208,9 +214,9 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """Set shares of time as of the last look: before what they follow from changes."""
         if self.looked_cost_ms is None:
             return
-        least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, self.least_ms)
-        set_shares(self.looked_cost_ms, self.loading_ms / self.window_ms, self.places,
-                   self.demand)
+        self.set_shares_of(
+            self.looked_cost_ms, self.loading_ms, self.window_ms, self.batch_ms,
+            self.batch_each_ms, self.places, self.demand)
         self.looked_cost_ms = None
 
     def plan_soon(self) -> None:
@@ -220,7 +226,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     def plan(self) -> None:
         """What workers are to hold from now on, by the windows seen."""
         counts, held = np.array(self.recent), self.places.held
-        self.rate[:] = counts.mean(axis=0) / self.window_ms
+        self.rate[:] = counts.sum(axis=0) / len(counts) / self.window_ms
         if self.fixed:
             self.note_missing(self.rate * self.cost_ms)
             return
@@ -316,7 +322,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                     (len(self.waiting[model]) for model in self.queued), default=0) < 2):
                 return
             engine = self.engine
-            model, worker = best_load(
+            model, worker = self.best_load(
                 engine.now_ms, np.array(cold, dtype=np.int64), self.space, self.places,
                 self.demand, self.gone, not self.fixed)
             if model < 0:

@@ -40,6 +40,7 @@ from math import inf
 
 import numpy as np
 
+from ramsis.compiling import of_types
 from ramsis.sim.engine import ClusterEngine, check_at_least
 from ramsis.sim.schedulers.loading._planned_kernels import (
     EPSILON_MS,
@@ -93,6 +94,9 @@ class Planned(LoadsByPlan):
             [self.shortest(model) for model in range(models)])
         self.heads = Waiting(self.length, self.due_ms, np.array(engine.times.kind, dtype=np.int64),
                              self.share, self.shortest_ms)
+        self.first_batch = of_types(
+            first_batch, 0.0, self.held[0], self.heads, self.times[0], self.busy_ms, look_ahead,
+            True)
         self.free: list[int] = [worker for worker in range(count)
                                 if workers.free_lanes[worker] > 0]
         self.settled = self.alike and bool((self.copies == count).all())
@@ -180,7 +184,7 @@ class Planned(LoadsByPlan):
         while free_lanes[worker] > 0:
             if not self.queued:
                 return
-            model, size, small = first_batch(
+            model, size, small = self.first_batch(
                 engine.now_ms, self.held[worker], self.heads, self.times[worker], self.busy_ms,
                 self.look_ahead, self.settled)
             if model == -1:
