@@ -56,7 +56,6 @@ from ramsis.sim.schedulers.loading.copies import (
     place_copies,
 )
 
-_UNWANTED = 0.01  # of its worth
 _AT_START = 0.5  # requests
 _CALM = 0.95  # share of a worker's time up to which its models need no further copy
 _FIRST = 0.25  # of a window, until the first plan
@@ -257,7 +256,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         """What each worker is to load, that of most worth last."""
         missing = self.target & ~self.places.held
         self.to_load = [[] for _ in missing]
-        pairs = np.argwhere(missing).tolist()
+        pairs = zip(*(each.tolist() for each in missing.nonzero()), strict=True)
         for worker, model in sorted(pairs, key=lambda pair: worth.item(pair[1])):
             self.to_load[worker].append(model)
 
@@ -285,7 +284,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             there = model in workers.loaded[worker] or model in workers.loading[worker]
             if not there and self.spare(worker, model):
                 continue
-            if not there and self.room(worker, model, of_plan=True):
+            if not there and self.room(worker, model):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
@@ -315,37 +314,38 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     def load_more(self) -> None:
         """Load what gains most, of cold and overloaded models, as long as it gains anything."""
-        while (self.cold or self.queued) and self.find_space():
+        workers = self.engine.workers
+        while (self.cold or self.queued) and (
+                able := [w for w in range(len(self.held)) if workers.may_load(w)]):
             cold = self.could_wait()
             self.set_shares()
             if not cold and (self.fixed or max(
                     (len(self.waiting[model]) for model in self.queued), default=0) < 2):
                 return
+            self.note_space(able)
             engine = self.engine
             model, worker = self.best_load(
                 engine.now_ms, np.array(cold, dtype=np.int64), self.space, self.places,
                 self.demand, self.gone, not self.fixed)
             if model < 0:
                 return
-            for other in np.flatnonzero(self.gone).tolist():
+            for other in self.gone.nonzero()[0].tolist():
                 engine.unload(worker, other)
                 self.note_held(worker, other)
             self.load(worker, model)
             self.cold.pop(model, None)
 
-    def find_space(self) -> bool:
-        """Note which workers can begin a load, and what room they have; whether there are any."""
+    def note_space(self, there: list[int]) -> None:
+        """Note the workers that can begin a load, and what room they have."""
         engine, workers, (able, at_work, free_mb, free_places) = (
             self.engine, self.engine.workers, self.space)
-        able[:] = [workers.may_load(worker) for worker in range(len(able))]
-        there = able.nonzero()[0].tolist()
-        at_work[:] = False
+        able[:] = at_work[:] = False
         for worker in there:
+            able[worker] = True
             free_mb[worker] = workers.free_mb[worker]
             free_places[worker] = workers.places(worker)
             for batch in workers.running[worker]:
                 at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
-        return bool(there)
 
     def could_wait(self) -> list[int]:
         """The cold models; requests for them that cannot be in time after a load are dropped."""
@@ -386,11 +386,10 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         if self.cold:
             self.load_more()
 
-    def room(self, worker: int, model: int, of_plan: bool = False) -> bool:
-        """Make room for a model; whether that could be done, nothing is unloaded if not.
+    def room(self, worker: int, model: int) -> bool:
+        """Make room for a model of the plan; whether that could be done, nothing goes if not.
 
-        What the plan does not want goes first, by rising rate per MB; for a load of the plan,
-        nothing else.
+        What the plan does not want goes, that of least rate per MB first.
         """
         workers, engine = self.engine.workers, self.engine
         if not engine.times.runs(workers.type[worker], model):
@@ -398,13 +397,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         if workers.fits(worker, model):
             return True
         gone: list[int] = []
-        held, wanted = self.held[worker], self.target[worker, self.held[worker]]
-        value = self.rate[held] / self.cluster.memory_mb[held]
-        if of_plan:
-            held, value = held[~wanted], value[~wanted]
-        else:
-            value[~wanted] *= _UNWANTED
-        for other in held[np.argsort(value, kind="stable")].tolist():
+        others = self.held[worker][~self.target[worker, self.held[worker]]].tolist()
+        for other in sorted(others, key=lambda one: self.rate[one] / self.cluster.memory_mb[one]):
             if self.waiting[other] or engine.runs_now(worker, other):
                 continue
             gone.append(other)
@@ -420,7 +414,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.set_shares()
         there = model in self.engine.workers.loaded[worker]
         self.places.held[worker, model] = there
-        self.held[worker] = np.flatnonzero(self.places.held[worker])
+        self.held[worker] = self.places.held[worker].nonzero()[0]
         if there:
             self.holders[model].append(worker)
         else:
