@@ -63,9 +63,9 @@ def first_batch(
 ) -> tuple[int, int, bool]:
     """The model and the size of the batch to run now, and whether the oldest keeps it small.
 
-    (-1, 0, False) if there is none; (-2 - m, 0, False) means that the oldest request of model m can be in time no more. ``pooled``: all
-    workers hold all models, and batches are planned on whichever is free first; else on this one,
-    at the models' ``share`` of their time.
+    (-1, 0, False) if there is none; (-2 - m, 0, False) means that the oldest request of model m
+    can be in time no more. ``pooled``: all workers hold all models, and batches are planned on
+    whichever is free first; else on this one, at the models' ``share`` of their time.
     """
     length, due_ms, kind, share, shortest_ms = wait
     took_ms, best = times

@@ -84,7 +84,7 @@ class CopyProblem:
     @cached_property
     def able(self) -> int:
         """Workers that have any room."""
-        return np.count_nonzero(self.room_mb)
+        return int(np.count_nonzero(self.room_mb))
 
     def of(self, there: BoolArray) -> CopyProblem:
         """The same with nothing on the workers that are not ``there``, (W,)."""

@@ -36,7 +36,7 @@ from math import exp, inf
 
 import numpy as np
 
-from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.arrays import BoolArray, FloatArray
 from ramsis.compiling import of_types
 from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
@@ -123,7 +123,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             engine.arrays.load_ms[workers.type], np.array(workers.blocking),
             np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
-                             self.due_ms, self.last_ms, self.coming, self.taken, self.least_ms, self.least_busy)
+                               self.due_ms, self.last_ms, self.coming, self.taken, self.least_ms,
+                               self.least_busy)
         self.set_shares_of = of_types(
             set_shares, self.cost_ms, self.loading_ms, self.window_ms, self.batch_ms,
             self.batch_each_ms, self.places, self.demand)
