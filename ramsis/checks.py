@@ -25,7 +25,8 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from ramsis.errors import InvalidTypeError
 
@@ -36,11 +37,36 @@ _MOST_ITEMS = 100  # of a sequence that are looked at
 _FROM_INSIDE = (TypeError, AttributeError, ValueError, KeyError, IndexError)
 
 
-class _Kind(NamedTuple):
-    """What is allowed: whether a value is of it, and how it is called."""
+def _never(value: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """What is allowed: whether a value is of it, and how it is called.
+
+    ``by_type`` says that a value is of it whose type alone decides. Such types are remembered,
+    since most calls come with the types of the calls before.
+    """
 
     holds: Callable[[Any], bool]
     words: str
+    by_type: Callable[[Any], bool] = _never
+    _known: set[type] = field(default_factory=set)
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of it."""
+        if type(value) in self._known:
+            return True
+        if self.by_type(value):
+            self._known.add(type(value))
+            return True
+        return self.holds(value)
+
+
+def _of_types(holds: Callable[[Any], bool], words: str) -> _Kind:
+    """A kind that the type of a value decides about."""
+    return _Kind(holds, words, holds)
 
 
 def check_arguments(
@@ -140,10 +166,10 @@ class _Signature:
         if kinds is None:
             kinds = self._kinds = self._read()
         for name, value in zip(self._positional, args, strict=False):
-            if name in kinds and not kinds[name].holds(value):
+            if name in kinds and not kinds[name].takes(value):
                 raise self._refusal(name, value, kinds[name])
         for name, value in given.items():
-            if name in kinds and not kinds[name].holds(value):
+            if name in kinds and not kinds[name].takes(value):
                 raise self._refusal(name, value, kinds[name])
 
     def _read(self) -> dict[str, _Kind]:
@@ -195,7 +221,7 @@ def _kind_of(hint: Any) -> _Kind | None:
     """What an annotation allows; None: anything."""
     hint = _meant(hint)
     if hint is None or hint is type(None):
-        return _Kind(lambda value: value is None, "None")
+        return _of_types(lambda value: value is None, "None")
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin = typing.get_origin(hint)
@@ -203,8 +229,8 @@ def _kind_of(hint: Any) -> _Kind | None:
         return _union(typing.get_args(hint))
     if origin is typing.Literal:
         held = tuple({type(value) for value in typing.get_args(hint)})
-        return _Kind(lambda value: isinstance(value, held),
-                     "one of " + ", ".join(map(repr, typing.get_args(hint))))
+        return _of_types(lambda value: isinstance(value, held),
+                         "one of " + ", ".join(map(repr, typing.get_args(hint))))
     cls = hint if origin is None else origin
     if not isinstance(cls, type):
         return None
@@ -245,7 +271,8 @@ def _union(parts: tuple[Any, ...]) -> _Kind | None:
     if len(known) < len(kinds):
         return None
     words = list(dict.fromkeys(word for kind in known for word in kind.words.split(" or ")))
-    return _Kind(lambda value: any(kind.holds(value) for kind in known), " or ".join(words))
+    return _Kind(lambda value: any(kind.holds(value) for kind in known), " or ".join(words),
+                 lambda value: any(kind.by_type(value) for kind in known))
 
 
 def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
@@ -253,23 +280,29 @@ def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
     if name in _ARRAYS:
         return _VECTOR
     if issubclass(cls, collections.abc.Mapping):
-        return _Kind(lambda value: isinstance(value, Mapping), "a mapping")
+        return _of_types(lambda value: isinstance(value, Mapping), "a mapping")
     if cls is collections.abc.Callable:  # type: ignore[comparison-overlap]
-        return _Kind(callable, "something to call")
+        return _of_types(callable, "something to call")
     if issubclass(cls, os.PathLike):
-        return _Kind(lambda value: isinstance(value, os.PathLike), "a path")
+        return _of_types(lambda value: isinstance(value, os.PathLike), "a path")
     if _is_sequence(cls):
         return _sequence(_items_of(inner), arrays=cls not in (tuple, list, set, frozenset))
     if issubclass(cls, enum.Enum):
-        return _Kind(lambda value: isinstance(value, cls | str),
-                     "one of " + ", ".join(str(one.value) for one in cls))
+        return _of_types(lambda value: isinstance(value, cls | str),
+                         "one of " + ", ".join(str(one.value) for one in cls))
     if getattr(cls, "_is_protocol", False):
         wanted = [one for base in cls.__mro__ if getattr(base, "_is_protocol", False)
                   for one in (*vars(base), *vars(base).get("__annotations__", {}))
                   if not one.startswith("_")]
         return _Kind(lambda value: all(hasattr(value, one) for one in wanted),
-                     f"an object with {', '.join(dict.fromkeys(wanted))}")
-    return _Kind(lambda value: isinstance(value, cls), f"a {name}")
+                     f"an object with {', '.join(dict.fromkeys(wanted))}",
+                     lambda value: _all_have(type(value), wanted))
+    return _of_types(lambda value: isinstance(value, cls), f"a {name}")
+
+
+def _all_have(cls: type, wanted: Iterable[str]) -> bool:
+    """Whether all objects of a class have these attributes; none of them is worked out."""
+    return {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}.issuperset(wanted)
 
 
 def _is_sequence(cls: type) -> bool:
@@ -313,10 +346,10 @@ def _is_number(value: Any) -> bool:
 
 def _is_array(value: Any) -> bool:
     """Real numbers in any number of dimensions; an array of objects is taken on trust."""
+    if hasattr(value, "shape"):  # first: to ask an array whether it is a number takes longer
+        return getattr(getattr(value, "dtype", None), "kind", "O") in "biufO"
     if _is_number(value):
         return True
-    if hasattr(value, "shape"):
-        return getattr(getattr(value, "dtype", None), "kind", "O") in "biufO"
     return isinstance(value, Iterable) and not isinstance(value, _NO_ARRAYS) and (
         not isinstance(value, list | tuple) or all(map(_is_array, value[:_MOST_ITEMS])))
 
@@ -333,10 +366,11 @@ _VECTOR = _Kind(_is_vector, "an array of numbers")
 _PLAIN: dict[Any, _Kind | None] = {
     Any: None,
     object: None,
-    bool: _Kind(lambda value: isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"),
-                "True or False"),
-    int: _Kind(lambda value: isinstance(value, numbers.Integral), "a whole number"),
-    float: _Kind(_is_number, "a number"),
-    str: _Kind(lambda value: isinstance(value, str), "a text"),
-    bytes: _Kind(lambda value: isinstance(value, bytes), "bytes"),
+    bool: _of_types(
+        lambda value: isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"),
+        "True or False"),
+    int: _of_types(lambda value: isinstance(value, numbers.Integral), "a whole number"),
+    float: _of_types(_is_number, "a number"),
+    str: _of_types(lambda value: isinstance(value, str), "a text"),
+    bytes: _of_types(lambda value: isinstance(value, bytes), "bytes"),
 }
