@@ -56,15 +56,7 @@ def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) ->
     ndarray of int16
         An action, -1 to wait, -2 to drop the head.
     """
-    levels, lengths, bins = len(model.idle), len(model.queue), model.slack_probability.shape[2]
-    table = np.full((levels, lengths, bins), -1, dtype=np.int16)
-    above = np.zeros((lengths, bins))
-    first, last = np.zeros(lengths, dtype=np.int64), np.full(lengths, bins - 1)
-    for i in range(levels - 1, 0, -1):
-        after = _kernels.after_starts(model, values.free, values.last, values.gain, i, first, last)
-        start, chosen = _kernels.best_starts(model.earned, after, first, last)
-        busy = model.workers - int(model.idle[i])
-        ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy else 0.0
-        above, table[i] = _kernels.settle_level(
-            model, start, chosen, values.wait[i], above, ends, values.gain, width_ms)
+    shape = (len(model.idle), len(model.queue), model.slack_probability.shape[2])
+    table = np.full(shape, -1, dtype=np.int16)
+    _kernels.settle(model, values.wait, values.free, values.last, values.gain, width_ms, table)
     return table

@@ -480,3 +480,29 @@ def settle_level(
                     best, answer[n, j] = waits, -1
             here[n, j] = best
     return here, answer
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def settle(
+    model: CentralArrays, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    width_ms: FloatArray, table: NDArray[np.int16],
+) -> None:
+    """Fill a table (I, N, J), from the most idle workers on.
+
+    Parameters
+    ----------
+    wait, free, last, gain
+        As of :class:`ramsis.central.chain.ChainValues`.
+    width_ms : (J,)
+        Widths of the slack bins.
+    """
+    levels, lengths, bins = table.shape
+    above = np.zeros((lengths, bins))
+    first, upto = np.zeros(lengths, np.int64), np.full(lengths, bins - 1)
+    for i in range(levels - 1, 0, -1):
+        after = after_starts(model, free, last, gain, i, first, upto)
+        start, chosen = best_starts(model.earned, after, first, upto)
+        busy = model.workers - model.idle[i]
+        ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy > 0 else 0.0
+        above, answer = settle_level(model, start, chosen, wait[i], above, ends, gain, width_ms)
+        table[i] = answer
