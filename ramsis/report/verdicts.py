@@ -38,7 +38,7 @@ def simulation_verdict(rows: Rows) -> list[str]:
     ----------
     rows : sequence of mapping
         As ``simulate --json`` has them. Where they have ``meets_target``, the best row is one
-        that meets it, if there is one.
+        that meets it, if there is one. It is None in rows without requests, which are left out.
 
     Returns
     -------
@@ -46,6 +46,12 @@ def simulation_verdict(rows: Rows) -> list[str]:
         Sentences; the first names the best row at the highest load at which one is good enough.
     """
     asked = target_words(rows[0])
+    empty = [row for row in rows if asked and row.get("meets_target") is None]
+    rows = [row for row in rows if row not in empty]
+    nothing = _listed("No requests arrived, so nothing is shown of the target", empty,
+                      figures=False)
+    if not rows:
+        return nothing
     good = [row for row in rows if (row.get("meets_target") if asked else not _overloaded(row))]
     load = max(_load(row) for row in good or rows)
     here = [row for row in rows if _load(row) == load]
@@ -76,6 +82,7 @@ def simulation_verdict(rows: Rows) -> list[str]:
     if asked and chosen:
         found += _listed("Misses the target", [row for row in rows if row not in good
                                                and _load(row) <= load])
+    found += nothing
     found += _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped)", filter(_overloaded, rows))
     return found + _listed("Promise not kept", filter(_breaks_promise, rows),
                            lambda row: f", {row['expected_violation_rate']:.4%} promised")
@@ -222,13 +229,14 @@ def _breaks_promise(row: Row) -> bool:
 
 def _listed(
     what: str, rows: Iterable[Row], more: Callable[[Row], str] = lambda row: "",
-    name: str = "label",
+    name: str = "label", *, figures: bool = True,
 ) -> list[str]:
-    """A sentence that names some rows with their violations; none where there are none."""
+    """A sentence that names some rows, with their violations; none where there are none."""
     found = list(rows)
     if not found:
         return []
-    words = [f"{row[name]}{_at(row) if name == 'label' else ''}{more(row)} "
-             f"({row['violation_rate']:.4%} violations)" for row in found[:_MOST_NAMES]]
+    words = [f"{row[name]}{_at(row) if name == 'label' else ''}{more(row)}"
+             + (f" ({row['violation_rate']:.4%} violations)" if figures else "")
+             for row in found[:_MOST_NAMES]]
     rest = len(found) - _MOST_NAMES
     return [f"{what}: {'; '.join(words)}" + (f"; and {rest} more" if rest > 0 else "")]

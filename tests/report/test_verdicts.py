@@ -109,3 +109,17 @@ def test_simulate_says_which_rows_meet_a_target(run: Run) -> None:
     assert below[-2:] == simulation_verdict(rows)
     strict = json.loads(run(*given, "--min-effective-accuracy", 0.999, "--json").out)["rows"]
     assert not any(one["meets_target"] for one in strict)
+
+
+def test_without_requests_nothing_is_shown_of_a_target(run: Run) -> None:
+    given = ("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
+             0.001, "--duration-s", 1, "--scheduler", "greedy", "--max-violation", 0.001)
+    (found,) = json.loads(run(*given, "--json").out)["rows"]
+    assert found["queries"] == 0
+    assert found["meets_target"] is None
+    (line,) = simulation_verdict([found])
+    assert line.startswith("No requests arrived, so nothing is shown of the target: greedy at")
+    assert run(*given).out.replace("\n  ", " ").splitlines()[-1] == line
+    beside = simulation_verdict([found, *asked(0.001, row("a", 100, 0.9, 0.0))])
+    assert beside[0].startswith("a at 100 queries/s meets the target")
+    assert beside[1:] == [line]

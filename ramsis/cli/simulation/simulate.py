@@ -424,9 +424,14 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
 
 
 def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
-    """The target and whether a row meets it; empty where nothing was asked."""
+    """The target and whether a row meets it; empty where nothing was asked.
+
+    None where no request arrived, which shows neither.
+    """
     if not target:
         return {}
+    if not row["queries"]:
+        return {**target, "meets_target": None}
     limits = Targets(**{"max_violation": _ANY_VIOLATION, **target})
     return {**target, "meets_target": limits.met(row["accuracy"] or 0.0, row["violation_rate"])}
 

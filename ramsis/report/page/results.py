@@ -40,8 +40,8 @@ _SIMULATED = (
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What schedulers did on a workload, against what was promised and the bound."""
-    rows = [{**row, "met": "yes" if row["meets_target"] else "no"} if "meets_target" in row
-            else row for row in rows]
+    rows = [{**row, "met": {True: "yes", False: "no", None: None}[row["meets_target"]]}
+            if "meets_target" in row else row for row in rows]
     shown = with_values(_SIMULATED, rows)
     parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows)]
     loads = {row["load_qps"] for row in rows}
