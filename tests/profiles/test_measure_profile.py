@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from ramsis.profiles.measure import (
     measure_profile,
 )
 from ramsis.profiles.measure.backends import open_backend
+from ramsis.profiles.measure.resume import _digest
 
 QUICK = MeasureSettings("callable", (1, 2), StopRule(min_samples=20, max_samples=20))
 IN_TURN = replace(QUICK, order="model")
@@ -159,6 +161,52 @@ def test_runs_in_a_random_order_are_kept_and_gone_on_from(
     probes = 3 * sum(len(model.batches) for model in found.models)
     assert len(module.calls) == taken - len(runs["latency_ms"]) + probes
     assert not kept.exists()
+
+
+def test_a_model_whose_file_has_changed_begins_anew(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
+    digests = {"measured_here:small": "s", "measured_here:large": "l"}
+    monkeypatch.setattr("ramsis.profiles.measure.resume._digest", digests.get)
+    out, random = tmp_path / "set.json", replace(IN_TURN, order="random")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(StopRule, "finished", _interrupting(20))
+        with pytest.raises(KeyboardInterrupt):
+            measure_profile(functions("small", "large"), random, accuracy=ACCURACY, out=out)
+    runs = json.loads(Path(f"{out}.runs").read_text())["runs"]
+    small = runs["models"].index("small")
+    kept = sum(model == small for model in runs["model"])
+    assert 0 < kept < len(runs["model"])
+    changed = list[str]()
+
+    class Told(Observer):
+        def model_changed(self, model: str) -> None:
+            changed.append(model)
+
+    digests["measured_here:large"] = "another"
+    module.calls.clear()
+    found = measure_profile(functions("large", "small"), random, accuracy=ACCURACY, out=out,
+                            observer=Told())
+    assert changed == ["large"]
+    taken = sum(batch.n for model in found.models for batch in model.batches)
+    probes = 3 * sum(len(model.batches) for model in found.models)
+    assert len(module.calls) == taken - kept + probes
+
+
+def test_a_model_is_known_by_the_content_of_its_file(module: Any, tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(b"one")
+    before = _digest(str(path))
+    os.utime(path, (1, 1))  # copied anew, say
+    assert _digest(str(path)) == before
+    path.write_bytes(b"two")
+    assert _digest(str(path)) != before
+    assert _digest("measured_here:small") == hashlib.sha256(
+        Path(module.__file__).read_bytes()).hexdigest()
+    assert _digest("resnet18") is None
+    (tmp_path / "config.json").write_text("{}")
+    assert _digest(str(tmp_path)) == hashlib.sha256(b"{}").hexdigest()
 
 
 def _interrupting(after: int) -> Any:

@@ -147,6 +147,9 @@ class _Progress(Observer):
         elif not sys.stderr.isatty():
             click.echo(f"{model}: measured", err=True)
 
+    def model_changed(self, model: str) -> None:
+        click.echo(f"note: {model}: its file has changed since the measurement was interrupted, "
+                   "and it is measured anew", err=True)
 
     def foreign_load(self, processors: float) -> None:
         if not self._warned:

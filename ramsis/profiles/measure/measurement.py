@@ -104,6 +104,9 @@ class Observer:
     def model_finished(self, model: str, note: str | None) -> None:
         """A model is finished; ``note`` says why batch sizes are missing, if any are."""
 
+    def model_changed(self, model: str) -> None:
+        """A model's file has changed since the measurement was interrupted; it begins anew."""
+
     def foreign_load(self, processors: float) -> None:
         """Others keep so many processors busy while latencies are measured."""
 
@@ -136,7 +139,8 @@ def measure_profile(
         Where they come from, for the record.
     out : path, optional
         File to write. What is done is kept in ``out.partial`` (models that are finished, in the
-        order ``model``) or ``out.runs``, from where the same call goes on after an interruption.
+        order ``model``) or ``out.runs``, from where the same call goes on after an interruption;
+        from the latter a model begins anew whose file has changed since.
     restart : bool
         Discard what an interrupted measurement left.
     observer : Observer, optional
@@ -162,15 +166,15 @@ def measure_profile(
         _accuracies(backend, by_name, accuracy, accuracy_source),
     )
     interleaved = chosen.order == ORDERS[0]
-    kept = KeptRuns(out, record.hardware, record.description)
+    watched = observer or Observer()
+    kept = KeptRuns(out, record.hardware, record.description, by_name)
     if out is not None:
         check_writable(out)
         if restart:
             partial_path(out).unlink(missing_ok=True)
             kept.discard()
         record.go_on_from(unfinished(partial_path(out), record.hardware, record.description))
-        kept.go_on()
-    watched = observer or Observer()
+        kept.go_on(watched.model_changed)
     record.watch(0.0, watched)
     missing = {key: model for key, model in by_name.items() if key not in record.models}
     for key in by_name.keys() - missing.keys():

@@ -3,16 +3,20 @@
 Where models are measured one after the other, ``OUT.partial`` is a valid profile file of those
 that are finished. Where they are interleaved, none is finished before the end, and the file
 ``OUT.runs`` has all runs. A measurement goes on from either only where it would make the same
-file: same hardware, versions and settings.
+file: same hardware, versions and settings. The file of runs also has a digest of what each model
+was read from; a model that is another one by now is measured anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,8 @@ class KeptRuns:
         The profile file that is to be written; without one nothing is kept.
     hardware, measurement : mapping
         Of the profile set that is to be made.
+    models : mapping of str to str
+        What the models are called in the profile, and how the back end names them.
 
     Attributes
     ----------
@@ -51,14 +57,21 @@ class KeptRuns:
 
     def __init__(
         self, out: str | os.PathLike[str] | None, hardware: Mapping[str, Any],
-        measurement: Mapping[str, Any],
+        measurement: Mapping[str, Any], models: Mapping[str, str],
     ) -> None:
         self._path = None if out is None else Path(f"{os.fspath(out)}.runs")
         self._identity = _identity(hardware, measurement)
+        self._digests = {} if out is None else {
+            name: _digest(model) for name, model in models.items()}
         self.runs, self._written_s = RunsInTime(), time.monotonic()
 
-    def go_on(self) -> None:
+    def go_on(self, changed: Callable[[str], object] = lambda model: None) -> None:
         """Take over the runs of an interrupted measurement, where there is one.
+
+        Parameters
+        ----------
+        changed : callable
+            Told each model whose runs are left out, since its file is another one by now.
 
         Raises
         ------
@@ -78,11 +91,19 @@ class KeptRuns:
             if len(self.runs.keys) != len(self.runs.latency_ms) or not all(
                     0.0 < one < math.inf for one in self.runs.latency_ms):
                 raise ValueError("runs without a time")
+            digests = dict(kept.get("digests", {}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputFileError(
                 "not the runs of an interrupted measurement", where=str(self._path),
                 allowed="--restart to discard it") from error
         _check_same(before, self._identity, self._path)
+        others = {name for name, digest in self._digests.items()
+                  if digests.get(name, digest) != digest}
+        stay = [name not in others for name, _ in self.runs.keys]
+        for name in sorted(others & {name for name, _ in self.runs.keys}):
+            changed(name)
+        self.runs.keys = list(compress(self.runs.keys, stay))
+        self.runs.latency_ms = list(compress(self.runs.latency_ms, stay))
 
     def discard(self) -> None:
         """Remove the file."""
@@ -95,10 +116,28 @@ class KeptRuns:
             models = list(dict.fromkeys(name for name, _ in self.runs.keys))
             place = {name: number for number, name in enumerate(models)}
             write_atomic(self._path, json.dumps({**self._identity, "runs": {
-                "models": models, "model": [place[name] for name, _ in self.runs.keys],
+                "models": models, "digests": self._digests,
+                "model": [place[name] for name, _ in self.runs.keys],
                 "batch": [batch for _, batch in self.runs.keys],
                 "latency_ms": self.runs.latency_ms}}))
             self._written_s = time.monotonic()
+
+
+def _digest(model: str) -> str | None:
+    """Of the file that a model is read from, as far as its name tells; None where there is none.
+
+    A function is read from its module, and a folder's model from its configuration.
+    """
+    path = Path(model)
+    if not path.exists():
+        module = sys.modules.get(model.partition(":")[0])
+        path = Path(getattr(module, "__file__", None) or "")
+    if path.is_dir():
+        path /= "config.json"
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_writable(out: str | os.PathLike[str]) -> None:
