@@ -12,7 +12,6 @@ Three layouts, each as text, ``.gz`` or ``.zst``:
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import re
@@ -22,21 +21,27 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 import ramsis
-from ramsis.arrivals.timestamps import COUNT_NAMES, TIME_NAMES, UNITS, stem, unit_of
+from ramsis.arrivals.timestamps import UNITS, stem, unit_of
 from ramsis.arrivals.trace import RateTrace
-from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
+from ramsis.arrivals.trace_formats.columns import (
+    COUNT_NAMES,
+    RATE_NAMES,
+    TIME_NAMES,
+    fields_of,
+    lines_of,
+)
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
+from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import decimal_number
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
-_RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "queries/s",
-               "requests/sec", "req/sec", "requests_per_second", "queries_per_second", "rate_qps",
-               "load_qps", "arrival_rate"}
 _UNITS_IN_NAMES = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h",
                    "hours": "h"}
 _MINUTE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
@@ -69,7 +74,7 @@ def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
     if first is None:
         return False
     fields = _parts(first[1])
-    return (bool(_minutes(first[1])) or _columns(first[1]) is not None
+    return (bool(minute_columns(fields_of(first[1], ","))) or _columns(first[1]) is not None
             or (len(fields) == 2 and all(map(_looks_numeric, fields))))
 
 
@@ -103,8 +108,9 @@ def read_rates(
         raise InputFileError("empty trace", where=str(path),
                              allowed="a time and a load in each line")
     try:
-        if columns := _minutes(first[1]):
-            return _minute_bins(lines, columns, str(path))
+        if minute_columns(fields_of(first[1], ",")):
+            rate_qps, _ = read_minute_bins(path)
+            return RateTrace(60_000.0 * np.arange(len(rate_qps)), rate_qps)
         if (table := _columns(first[1])) is not None:
             return _table(lines, table, unit, str(path))
         return _steps(chain([first], lines), str(path), UNITS[unit or "s"])
@@ -124,10 +130,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise InputFileError("cannot read trace (No such file or directory)", where=str(path),
                              allowed=f"a path, or one of: {known}")
     for first, text in blocks(path):
-        for number, line in lines_of(text, first):
-            kept = line.partition("#")[0].strip()
-            if kept:
-                yield number, kept
+        yield from lines_of(text, first, comments=True)
 
 
 def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateTrace:
@@ -163,14 +166,14 @@ class _Columns(NamedTuple):
 def _columns(header: str) -> _Columns | None:
     """The columns of a header, one of times and one of rates or counts; None where it has none."""
     names = [stem(name) for name in fields_of(header)]
-    loads = [i for i, name in enumerate(names) if name in _RATE_NAMES] or [
+    loads = [i for i, name in enumerate(names) if name in RATE_NAMES] or [
         i for i, name in enumerate(names) if name in COUNT_NAMES]
     times = [i for i, name in enumerate(names) if name in TIME_NAMES or name in _UNITS_IN_NAMES]
     if len(loads) != 1 or len(times) != 1:
         return None
     heading = fields_of(header)[times[0]]
     return _Columns(times[0], loads[0], unit_of(heading) or _UNITS_IN_NAMES.get(names[times[0]]),
-                    names[loads[0]] not in _RATE_NAMES)
+                    names[loads[0]] not in RATE_NAMES)
 
 
 def _table(
@@ -206,31 +209,6 @@ def _table(
     steps = [after - before for before, after in pairwise(start_ms)]
     return RateTrace(start_ms, [1000.0 * count / step for count, step
                                 in zip(loads, [*steps, steps[-1]], strict=True)])
-
-
-def _minutes(header: str) -> list[int]:
-    """The columns of a CSV header that name minutes, 1, 2, … in turn."""
-    names = [name.strip().strip('"') for name in header.split(",")]
-    columns = [i for i, name in enumerate(names) if name.isdigit()]
-    numbered = [names[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
-    return columns if numbered and len(columns) >= 3 else []
-
-
-def _minute_bins(
-    lines: Iterable[tuple[int, str]], columns: list[int], where: str
-) -> RateTrace:
-    """Invocations per minute, added up over the rows below the header."""
-    totals = [0.0] * len(columns)
-    for number, text in lines:
-        (cells,) = csv.reader([text])
-        for i, column in enumerate(columns):
-            count = _number(cells[column]) if column < len(cells) else math.nan
-            if not (math.isfinite(count) and count >= 0):
-                raise InputFileError("not a count", where=f"{where}: line {number}, "
-                                     f"minute {i + 1}", value=count,
-                                     allowed="a finite number >= 0")
-            totals[i] += count
-    return RateTrace([60_000.0 * i for i in range(len(totals))], [n / 60.0 for n in totals])
 
 
 def _looks_numeric(text: str) -> bool:

@@ -17,21 +17,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fields_of, lines_of
+from ramsis.arrivals.trace_formats.columns import (
+    COUNT_NAMES,
+    RATE_NAMES,
+    TIME_NAMES,
+    InstantColumn,
+    TimeColumn,
+    fields_of,
+    lines_of,
+)
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, is_iso, leading_time
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError
 
-__all__ = ["COUNT_NAMES", "TIME_NAMES", "UNITS", "read_timestamps", "stem", "unit_of"]
+__all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
 
 _UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
-TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "t", "ts", "datetime",
-              "date", "created_at"}
-"""What columns of times are called, without their unit."""
-COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits", "qps", "rps", "rate", "load",
-               "req/s", "requests_per_second"}
-"""What columns of loads are called."""
 
 
 def read_timestamps(
@@ -145,7 +147,7 @@ def _time_column(
         raise InputFileError("no such column", where=where, value=wanted, allowed=", ".join(clean))
     if len(clean) == 1:
         return 0
-    counts = next((name for name in clean if stem(name) in COUNT_NAMES), None)
+    counts = next((name for name in clean if stem(name) in COUNT_NAMES | RATE_NAMES), None)
     if counts is not None:
         raise InputFileError(
             "a table of counts, not a line for each request", where=where, value=counts,

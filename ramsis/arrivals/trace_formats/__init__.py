@@ -21,7 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.trace_formats.columns import InstantColumn, TimeColumn, fields_of
+from ramsis.arrivals.trace_formats.columns import (
+    TIME_NAMES,
+    InstantColumn,
+    TimeColumn,
+    fields_of,
+)
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines
@@ -84,8 +89,6 @@ _TABLES = {
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
-_KEYS_OF_TIME = {"timestamp", "time", "ts", "t", "arrival", "arrival_time", "arrived_at",
-                 "created_at", "datetime", "date"}
 
 TRACE_FORMATS: tuple[str, ...] = (
     *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "timestamps", "per-second-rates",
@@ -252,7 +255,7 @@ def _key_of_time(path: Path) -> str | None:
         raise InputFileError(
             "an answer of Prometheus, not a request a line", where=str(path),
             allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
-    named = [key for key in record if key.lower().lstrip("@") in _KEYS_OF_TIME]
+    named = [key for key in record if key.lower().lstrip("@") in TIME_NAMES]
     return named[0] if len(named) == 1 else None
 
 

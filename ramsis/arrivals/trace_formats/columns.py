@@ -19,6 +19,16 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError
 
+TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
+              "datetime", "date", "created_at"}
+"""What columns and keys of times are called, without their unit."""
+COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
+"""What columns of numbers of requests are called."""
+RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "queries/s",
+              "requests/sec", "req/sec", "requests_per_second", "queries_per_second", "rate_qps",
+              "load_qps", "arrival_rate"}
+"""What columns of loads are called."""
+
 
 @dataclass(frozen=True)
 class InstantColumn:
@@ -45,13 +55,14 @@ class InstantColumn:
     in_any_order: bool = False
 
 
-def lines_of(text: str, first: int) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines that are not blank."""
+def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines that are not blank; ``comments`` start with ``#``."""
     if text.isspace():
         return
     for line, content in enumerate(io.StringIO(text, newline=""), start=first):
-        if content.strip():
-            yield line, content.rstrip("\r\n")
+        kept = content.partition("#")[0].strip() if comments else content.rstrip("\r\n")
+        if kept.strip():
+            yield line, kept
 
 
 def fields_of(content: str, delimiter: str | None = None) -> list[str]:

@@ -40,12 +40,13 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
     for first, text in blocks(path):
         rest, line = text, first
         if totals is None:
-            header, mark, rest = text.partition("\n")
+            line, header = next(lines_of(text, first, comments=True), (first, ""))
             columns = minute_columns(fields_of(header.strip(), ","))
             if not columns:
-                raise InputFileError("no columns of minutes", where=f"{path}: line {first}",
+                raise InputFileError("no columns of minutes", where=f"{path}: line {line}",
                                      value=header.strip(), allowed="HashOwner,…,1,2,3,…")
-            totals, line = np.zeros(len(columns)), first + len(mark)
+            totals, line = np.zeros(len(columns)), line + 1
+            rest = "".join(text.split("\n", line - first)[line - first:])
         rows, counts = _sums(rest, line, columns, path)
         functions += rows
         totals += counts
@@ -62,7 +63,7 @@ def _sums(
 
     try:
         table = pd.read_csv(io.StringIO(text), header=None, usecols=columns, dtype=float,
-                            engine="c", low_memory=False)
+                            engine="c", low_memory=False, comment="#")
         counts = table.to_numpy(dtype=float)
         if np.isfinite(counts).all() and (counts >= 0).all():
             return len(counts), counts.sum(axis=0)
@@ -70,7 +71,7 @@ def _sums(
         pass
     totals = np.zeros(len(columns))
     rows = 0
-    for line, content in lines_of(text, first):
+    for line, content in lines_of(text, first, comments=True):
         cells = fields_of(content, ",")
         rows += 1
         for i, column in enumerate(columns):
