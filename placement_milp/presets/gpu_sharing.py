@@ -31,22 +31,25 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pulp
 
 from placement_milp.backend import SOLVERS, Limits, SearchStatus, Solved, relative_gap, solve
-from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
-from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+from placement_milp.presets.heuristic import (
+    Instance,
+    check_counts,
+    check_one_variant_each,
+    gpu_groups,
+)
+from placement_milp.problem import Family, Problem
 from placement_milp.recipe import families
-from placement_milp.result import Group, Placement, Stage, Use
-from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
+from placement_milp.result import Placement, Stage
+from ramsis.errors import InfeasibleError, NotConvergedError
 
 _HELD = 1e-6
 """Share of the demand by which equal placements may differ in what they serve."""
@@ -54,24 +57,6 @@ _WHOLE = 0.01
 """What earlier goals reached, whole numbers, is held up to this."""
 _TRIED = 100_000
 """Arrangements of a type's GPUs that are tried, before the solver's is taken."""
-
-
-class _Instance(NamedTuple):
-    """A model at a batch on one GPU."""
-
-    family: Family
-    variant: Variant
-    worker_type: WorkerType
-    entry: Latency
-    gpu: str
-
-    @property
-    def rate_qps(self) -> float:
-        return 1000.0 * self.entry.batch / self.entry.latency_ms
-
-    @property
-    def memory_mb(self) -> float:
-        return self.entry.memory_mb or self.variant.memory_mb
 
 
 def gpu_sharing(
@@ -114,7 +99,7 @@ def gpu_sharing(
     if solved.status is SearchStatus.OPTIMAL:
         lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
         solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
-    groups = _groups(problem, chosen)
+    groups = gpu_groups(problem, chosen, sorted({item.gpu for item in chosen}))
     found = families(problem, groups)
     reached = sum(family.served_qps for family in found)
     gap = relative_gap(reached, solved.dual_bound)
@@ -122,18 +107,15 @@ def gpu_sharing(
         problem.name, solved.status.value, reached, solved.dual_bound, gap,
         time.perf_counter() - start, (Stage("goodput", reached, solved.dual_bound, gap),), groups,
         found, moves(problem, groups), problem=problem)
-    check_placement(_only_counts(problem), placement)
+    check_counts(problem, placement)
     return placement
 
 
-def _instances(problem: Problem) -> list[_Instance]:
+def _instances(problem: Problem) -> list[Instance]:
     by_name = {family.name: family for family in problem.families}
-    for name, number in Counter(variant.family for variant in problem.variants).items():
-        if number > 1:
-            raise InvalidValueError("family has several variants", where=name, value=number,
-                                    allowed="one model in each family")
+    check_one_variant_each(problem)
     found = [
-        _Instance(by_name[variant.family], variant, item, entry, gpu)
+        Instance(by_name[variant.family], variant, item, entry, gpu)
         for variant in problem.variants for item in problem.worker_types
         for entry in latencies(variant, item) for gpu in item.worker_names()
         if entry.latency_ms <= by_name[variant.family].slo_ms and entry.compute_share is not None
@@ -145,7 +127,7 @@ def _instances(problem: Problem) -> list[_Instance]:
 
 
 def _constrain(
-    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
 ) -> dict[Family, dict[int, pulp.LpVariable]]:
     """Every row but ``offered``, which is the bound of w; y by family and batch."""
@@ -178,15 +160,15 @@ def _constrain(
     return batch_of
 
 
-def _chosen(x: dict[_Instance, pulp.LpVariable]) -> list[_Instance]:
+def _chosen(x: dict[Instance, pulp.LpVariable]) -> list[Instance]:
     return [item for item, variable in x.items() if (variable.varValue or 0) > 0.5]
 
 
 def _first_of_equals(
-    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
     start: float, tie: int | None,
-) -> tuple[Solved, list[_Instance]]:
+) -> tuple[Solved, list[Instance]]:
     """The first optimum in the order of the module's docstring, as far as the time goes."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
@@ -218,7 +200,7 @@ def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) ->
 
 
 def _goals(
-    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
 ) -> Iterator[pulp.LpAffineExpression]:
     """What is minimised, one after the other."""
@@ -246,7 +228,7 @@ def _goals(
                                        and item.worker_type == kind])
 
 
-def _arranged(x: Mapping[_Instance, object], chosen: list[_Instance]) -> list[_Instance]:
+def _arranged(x: Mapping[Instance, object], chosen: list[Instance]) -> list[Instance]:
     """The same instances on the GPUs of each type, the first models on the first GPUs."""
     found = []
     for kind in dict.fromkeys(item.worker_type for item in chosen):
@@ -266,7 +248,7 @@ def _arranged(x: Mapping[_Instance, object], chosen: list[_Instance]) -> list[_I
 class _Packing:
     """Instances on like GPUs, each GPU with at most one of a sort and at least one."""
 
-    def __init__(self, sorts: list[_Instance], gpus: int) -> None:
+    def __init__(self, sorts: list[Instance], gpus: int) -> None:
         self.gpus, self.tried = gpus, 0
         self.fits = [here for here in itertools.chain.from_iterable(
             itertools.combinations(range(len(sorts)), size) for size in range(1, 1 + len(sorts)))
@@ -275,7 +257,7 @@ class _Packing:
         self.impossible: set[tuple[int, tuple[int, ...]]] = set()
 
     @staticmethod
-    def _fit(items: list[_Instance]) -> bool:
+    def _fit(items: list[Instance]) -> bool:
         return (math.fsum(one.entry.compute_share or 0.0 for one in items) <= 1 + 1e-6
                 and math.fsum(one.memory_mb for one in items)
                 <= (1 + 1e-6) * items[0].worker_type.memory_mb)
@@ -295,29 +277,3 @@ class _Packing:
                     return [here, *rest]
         self.impossible.add((gpu, counts))
         return None
-
-
-def _groups(problem: Problem, chosen: list[_Instance]) -> tuple[Group, ...]:
-    """A group for each GPU; the queries of a family are spread evenly over its rates."""
-    rate: Counter[str] = Counter()
-    for item in chosen:
-        rate[item.family.name] += item.rate_qps  # type: ignore[assignment]
-    busy = {f.name: min(1.0, f.demand_qps / rate[f.name]) for f in problem.families
-            if rate[f.name]}
-    groups = []
-    for gpu in sorted({item.gpu for item in chosen}):
-        here = [item for item in chosen if item.gpu == gpu]
-        uses = tuple(
-            Use(item.family.name, (item.variant.name,), item.entry.batch, item.entry.latency_ms,
-                item.variant.accuracy, 1.0, item.rate_qps, busy[item.family.name] * item.rate_qps)
-            for item in here)
-        kind = here[0].worker_type
-        groups.append(Group(kind.name, (gpu,), 1, uses, sum(item.memory_mb for item in here),
-                            kind.memory_mb, None, kind.cost_per_hour))
-    return tuple(groups)
-
-
-def _only_counts(problem: Problem) -> Problem:
-    """The problem without the rules that this program leaves out."""
-    bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
-    return Problem(problem.name, bare, problem.worker_types, problem.variants)

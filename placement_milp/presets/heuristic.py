@@ -1,15 +1,86 @@
-"""What the presets without a proof share: from patterns and shares to a checked placement."""
+"""What presets share: from patterns, or instances on GPUs, to a checked placement."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.patterns import Pattern, Quality
-from placement_milp.problem import Problem
+from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import assemble, families
-from placement_milp.result import Placement
+from placement_milp.result import FamilyResult, Group, Placement, Use
+from ramsis.errors import InvalidValueError
+
+
+class Instance(NamedTuple):
+    """A model at a batch on one GPU."""
+
+    family: Family
+    variant: Variant
+    worker_type: WorkerType
+    entry: Latency
+    gpu: str
+    mps_share: float | None = None
+
+    @property
+    def rate_qps(self) -> float:
+        """Queries per second that it can take, alone on its GPU."""
+        return 1000.0 * self.entry.batch / self.entry.latency_ms
+
+    @property
+    def memory_mb(self) -> float:
+        """Memory that it takes."""
+        return self.entry.memory_mb or self.variant.memory_mb
+
+
+def check_one_variant_each(problem: Problem) -> None:
+    """Refuse a problem with several variants in a family."""
+    for name, number in Counter(variant.family for variant in problem.variants).items():
+        if number > 1:
+            raise InvalidValueError("family has several variants", where=name, value=number,
+                                    allowed="one model in each family")
+
+
+def gpu_groups(
+    problem: Problem, instances: Sequence[Instance], gpus: Iterable[str]
+) -> tuple[Group, ...]:
+    """A group for each of the GPUs; the queries of a family are spread evenly over its rates."""
+    total = dict.fromkeys((family.name for family in problem.families), 0.0)
+    for item in instances:
+        total[item.family.name] += item.rate_qps
+    busy = {f.name: min(1.0, f.demand_qps / total[f.name]) for f in problem.families
+            if total[f.name]}
+    groups = []
+    for gpu in gpus:
+        here = [item for item in instances if item.gpu == gpu]
+        uses = tuple(
+            Use(item.family.name, (item.variant.name,), item.entry.batch, item.entry.latency_ms,
+                item.variant.accuracy, 1.0, item.rate_qps, busy[item.family.name] * item.rate_qps,
+                item.mps_share)
+            for item in here)
+        kind = here[0].worker_type
+        groups.append(Group(kind.name, (gpu,), 1, uses, sum(item.memory_mb for item in here),
+                            kind.memory_mb, None, kind.cost_per_hour))
+    return tuple(groups)
+
+
+def check_counts(problem: Problem, placement: Placement) -> None:
+    """As :func:`~placement_milp.check.check_placement`, without what planners of GPUs leave out.
+
+    These are a problem's objective, its minima and its rules.
+    """
+    bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
+    check_placement(Problem(problem.name, bare, problem.worker_types, problem.variants),
+                    placement)
+
+
+def effective_accuracy(found: Sequence[FamilyResult]) -> float:
+    """Of all queries of all families."""
+    return (sum(f.effective_accuracy * f.demand_qps for f in found)
+            / sum(f.demand_qps for f in found))
 
 
 def served_shares(
@@ -43,9 +114,8 @@ def heuristic_placement(
     used = [(pattern, count) for pattern, count in used if count]
     groups = assemble(problem, used, served_shares(problem, used))
     found = families(problem, groups)
-    demand = sum(family.demand_qps for family in problem.families)
-    objective = sum(f.effective_accuracy * f.demand_qps for f in found) / demand
-    placement = Placement(problem.name, "heuristic", objective, None, None, seconds, (), groups,
-                          found, moves(problem, groups), notes=notes, problem=problem)
+    placement = Placement(problem.name, "heuristic", effective_accuracy(found), None, None,
+                          seconds, (), groups, found, moves(problem, groups), notes=notes,
+                          problem=problem)
     check_placement(problem, placement)
     return placement

@@ -9,22 +9,27 @@ and loads by batch / latency.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 from placement_milp.backend import Limits
-from placement_milp.check import check_placement
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
+from placement_milp.presets.heuristic import (
+    Instance,
+    check_counts,
+    check_one_variant_each,
+    effective_accuracy,
+    gpu_groups,
+)
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import families
-from placement_milp.result import Group, Placement, Use
+from placement_milp.result import Placement
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
 from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.errors import InfeasibleError, InputFileError
 from ramsis.profiles.sharing import SharedBatch
 
 
@@ -75,16 +80,16 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     models, gpus = models_of_problem(problem, metric)
     replicas = tuple(policy(models, gpus))
     check_replicas(models, gpus, replicas)
-    groups = _groups(problem, replicas)
+    instances = _instances(problem, replicas)
+    busy = {item.gpu for item in instances}
+    groups = gpu_groups(problem, instances, [one.name for one in gpus if one.name in busy])
     found = families(problem, groups)
-    demand = sum(family.demand_qps for family in problem.families)
-    objective = sum(f.effective_accuracy * f.demand_qps for f in found) / demand
     notes = tuple(f"{name} is not served: {why}"
                   for name, why in why_unserved(models, gpus, replicas).items())
-    placement = Placement(problem.name, "heuristic", objective, None, None,
+    placement = Placement(problem.name, "heuristic", effective_accuracy(found), None, None,
                           time.perf_counter() - start, (), groups, found,
                           moves(problem, groups), notes=notes, problem=problem)
-    check_placement(_only_counts(problem), placement)
+    check_counts(problem, placement)
     return placement
 
 
@@ -92,10 +97,7 @@ def models_of_problem(
     problem: Problem, metric: str
 ) -> tuple[tuple[SharedModel, ...], tuple[Gpu, ...]]:
     """The models and GPUs of a problem, with what a policy looks at."""
-    for name, number in Counter(variant.family for variant in problem.variants).items():
-        if number > 1:
-            raise InvalidValueError("family has several variants", where=name, value=number,
-                                    allowed="one model in each family")
+    check_one_variant_each(problem)
     gpus = tuple(Gpu(name, item.name) for item in problem.worker_types
                  for name in item.worker_names())
     by_family = {variant.family: variant for variant in problem.variants}
@@ -138,36 +140,10 @@ def _row(variant: Variant, item: WorkerType, entry: Latency, share: float) -> Sh
                        memory_mb / item.memory_mb, *shares)
 
 
-def _groups(problem: Problem, replicas: Sequence[Replica]) -> tuple[Group, ...]:
-    """A group for each GPU; the queries of a family are spread evenly over its rates."""
+def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[Instance]:
+    """What the replicas are in the problem."""
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
-    entry = {(r.model, r.gpu, r.batch): next(
-        e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch)
-        for r in replicas}
-    total: Counter[str] = Counter()
-    for r in replicas:
-        rate = 1000 * r.batch / entry[r.model, r.gpu, r.batch].latency_ms
-        total[r.model] += rate  # type: ignore[assignment]
-    busy = {f.name: min(1.0, f.demand_qps / total[f.name]) for f in problem.families
-            if total[f.name]}
-    groups = []
-    for gpu in (name for name in kinds if any(r.gpu == name for r in replicas)):
-        uses, memory_mb = [], 0.0
-        for r in replicas:
-            if r.gpu == gpu:
-                item, variant = entry[r.model, gpu, r.batch], by_family[r.model]
-                rate = 1000 * r.batch / item.latency_ms
-                uses.append(Use(r.model, (variant.name,), r.batch, item.latency_ms,
-                                variant.accuracy, 1.0, rate, busy[r.model] * rate, r.mps_share))
-                memory_mb += item.memory_mb or variant.memory_mb
-        kind = kinds[gpu]
-        groups.append(Group(kind.name, (gpu,), 1, tuple(uses), memory_mb, kind.memory_mb, None,
-                            kind.cost_per_hour))
-    return tuple(groups)
-
-
-def _only_counts(problem: Problem) -> Problem:
-    """The problem without the rules that these policies leave out."""
-    bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
-    return Problem(problem.name, bare, problem.worker_types, problem.variants)
+    return [Instance(problem.family(r.model), by_family[r.model], kinds[r.gpu], next(
+        e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch),
+        r.gpu, r.mps_share) for r in replicas]
