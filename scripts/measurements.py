@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from acceptance.pages import write_part
+
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measurements.md"
-BEGIN, END = "<!-- scripts/measurements.py -->", "<!-- end -->"
 SETTINGS = (("digits-cpu", 25, 4, "800,1600,3200,6400"), ("text-cpu", 95, 20, "1000,2000,3000"),
             ("image-cpu", 350, 20, "450,1100,1700"))
 SCHEMES = {"central-queue": "common queue", "round-robin": "a queue each",
@@ -58,13 +59,6 @@ def table(done: Sequence[tuple[tuple[str, float, int, str], Sequence[Mapping[str
     return "\n".join(lines)
 
 
-def with_table(page: str, text: str) -> str:
-    """The page with another table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
-
-
 def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,7 +68,7 @@ def main() -> None:
     for setting in SETTINGS:
         done.append((setting, measured(*setting)))
         print(table(done[-1:]), flush=True)
-    page.write_text(with_table(page.read_text("utf-8"), table(done)), encoding="utf-8")
+    write_part(page, "measurements", f"\n{table(done)}\n")
 
 
 if __name__ == "__main__":

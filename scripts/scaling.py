@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acceptance.pages import write_part
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
@@ -254,7 +254,7 @@ def reach(points: Sequence[dict[str, Any]]) -> str:
               for one in (usual, tuned, *reversed(below.values()))),
             *("–" if aim is None else f"{aim:,.0f}, {_verdict(aim, ours, below)}"
               for aim in aims)]) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _verdict(aim: float, ours: float, below: dict[str, float | None]) -> str:
@@ -406,7 +406,7 @@ def table(points: Sequence[dict[str, Any]]) -> str:
                 cells.append(f"{other:,.0f} ({other / cost - 1.0:+.0%})")
             lines.append(f"| {name}, {startup_s:g} s | {accuracy:.4f} | {cost:,.0f} | "
                          + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -442,12 +442,7 @@ def main(given: Sequence[str] | None = None) -> int:
             draw(found["alone"], chosen.figure)
         for part, rows_of in (("alone", table), ("settings", reach)):
             if chosen.page is not None and part in found:
-                page = chosen.page.read_text("utf-8")
-                begin, end = (f"<!-- {part}:{side} -->" for side in ("begin", "end"))
-                text = f"{begin}\n{rows_of(found[part])}{end}"
-                write_atomic(chosen.page, re.sub(
-                    f"{begin}.*{end}", text.replace("\\", r"\\"), page, count=1,
-                    flags=re.DOTALL))
+                write_part(chosen.page, part, rows_of(found[part]))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
