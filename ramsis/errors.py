@@ -149,6 +149,19 @@ def check_positive(**numbers: float) -> None:
                                     allowed="a finite number > 0")
 
 
+def check_not_negative(what: str, /, **numbers: float) -> None:
+    """Refuse what is not a finite number >= 0, by its name; ``what`` says what it is not.
+
+    >>> check_not_negative("not a delay", network_ms=-1.0)
+    Traceback (most recent call last):
+    ramsis.errors.InvalidValueError: network_ms: not a delay: got -1.0; allowed: a finite number >= 0
+    """  # noqa: E501 - the message is one line
+    for where, value in numbers.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise InvalidValueError(what, where=where, value=value,
+                                    allowed="a finite number >= 0")
+
+
 def check_number_of(
     what: str, number: object, *, where: str | None = None, most: int | None = None
 ) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_not_negative
 from ramsis.memory import check_memory
 
 MAX_ARRIVALS = 500_000_000
@@ -103,7 +103,5 @@ def check_sample(rate_per_ms: float, duration_ms: float) -> None:
     InvalidValueError
         It is refused.
     """
-    if not (math.isfinite(duration_ms) and duration_ms >= 0):
-        raise InvalidValueError("not a duration", where="duration_ms", value=duration_ms,
-                                allowed="a finite number >= 0")
+    check_not_negative("not a duration", duration_ms=duration_ms)
     check_amount(rate_per_ms * duration_ms)

@@ -82,6 +82,7 @@ from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
     NotConvergedError,
+    check_not_negative,
     check_positive,
     describe,
 )
@@ -236,9 +237,7 @@ def _checked_limits(
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
                                 allowed=f"1 to {longest}, the latency table's largest")
     price, max_violation, gathering = terms
-    if not (math.isfinite(price) and price >= 0):
-        raise InvalidValueError("not a price", where="violation_price", value=price,
-                                allowed="a finite number >= 0")
+    check_not_negative("not a price", violation_price=price)
     if max_violation is not None and not 0 <= max_violation <= 1:
         raise InvalidValueError("not a share of violations", where="max_violation",
                                 value=max_violation, allowed="a fraction in [0, 1]")

@@ -43,7 +43,6 @@ than about 60 workers every count is a level.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -67,7 +66,7 @@ from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InvalidValueError, check_number_of, check_positive
+from ramsis.errors import InvalidValueError, check_not_negative, check_number_of, check_positive
 
 MAX_WORKERS = 10_000
 """Most workers that a table is made for."""
@@ -358,9 +357,7 @@ def _check(
     slo_ms: float, workers: int, load_qps: float, price: float, steps: int | None
 ) -> None:
     check_positive(slo_ms=slo_ms, load_qps=load_qps)
-    if not (math.isfinite(price) and price >= 0):
-        raise InvalidValueError("not a price", where="violation_price", value=price,
-                                allowed="a finite number >= 0")
+    check_not_negative("not a price", violation_price=price)
     check_number_of("workers", workers, most=MAX_WORKERS)
     if steps is not None and not 2 <= steps <= 1000:
         raise InvalidValueError("not a number of slack bins", where="grid", value=steps,

@@ -8,7 +8,6 @@ importer) can put its own place in front.
 from __future__ import annotations
 
 import difflib
-import math
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_not_negative
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
@@ -321,9 +320,7 @@ def check_overhead(overhead_ms: float) -> None:
     ------
     InvalidValueError
     """
-    if not (math.isfinite(overhead_ms) and overhead_ms >= 0):
-        raise InvalidValueError("not an overhead", where="overhead_ms", value=overhead_ms,
-                                allowed="a finite number >= 0")
+    check_not_negative("not an overhead", overhead_ms=overhead_ms)
 
 
 def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
@@ -70,11 +70,8 @@ class DispatchSettings:
     uniform: Uniform | None = None
 
     def __post_init__(self) -> None:
-        for name in ("overhead_ms", "timer_ms"):
-            value = getattr(self, name)
-            if not (isfinite(value) and value >= 0):
-                raise InvalidValueError("not a length of time", where=name, value=value,
-                                        allowed="a finite number >= 0")
+        check_not_negative("not a length of time", overhead_ms=self.overhead_ms,
+                           timer_ms=self.timer_ms)
 
 
 class Dispatcher(Generic[R]):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_not_negative
 from ramsis.scaling.fleet import ScaledRun
 
 MOST_WORKER_S = 1e6
@@ -52,11 +51,7 @@ class Prices:
     accuracy: float
 
     def __post_init__(self) -> None:
-        for name in ("violation", "accuracy"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InvalidValueError("not a price", where=name, value=value,
-                                        allowed="a finite number >= 0")
+        check_not_negative("not a price", violation=self.violation, accuracy=self.accuracy)
 
     def of_request(self, violation_rate: float, missed: float) -> float:
         """Worker-seconds that a request costs beside its work, in the mean."""

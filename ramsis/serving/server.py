@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ramsis.audit.drift import ArrivalDrift, DriftAlarm, ServiceDrift
 from ramsis.errors import (
-    InvalidValueError,
     RamsisError,
+    check_not_negative,
     check_number_of,
     check_positive,
 )
@@ -109,9 +109,7 @@ class ServerSettings:
         check_number_of("slots", self.slots, most=_MOST_SLOTS)
         if self.memory_mb is not None:
             check_positive(memory_mb=self.memory_mb)
-        if not 0 <= self.drain_s < math.inf:
-            raise InvalidValueError("not a length of time", where="drain_s", value=self.drain_s,
-                                    allowed="a finite number >= 0")
+        check_not_negative("not a length of time", drain_s=self.drain_s)
 
 
 class _Running(NamedTuple):

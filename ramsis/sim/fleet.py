@@ -7,7 +7,6 @@ times are drawn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_not_negative
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 
@@ -202,7 +201,7 @@ class Fleets:
         InfeasibleError
             An SLO that no worker type can keep.
         """
-        _check_delay(network_ms)
+        check_not_negative("not a delay", network_ms=network_ms)
         types, classes = cluster.worker_types, cluster.classes
         service = service or cluster.default_service
         made = [replace(Fleet.of_type(one, cluster, service, max_batch),
@@ -329,10 +328,3 @@ def _times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
         return np.ascontiguousarray(times.quantiles_ms)
     own = ServiceTimes.of_all(profile.with_padding(False), times.service, largest)
     return np.ascontiguousarray(own.quantiles_ms)
-
-
-def _check_delay(network_ms: float) -> None:
-    """Refuse a delay that is not one."""
-    if not (math.isfinite(network_ms) and network_ms >= 0):
-        raise InvalidValueError("not a delay", where="network_ms", value=network_ms,
-                                allowed="a finite number >= 0")

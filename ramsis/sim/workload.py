@@ -13,7 +13,6 @@ plain engine makes its arrivals.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -24,7 +23,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
-from ramsis.errors import InvalidValueError, check_number_of, check_positive
+from ramsis.errors import check_not_negative, check_number_of, check_positive
 
 
 @runtime_checkable
@@ -132,9 +131,7 @@ class ClosedLoop:
 
     def __post_init__(self) -> None:
         check_number_of("users", self.users)
-        if not (math.isfinite(self.think_ms) and self.think_ms >= 0):
-            raise InvalidValueError("not a length of time", where="think_ms", value=self.think_ms,
-                                    allowed="a finite number >= 0")
+        check_not_negative("not a length of time", think_ms=self.think_ms)
         check_positive(duration_ms=self.duration_ms)
 
     @property

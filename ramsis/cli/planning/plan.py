@@ -35,7 +35,7 @@ from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
 from ramsis.cluster import SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import Fleet, Workload
 from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
@@ -105,9 +105,7 @@ def plan(
     workload.check()
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
-    if cost_per_worker is not None and not 0 <= cost_per_worker < math.inf:
-        raise InvalidValueError("not a cost", where="--cost-per-worker", value=cost_per_worker,
-                                allowed="a finite number >= 0")
+    check_not_negative("not a cost", cost_per_worker=cost_per_worker or 0.0)
     if profile_names.typed or len(classes) > 1:
         raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
                                "several.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
+    check_not_negative,
     check_positive,
 )
 from ramsis.files import write_atomic
@@ -247,9 +247,7 @@ def _check(startup_s: float, interval_s: float, least: int, most: int | None, co
     if cost is not None and not 0 < cost <= MOST_WORKER_S:
         raise InvalidValueError("not a cost", where="--cost-per-worker-s", value=cost,
                                 allowed=f"above 0, up to {MOST_WORKER_S:g}")
-    if not (math.isfinite(startup_s) and startup_s >= 0):
-        raise InvalidValueError("not a time", where="--startup-s", value=startup_s,
-                                allowed="a finite number >= 0")
+    check_not_negative("not a time", startup_s=startup_s)
     if most is not None and least > most:
         raise InvalidValueError("more than at most", where="--min-workers", value=least,
                                 allowed=f"up to --max-workers {most}")

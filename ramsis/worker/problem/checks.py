@@ -69,13 +69,6 @@ def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
         raise below_every_latency(slo_ms, lowest)
 
 
-def check_price(violation_price: float) -> None:
-    """A finite price of at least 0."""
-    if not (math.isfinite(violation_price) and violation_price >= 0):
-        raise InvalidValueError("not a price", where="violation_price", value=violation_price,
-                                allowed="a finite number >= 0")
-
-
 def checked_grid(
     grid: str | FloatArray, slo_ms: float, latency: LatencyTable, max_queue: int
 ) -> FloatArray:

@@ -35,7 +35,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import check_preference, preference_cost
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_not_negative
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
@@ -286,7 +286,7 @@ class WorkerProblem(WorkerQueue):
 
 def _checked(rules: DecisionRules) -> dict[str, Any]:
     """The rules as members of their enumerations, and the price as a float."""
-    checks.check_price(rules.get("violation_price", 0.0))
+    check_not_negative("not a price", violation_price=rules.get("violation_price", 0.0))
     found: dict[str, Any] = dict(rules)
     for name in _NAMED_RULES.keys() & rules.keys():
         found[name] = checks.one_of(_NAMED_RULES[name], name, found[name])
