@@ -33,6 +33,7 @@ from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of
 from ramsis.profiles import ProfileSet
+from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
@@ -90,8 +91,7 @@ class AuditSettings:
         for text, scheduler in found.items():
             if not scheduler.makes_policies:
                 raise InvalidValueError("not policies", where="scheduler", value=text,
-                                        allowed="round-robin, shortest-queue or "
-                                        "central-queue, with settings")
+                                        allowed=f"{DISPATCH_NAMES}, with settings")
         return found
 
 

@@ -113,6 +113,9 @@ DISPATCHES: Mapping[str, DispatchRule] = {
     "central-queue": DispatchRule(False, CentralQueue, in_turn=True),
 }
 """The dispatch rules by name."""
+*_FIRST, _LAST = DISPATCHES
+DISPATCH_NAMES = f"{', '.join(_FIRST)} or {_LAST}"
+"""All of them in words."""
 
 
 def by_shares(shares: Sequence[float], uniform: float) -> int:

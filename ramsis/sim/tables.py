@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +21,9 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
-Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
-"""The compiled loop that runs the tables: by the dispatch rule of policies; or *first-come*, one
-queue from which an idle worker takes at once."""
-KERNELS: tuple[str, ...] = get_args(Kernel)
-"""Under other dispatch rules policies are run by the plain engine."""
+KERNELS = ("round-robin", "shortest-queue", "central-queue", "first-come")
+"""Compiled loops that run tables: by the dispatch rule of policies; or *first-come*, one queue
+from which an idle worker takes at once. Under other rules the plain engine runs policies."""
 
 _BUCKETS_PER_BIN = 4
 
@@ -125,13 +123,14 @@ class Compiled:
 
     Attributes
     ----------
-    kernel : Kernel
+    kernel : str
+        One of :data:`KERNELS`.
     tables : Tables or CentralTables
     run_as : ndarray of int, shape (M, B), or None
         Size that each batch is run at; None for that of the fleet's latency table.
     """
 
-    kernel: Kernel
+    kernel: str
     tables: Tables | CentralTables
     run_as: NDArray[np.int64] | None = None
 

@@ -169,7 +169,7 @@ def _of(dispatch: str, *limits: tuple[str, Allowed, str]) -> list[Limit]:
 LIMITS: tuple[Limit, ...] = (
     *(Limit({"dispatch": dispatch}, "slo_classes", _ONE_SLO,
             "a worker's table knows one deadline; give each class workers of its own")
-      for dispatch in ("round-robin", "shortest-queue")),
+      for dispatch, rule in DISPATCHES.items() if rule.own_queues),
     *_of(
         "central-queue",
         ("arrivals", _POISSON, "the state holds no age of the last arrival, and no phase"),

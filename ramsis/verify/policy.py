@@ -7,22 +7,16 @@ The path depends on the dispatch rule: :mod:`ramsis.verify.per_worker` and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 
 from ramsis.mdp.settings import check_tolerance
-from ramsis.policy import Policy, read
+from ramsis.policy import read
+from ramsis.runtime.routing import DISPATCHES
 from ramsis.verify.central import central_claims
 from ramsis.verify.checks import Check
 from ramsis.verify.gap import gap_check
 from ramsis.verify.inputs import inputs_checks
 from ramsis.verify.per_worker import worker_claims
 from ramsis.verify.recovery import recovery_checks
-
-_CLAIMS: Mapping[str, Callable[[Policy, str, float, str | None], tuple[Check, ...]]] = {
-    "round-robin": worker_claims, "shortest-queue": worker_claims, "central-queue": central_claims,
-}
-"""What checks the claims of a dispatch rule: of a policy, its file's name, a tolerance, and an
-arrival process of one's own."""
 
 TOLERANCE = 1e-4
 """How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
@@ -53,7 +47,8 @@ def verify_policy(
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
-    claims = (*_CLAIMS[policy.dispatch](policy, str(path), tolerance, own_arrivals),
+    claims_of = worker_claims if DISPATCHES[policy.dispatch].own_queues else central_claims
+    claims = (*claims_of(policy, str(path), tolerance, own_arrivals),
               *inputs_checks(policy), gap_check(policy, tolerance))
     if policy.expectations.recovery is None or not all(claim.holds for claim in claims[:1]):
         return claims

@@ -10,6 +10,7 @@ import click
 
 from ramsis.cli.options.shared import scheduler_option
 from ramsis.policy import DISPATCHES
+from ramsis.runtime.routing import DISPATCH_NAMES
 
 BOTH = ("round-robin", "central-queue")
 """What is compared where nothing is named: a queue each, and a common queue."""
@@ -47,8 +48,8 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
             scheduler_option(help_, type=type_, metavar="NAME"),
             click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
                          multiple=True, metavar="NAME",
-                         help="Policies by how requests reach workers: round-robin, "
-                         "shortest-queue or central-queue; repeat to compare.  "
+                         help=f"Policies by how requests reach workers: {DISPATCH_NAMES}; repeat "
+                         "to compare.  "
                          f"[default: {' and '.join(BOTH)}, side by side]"),
         ):
             made = option(made)

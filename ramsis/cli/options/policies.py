@@ -15,6 +15,7 @@ from ramsis.cli.options.param_types import ARRIVALS, GRID
 from ramsis.cli.options.shared import DEFAULT_SERVICE, overhead_option, padding_option
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
 from ramsis.worker.problem import Objective
 from ramsis.worker.problem.actions import Batching, LateRule
@@ -37,7 +38,7 @@ _OLD = {"worker": "round-robin", "fleet": "central-queue"}
 def _renamed(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """Name the option that took the place of ``--scheme``."""
     if value is not None:
-        new = _OLD.get(value, "round-robin, shortest-queue or central-queue")
+        new = _OLD.get(value, DISPATCH_NAMES)
         raise click.UsageError(f"--scheme is now --dispatch: give --dispatch {new}.", context)
 
 
@@ -46,7 +47,7 @@ _OPTIONS: _Options = {
         "--dispatch", type=click.Choice(list(DISPATCHES)), default="round-robin",
         show_default=True,
         metavar="NAME",
-        help="How requests reach workers: round-robin, shortest-queue or central-queue; in turn, "
+        help=f"How requests reach workers: {DISPATCH_NAMES}; in turn, "
              "in turn but for workers that have many more than another one, or by one queue that "
              "all workers take from."),
     "grid": click.option(

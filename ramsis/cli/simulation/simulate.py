@@ -54,6 +54,7 @@ from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
     SCHEDULERS,
     ClusterPlan,
@@ -131,7 +132,7 @@ _MORE = (
               help="Policies to replay; repeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony or "
                   "fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
-                  "the loads, by their dispatch: round-robin, shortest-queue or central-queue, "
+                  f"the loads, by their dispatch: {DISPATCH_NAMES}, "
                   "with settings as central-queue:violation_price=0; repeat to compare.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",

@@ -28,7 +28,7 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.schedulers.stations import stations_of
-from ramsis.sim.tables import KERNELS, Compiled, Kernel, level_of, stack, stack_central
+from ramsis.sim.tables import KERNELS, Compiled, level_of, stack, stack_central
 
 
 class Policies:
@@ -156,7 +156,7 @@ class Policies:
         tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[rule].own_queues
                   else stack_central(placed))
         run_as = self._sizes_run(fleet, placed)
-        compiled = Compiled(cast(Kernel, rule), tables, run_as) if rule in KERNELS else None
+        compiled = Compiled(rule, tables, run_as) if rule in KERNELS else None
         return Plan(self.name, start, compiled, self.max_batch)
 
     def _sizes_run(
