@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from ramsis import __version__
-from ramsis.bounds import realised_bound
 from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, write_atomic
@@ -35,7 +34,7 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
-from ramsis.synthesis.certified import gap_in_simulation
+from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
 from ramsis.synthesis.schedulers import (
     ComparedScheduler,
     fleet_scheduler,
@@ -220,7 +219,8 @@ class CellJob(Job):
                                          for model in one.profile.models)),
             "promise": self._promise(levels, result),
             "result": None if result is None else result.row(),
-            "upper_bound": None if result is None else _bound(result, fleets),
+            "upper_bound": None if result is None else bound_on_arrivals(
+                fleets, result.duration_ms, counts_of(result)),
             "gap": {} if result is None else gap_in_simulation(
                 result, spec if isinstance(spec, Policies) else None, fleets, self._workload()),
             "seeds": [] if result is None else [asdict(one) for one in result.metrics],
@@ -275,15 +275,6 @@ class CellJob(Job):
         expected = levels[0].expected
         return {name: expected.get(name if name == "upper_bound" else f"expected_{name}")
                 for name in _PROMISES}
-
-
-def _bound(result: SimulationResult, fleets: Fleets) -> float | None:
-    """What no scheduler can beat on these arrivals, in expectation where times are drawn."""
-    return realised_bound(
-        [fleet.service_times for fleet in fleets.fleets], slo_ms=fleets.classes,
-        workers=[fleet.workers for fleet in fleets.fleets],
-        max_batch=fleets.fleets[0].max_batch, duration_ms=result.duration_ms,
-        counts=[one.queries for one in result.metrics])
 
 
 def _fleets(cluster: SweepCluster, cell: Cell, max_batch: int = MAX_BATCH) -> Fleets:

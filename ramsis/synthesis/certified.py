@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ramsis.arrivals.registry import arrivals_of
@@ -60,17 +61,33 @@ def gap_in_simulation(
 def _bound_in_simulation(
     result: SimulationResult, fleets: Fleets, workload: Workload, price: float
 ) -> float | None:
-    times = [fleet.service_times for fleet in fleets.fleets]
-    given: dict[str, Any] = {
-        "slo_ms": fleets.classes, "workers": [fleet.workers for fleet in fleets.fleets],
-        "max_batch": fleets.fleets[0].max_batch, "violation_price": price}
     if not isinstance(workload, ConstantLoad):
-        return realised_bound(times, **given, duration_ms=result.duration_ms,
-                              counts=[one.queries for one in result.metrics])
+        return bound_on_arrivals(fleets, result.duration_ms, counts_of(result), price)
+    served = _served(fleets)
     gathering = (arrivals_of(workload.arrivals).text == "poisson" and len(fleets.classes) == 1
-                 and not any(one.distributed for one in times))
-    return fluid_bound(times, **given, load_qps=workload.load_qps,
-                       gathering=gathering).upper_bound
+                 and not any(one.distributed for one in served["times"]))
+    return fluid_bound(**served, load_qps=workload.load_qps, gathering=gathering,
+                       violation_price=price).upper_bound
+
+
+def counts_of(result: SimulationResult) -> tuple[int, ...]:
+    """How many queries arrived in each run."""
+    return tuple(one.queries for one in result.metrics)
+
+
+def bound_on_arrivals(
+    fleets: Fleets, duration_ms: float, counts: Sequence[int], violation_price: float = 0.0
+) -> float | None:
+    """What no scheduler can beat on arrivals, as of :func:`ramsis.bounds.realised_bound`."""
+    return realised_bound(**_served(fleets), duration_ms=duration_ms, counts=counts,
+                          violation_price=violation_price)
+
+
+def _served(fleets: Fleets) -> dict[str, Any]:
+    """What serves, as bounds take it."""
+    return {"times": [fleet.service_times for fleet in fleets.fleets], "slo_ms": fleets.classes,
+            "workers": [fleet.workers for fleet in fleets.fleets],
+            "max_batch": fleets.fleets[0].max_batch}
 
 
 def service_times_of(policy: Policy) -> ServiceTimes:

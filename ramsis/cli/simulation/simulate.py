@@ -14,7 +14,7 @@ import click
 
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
-from ramsis.bounds import Targets, realised_bound
+from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, allow_options, refuse_options
 from ramsis.cli.options.param_types import (
@@ -73,7 +73,7 @@ from ramsis.sim import (
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
-from ramsis.synthesis.certified import gap_in_simulation
+from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
@@ -301,8 +301,9 @@ def simulate_command(
     traced = workload.trace is not None
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=any((plot, timeline, request_log, traced and as_json)))
-    known = _bounds(fleets)
-    rows = [{**_row(entry, result, known), **cluster_terms_if_several(cluster),
+    # The schedulers of a comparison have the same arrivals.
+    bound_on = cache(partial(bound_on_arrivals, fleets))
+    rows = [{**_row(entry, result, bound_on), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, one)}
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
@@ -390,27 +391,10 @@ def _simulated(
     return results, first
 
 
-_Bound = Callable[[SimulationResult], float | None]
-
-
-def _bounds(fleets: Fleets) -> _Bound:
-    """What no scheduler can beat on the arrivals of a result.
-
-    Where service times are drawn it bounds the expectation.
-    """
-    times = [fleet.service_times for fleet in fleets.fleets]
-    workers = [fleet.workers for fleet in fleets.fleets]
-
-    @cache  # the schedulers of a comparison have the same arrivals
-    def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:
-        return realised_bound(times, slo_ms=fleets.classes, workers=workers,
-                              max_batch=fleets.fleets[0].max_batch, duration_ms=duration_ms,
-                              counts=counts)
-
-    return lambda result: of(result.duration_ms, tuple(one.queries for one in result.metrics))
-
-
-def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, Any]:
+def _row(
+    entry: _Entry, result: SimulationResult,
+    bound: Callable[[float, tuple[int, ...]], float | None],
+) -> dict[str, Any]:
     """A result under the names that every command uses, with what was promised for this load."""
     row = result.row()
     promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
@@ -420,8 +404,9 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
             promise = {name: used.expected.get(name) for name in promise}
     models = ", ".join(f"{name} ({share:.0%})" for name, share
                        in list(row["model_share"].items())[:3])
-    return {**row, "label": entry.label, "policy": entry.path, "upper_bound": bound(result),
-            **promise, "models": models}
+    return {**row, "label": entry.label, "policy": entry.path,
+            "upper_bound": bound(result.duration_ms, counts_of(result)), **promise,
+            "models": models}
 
 
 def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
