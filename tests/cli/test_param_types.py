@@ -42,10 +42,6 @@ def read(word: Any, text: str) -> Any:
     (params.GRID, "fixed:60", "fixed:60"),
     (params.GRID, "model", "model"),
     (params.TRACE, "nowhere.txt", TraceName("nowhere.txt", Path("nowhere.txt"))),
-    (params.SCHEDULER, "jellyfish-plus:headroom=1.1",
-     NamedScheduler("jellyfish-plus:headroom=1.1", GivenScheduler(JellyfishPlus(headroom=1.1)))),
-    (params.SCHEDULER, "jellyfish-plus",
-     NamedScheduler("jellyfish-plus", GivenScheduler(JellyfishPlus()))),
     (params.FIGURE, "a/figure.png", Path("a/figure.png")),
     (params.MODELS, "b, a", ["b", "a"]),
     (params.BATCH_SIZES, "8,1:4", (1, 2, 3, 4, 8)),
@@ -58,8 +54,27 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
     assert type(found) is type(meant)
 
 
-def test_a_policy_scheme_is_read_with_its_settings() -> None:
-    found = read(params.SCHEDULER, "round-robin:grid=fixed:10")
+@pytest.mark.parametrize(("text", "meant"), [
+    ("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1)),
+    ("jellyfish-plus", JellyfishPlus()),
+])
+def test_a_scheduler_is_what_its_text_stands_for(text: str, meant: object) -> None:
+    assert NamedScheduler.of(text) == NamedScheduler(text, GivenScheduler(meant))
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("fastest", ("scheduler", "'fastest'", "jellyfish-plus")),
+    ("jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
+    ("round-robin:grip=1", ("round-robin", "grip", "grid")),
+])
+def test_a_bad_scheduler_is_refused_in_one_line(text: str, says: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        NamedScheduler.of(text)
+    assert all(word in str(caught.value) for word in says)
+
+
+def test_policies_are_read_with_their_settings() -> None:
+    found = NamedScheduler.of("round-robin:grid=fixed:10")
     assert isinstance(found.spec, PolicyScheduler)
     assert found.spec.given == {"grid": "fixed:10"}
 
@@ -92,9 +107,6 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.GRID, "fixed:0", ("grid", "got 0", "from 1")),
     (params.GRID, "fine", ("grid", "'fine'", "fixed:D", "model")),
     (params.GRID, "fixed:many", ("grid", "'fixed:many'", "fixed:D")),
-    (params.SCHEDULER, "fastest", ("scheduler", "'fastest'", "jellyfish-plus")),
-    (params.SCHEDULER, "jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
-    (params.SCHEDULER, "round-robin:grip=1", ("round-robin", "grip", "grid")),
     (params.FIGURE, "figure.doc", ("plot", "figure.doc", ".png, .pdf, .svg")),
     (params.MODELS, "a,,b", ("--that", "'a,,b'", "each once")),
     (params.MODELS, "a,a", ("--that", "'a,a'", "each once")),

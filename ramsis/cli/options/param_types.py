@@ -42,7 +42,7 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEDULER", "SCHEDULER_TEXT", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "SCHEDULER_TEXT", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
            "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
 
 
@@ -361,10 +361,8 @@ GRID = Word("grid", _grid)
 """``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
-SCHEDULER = Word("scheduler", lambda text, where: NamedScheduler.of(text), _scheduler_names)
-"""A scheduler with its parameters, or policies to make: :class:`NamedScheduler`."""
 SCHEDULER_TEXT = Word("scheduler", lambda text, where: text, _scheduler_names)
-"""The text of one, where what it stands for depends on what it serves."""
+"""The text of a scheduler: what it stands for depends on what it serves."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
 OUT_PLACE = OutPlace()

@@ -168,11 +168,6 @@ class EventEngine:
         models = self._record.models
         return any(models[batch] == model for batch in self.workers.running[worker])
 
-    def machine_of(self, request: int) -> int | None:
-        """The machine that processes a request, if one does."""
-        found = self._at_machine.get(request)
-        return None if found is None else found[0]
-
     @property
     def monitored(self) -> bool:
         """Whether the load is anticipated by the monitor and so changes during the run."""

@@ -135,8 +135,8 @@ class Chance(Scheduler):
             engine.scale_up(int(rng.integers(len(engine.arrays.types))))
         idle = not (workers.running[worker] or workers.loading[worker]
                     or workers.free_cores[worker] < workers.cores[worker])
-        if rng.random() < 0.02 and idle and workers.status[worker] == "active" and not any(
-                engine.machine_of(r) is not None for r in range(len(engine.requests))):
+        if rng.random() < 0.02 and idle and workers.status[worker] == "active" and not (
+                engine._at_machine):
             engine.scale_down(worker)
         self.process()
         self.run_some()

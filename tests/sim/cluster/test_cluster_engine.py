@@ -102,7 +102,7 @@ def test_processing_holds_cores_and_crosses_the_network() -> None:
         if name == "on_arrival":
             engine.process(args[0], 0, inference_on=1)
         if name == "on_ready":
-            assert engine.machine_of(args[0]) == 0
+            assert engine._at_machine[args[0]][0] == 0
             engine.run(1, 0, [args[0]])
 
     run = played(scenario(

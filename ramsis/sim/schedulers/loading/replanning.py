@@ -143,13 +143,6 @@ class FleetHoldings(kernels.HoldingArrays):
         self.movable[change.worker] = False
 
 
-def loads_in_balance(holding: FleetHoldings) -> FloatArray:
-    """The load of each worker, shape (W,)."""
-    loads = np.zeros(len(holding.held))
-    kernels.balanced(holding.held, holding.work, loads)
-    return loads
-
-
 def set_work(
     holding: FleetHoldings, per_ms: FloatArray, each_ms: FloatArray, active: int, margin: float
 ) -> None:
