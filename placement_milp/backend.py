@@ -127,11 +127,6 @@ def solve(
     size : float
         A typical magnitude of the objective.
     limits : Limits
-
-    Raises
-    ------
-    NotConvergedError
-        The search ended without any solution, and without a proof that there is none.
     """
     limits = limits or Limits()
     sign = -1.0 if maximise else 1.0

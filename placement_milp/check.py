@@ -52,14 +52,7 @@ def check_placement(problem: Problem, placement: Placement) -> None:
 def check_groups(
     problem: Problem, groups: Sequence[Group], gpus: Sequence[CutGpu] = ()
 ) -> None:
-    """Check that workers can do what the groups of a placement say, whatever it is worth.
-
-    Raises
-    ------
-    VerificationError
-        Unknown names, workers, batches, latencies, rates, memory or loads that contradict the
-        problem; instances that a GPU cannot have.
-    """
+    """Check that workers can do what the groups of a placement say, whatever it is worth."""
     placement = Placement(problem.name, "heuristic", 0.0, None, None, 0.0, (), tuple(groups), (),
                           gpus=tuple(gpus), problem=problem)
     check = _Check(problem, placement)

@@ -18,15 +18,6 @@ def check_consistency(problem: Problem, where: str) -> None:
     problem : Problem
     where : str
         Name of the file, for messages.
-
-    Raises
-    ------
-    InputFileError
-        A name that is used twice, or that is not defined (of a family, type, variant or worker);
-        latencies like those of a type with other instances; a name like an instance's;
-        latencies of one batch listed twice; instances that a GPU cannot have at once; a value
-        table without rows for its family's SLO; an objective of cost where no worker costs
-        anything.
     """
     check = _Check(problem, where)
     check.names()

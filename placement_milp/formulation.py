@@ -185,11 +185,6 @@ def formulate(
         Whether minimum shares and accuracies are relaxed by the variables ``unmet``.
     only : sequence of functions, optional
         Families of constraints instead of all :data:`CONSTRAINTS`.
-
-    Raises
-    ------
-    InfeasibleError
-        A family that no worker can serve.
     """
     patterns = enumerate_patterns(problem) if patterns is None else patterns
     qualities = tuple(dict.fromkeys(o.quality for p in patterns for o in p.offers))

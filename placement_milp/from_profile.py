@@ -69,11 +69,6 @@ def instance_latencies(
         Rows with more processes are left out.
     where : str
         Name of the file, for messages.
-
-    Raises
-    ------
-    InputFileError
-        The GPU is not cut, or has no such instance.
     """
     table = worker_type.partitions
     if table is None:
@@ -92,13 +87,7 @@ def instance_latencies(
 def measured_latencies(
     profile: ProfileSet, worker_type: str, statistic: Statistic = "p95"
 ) -> dict[str, tuple[Latency, ...]]:
-    """Model → its batches in a profile that was measured on one kind of instance.
-
-    Raises
-    ------
-    InvalidValueError
-        A profile without the statistic.
-    """
+    """Model → its batches in a profile that was measured on one kind of instance."""
     return {model.name: tuple(
         Latency(worker_type, batch.batch, batch.statistic_ms(statistic), model.memory_mb)
         for batch in model.batches) for model in profile.models}

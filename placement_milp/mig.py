@@ -48,12 +48,6 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
     placed : PlacedGroups
     gpus_per_node : int
         Of GPUs whose names do not say their node, from 1.
-
-    Raises
-    ------
-    InputFileError
-        No GPU is cut, an instance is none of NVIDIA's, a name is not one of a node, or two GPUs
-        of a node have one index.
     """
     place: dict[str, tuple[str, int]] = {}
     for item in placed.problem.worker_types:

@@ -103,13 +103,6 @@ def optimise(
     limits : Limits
     patterns : tuple of Pattern, optional
         Instead of all that are not dominated.
-
-    Raises
-    ------
-    InfeasibleError
-        With the minima that cannot be met, and the limits that bind.
-    NotConvergedError
-        No solution within the time limit.
     """
     start = time.perf_counter()
     program = formulate(problem, patterns)

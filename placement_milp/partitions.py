@@ -150,13 +150,7 @@ def split_worker(worker: str) -> tuple[str, str, int]:
 
 @cache
 def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
-    """All maximal layouts of some kinds of instances.
-
-    Raises
-    ------
-    InputFileError
-        More layouts than are planned for.
-    """
+    """All maximal layouts of some kinds of instances."""
     found: list[Layout] = []
     for layout in _extended(table, [k for k in table.instances if k.name in kinds], (), 0):
         found.append(layout)

@@ -137,13 +137,7 @@ class Pattern:
 
 
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Every pattern of a problem that is not dominated.
-
-    Raises
-    ------
-    InfeasibleError
-        A family that no worker can serve, with the reason.
-    """
+    """Every pattern of a problem that is not dominated."""
     prune = not problem.moves_count
     found: list[Pattern] = []
     for worker_type in problem.instance_types:

@@ -111,13 +111,7 @@ def _beats(one: Point, other: Point) -> bool:
 
 
 def placed(problem: Problem, optimum: Optimum) -> Placement:
-    """The placement of an optimum, with named workers, checked.
-
-    Raises
-    ------
-    VerificationError
-        The placement failed its check.
-    """
+    """The placement of an optimum, with named workers, checked."""
     layouts = positions(problem, optimum.cuts)
     groups = assemble(problem, optimum.used, optimum.shares, layouts)
     first = optimum.stages[0]

@@ -26,10 +26,5 @@ def figure_of(kind: str, shown: object, **terms: Any) -> Any:
     Returns
     -------
     matplotlib.figure.Figure
-
-    Raises
-    ------
-    InvalidValueError
-        matplotlib is not installed.
     """
     return getattr(importlib.import_module(_DRAWS), kind)(shown, **terms)

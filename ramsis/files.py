@@ -76,11 +76,6 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
     """The content of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
 
     Sources that never end are refused too.
-
-    Raises
-    ------
-    InputFileError
-        When the file is missing, unreadable or too large.
     """
     where = str(path)
     limit = MAX_FILE_BYTES if limit is None else limit
@@ -101,13 +96,7 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 def read_text(
     path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
 ) -> str:
-    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_bytes`, and when the file is not UTF-8.
-    """
+    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`)."""
     try:
         return read_bytes(path, limit=limit).decode(encoding)
     except UnicodeDecodeError as error:
@@ -122,14 +111,7 @@ def not_utf8(path: str | os.PathLike[str]) -> InputFileError:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The TOML document in ``path``.
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_text`, and when the text is not TOML, is of more than 4 MB, or has a key of
-        more than 64 parts or long keys of more than 500,000 parts together.
-    """
+    """The TOML document in ``path``."""
     import tomllib  # here, so that importing the runtime stays quick
 
     text = read_text(path, limit=_MOST_TOML_BYTES)
@@ -152,16 +134,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON object in ``path``.
-
-    Raises
-    ------
-    InputFileError
-        When the file is missing, unreadable, larger than :data:`MAX_FILE_BYTES`, empty, cut
-        off, not UTF-8, not JSON (``NaN``, ``Infinity`` and half a surrogate pair are not), has
-        a key twice in an object, is not an object, or holds more than 8,000,000 values or 500,000
-        lists and objects.
-    """
+    """The JSON object in ``path``."""
     where = str(path)
     text = read_text(path)
     if not text.strip():
@@ -186,13 +159,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The document in ``path``: TOML where the name ends in ``.toml``, else a JSON object.
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_toml` and :func:`read_json`.
-    """
+    """The document in ``path``: TOML where the name ends in ``.toml``, else a JSON object."""
     return read_toml(path) if Path(path).suffix == ".toml" else read_json(path)
 
 
@@ -228,13 +195,7 @@ def fingerprint(document: Mapping[str, Any] | str) -> str:
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a text, or bytes, to ``path``; see :func:`written_whole`.
-
-    Raises
-    ------
-    OutputError
-        When the folder cannot be made or written.
-    """
+    """Write a text, or bytes, to ``path``; see :func:`written_whole`."""
     with written_whole(path, binary=isinstance(content, bytes)) as stream:
         stream.write(content)
 
@@ -248,11 +209,6 @@ def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iter
     folders are made. A symbolic link stays, and the file that it names is replaced. An old file's
     permissions stay; a new one has those that the umask leaves. To a device or a pipe, such as
     ``/dev/stdout``, the content is written directly.
-
-    Raises
-    ------
-    OutputError
-        When the folder cannot be made or written.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -345,13 +301,7 @@ def _remove_left(folder: Path) -> None:
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a file, if it is there.
-
-    Raises
-    ------
-    OutputError
-        When that cannot be done.
-    """
+    """Remove a file, if it is there."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -361,13 +311,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def check_within(folder: str | os.PathLike[str], name: str) -> None:
-    """Refuse to touch what a link has leading out of a folder.
-
-    Raises
-    ------
-    OutputError
-        It lies outside.
-    """
+    """Refuse to touch what a link has leading out of a folder."""
     path = os.path.join(folder, name)
     found = os.path.realpath(path)
     if not found.startswith(os.path.join(os.path.realpath(folder), "")):
@@ -385,11 +329,6 @@ def make_folder(
     folder : path
     of : path, optional
         The file that it is made for, which a refusal names.
-
-    Raises
-    ------
-    OutputError
-        When that cannot be done.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -404,11 +343,6 @@ def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
 
     It is the lock of the folder itself (``flock``), so that no file is left behind, and it ends
     with the process that holds it.
-
-    Raises
-    ------
-    OutputError
-        The folder does not exist or cannot be opened.
     """
     try:
         import fcntl

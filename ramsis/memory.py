@@ -49,11 +49,6 @@ def check_memory(what: str, where: str, count: float, bytes_each: float) -> None
     count : float
     bytes_each : float
         What each takes at the least.
-
-    Raises
-    ------
-    InvalidValueError
-        There are too many.
     """
     if count * bytes_each < _LITTLE:
         return

@@ -18,11 +18,6 @@ def whole_number(text: str) -> int:
 
     >>> whole_number(" 12 ")
     12
-
-    Raises
-    ------
-    ValueError
-        The text is none.
     """
     text = text.strip()
     if not _WHOLE.fullmatch(text):
@@ -35,11 +30,6 @@ def decimal_number(text: str) -> float:
 
     >>> decimal_number("1e3"), decimal_number(".5")
     (1000.0, 0.5)
-
-    Raises
-    ------
-    ValueError
-        The text is none, or longer than 400 characters.
     """
     text = text.strip()
     if text.lower().lstrip("+-") in _SPECIAL:

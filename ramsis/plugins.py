@@ -154,13 +154,7 @@ def source_of(text: str) -> Path | None:
 
 @contextmanager
 def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[None]:
-    """Tell whatever the user's code raises in one line: what failed, where, and why.
-
-    Raises
-    ------
-    RamsisError
-        Of the type ``error``, in the place of any exception but this project's own errors.
-    """
+    """Tell whatever the user's code raises in one line: what failed, where, and why."""
     try:
         yield
     except RamsisError:

@@ -20,13 +20,7 @@ def read_schema(package: str, name: str) -> dict[str, Any]:
 
 
 def check_schema(document: Mapping[str, Any], package: str, name: str, where: str) -> None:
-    """Refuse a document that breaks a schema, naming the first field that does.
-
-    Raises
-    ------
-    InputFileError
-        With the field's JSON path and the schema's rule.
-    """
+    """Refuse a document that breaks a schema, naming the first field that does."""
     from jsonschema import Draft202012Validator  # here, as it takes long to load
 
     errors = Draft202012Validator(read_schema(package, name)).iter_errors(document)

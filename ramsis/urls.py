@@ -34,11 +34,6 @@ def file_system(url: str, where: str) -> tuple[Any, str]:
     url : str
     where : str
         What was given, for messages.
-
-    Raises
-    ------
-    InvalidValueError
-        fsspec or a package of the protocol is missing, or it does not know the protocol.
     """
     try:
         import fsspec
@@ -67,11 +62,6 @@ class Remote:
     url : str
     where : str
         What was given, for messages.
-
-    Raises
-    ------
-    InvalidValueError
-        As :func:`file_system`.
     """
 
     def __init__(self, url: str, where: str) -> None:
@@ -80,13 +70,7 @@ class Remote:
         self._error: Exception | None = None
 
     def names(self) -> list[str]:
-        """The files below it; an empty name where it is a file itself.
-
-        Raises
-        ------
-        InputFileError
-            The URL cannot be read.
-        """
+        """The files below it; an empty name where it is a file itself."""
         try:
             self._system.invalidate_cache()
             found = self._system.find(self._root)
@@ -99,11 +83,6 @@ class Remote:
 
         Other errors of single files are kept for :meth:`check`: a place that is a file, or hides
         what lies there, may answer in many ways when asked for a file below it.
-
-        Raises
-        ------
-        InputFileError
-            The URL cannot be read.
         """
         wanted = [(f"{self._root}/{name}" if name else self._root, folder / (
             name or self.url.rpartition("/")[2])) for name in names]

@@ -76,13 +76,6 @@ def gpu_sharing(
     tie : int, optional
         Seed of an order of equal placements, in the place of the order above: what a solver that
         decides as it likes could return.
-
-    Raises
-    ------
-    InvalidValueError
-        Several variants in a family.
-    InfeasibleError
-        No batch of any model is feasible.
     """
     limits = limits or Limits()
     start = time.perf_counter()

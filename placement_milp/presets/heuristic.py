@@ -104,13 +104,7 @@ def heuristic_placement(
     problem: Problem, used: Sequence[tuple[Pattern, int]], seconds: float, *,
     notes: tuple[str, ...] = (),
 ) -> Placement:
-    """The placement of some patterns, without a proof; its objective is effective accuracy.
-
-    Raises
-    ------
-    VerificationError
-        The placement failed its check.
-    """
+    """The placement of some patterns, without a proof; its objective is effective accuracy."""
     used = [(pattern, count) for pattern, count in used if count]
     groups = assemble(problem, used, served_shares(problem, used))
     found = families(problem, groups)

@@ -34,11 +34,6 @@ def infadapter(
     cost_price, moving_price : float, optional
         beta / alpha per unit of cost and hour, gamma / alpha per second of loading; the problem's
         own where it has them, else 0.01 over the cost of all workers, and 0.
-
-    Raises
-    ------
-    InfeasibleError
-        The demand cannot be served.
     """
     own = problem.objective
     everything = sum(item.count * item.cost_per_hour for item in problem.worker_types)

@@ -59,13 +59,7 @@ class _Node:
 
 
 def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Pack each family's most accurate feasible variant; ``limits`` has no effect.
-
-    Raises
-    ------
-    InvalidValueError
-        Workers of several types.
-    """
+    """Pack each family's most accurate feasible variant; ``limits`` has no effect."""
     start = time.perf_counter()
     types = [item for item in problem.worker_types if item.count]
     if len(types) != 1:

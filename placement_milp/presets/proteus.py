@@ -44,11 +44,6 @@ def proteus(
     Placement
         Families have their shares of the whole demand; objective and bound are relative to the
         demand that was left, and a note says by how much it was divided.
-
-    Raises
-    ------
-    InfeasibleError
-        A family that no worker can serve, or minima that no division helps.
     """
     limits = limits or Limits()
     patterns = _patterns(problem)

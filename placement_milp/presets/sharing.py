@@ -66,15 +66,6 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     metric : str
         The field that the policy looks at; batches without it, and without ``compute_share``, are
         left out.
-
-    Raises
-    ------
-    InvalidValueError
-        Several variants in a family.
-    InfeasibleError
-        No GPUs.
-    InputFileError
-        A model that fits no GPU, replicas that the GPUs cannot hold.
     """
     start = time.perf_counter()
     models, gpus = models_of_problem(problem, metric)

@@ -58,13 +58,7 @@ class SharingPlan:
 def models_of(
     profile: SharingProfile, rates_rps: Mapping[str, float], slo_ms: float
 ) -> tuple[SharedModel, ...]:
-    """Models of a profile with their loads and one SLO.
-
-    Raises
-    ------
-    InputFileError
-        A model that the profile does not have, or that fits no GPU.
-    """
+    """Models of a profile with their loads and one SLO."""
     found = []
     for name, rate in rates_rps.items():
         if name not in profile.models():
@@ -77,13 +71,7 @@ def models_of(
 
 
 def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
-    """Like GPUs, named ``gpu-0`` onwards.
-
-    Raises
-    ------
-    InputFileError
-        Fewer than one, or more than are planned for.
-    """
+    """Like GPUs, named ``gpu-0`` onwards."""
     if not 1 <= count <= _MOST_GPUS:
         raise InputFileError("not a number of GPUs", where="count", value=count,
                              allowed=f"a whole number from 1 to {_MOST_GPUS}")
@@ -93,14 +81,7 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
 def check_replicas(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> None:
-    """Check that GPUs can hold replicas.
-
-    Raises
-    ------
-    InputFileError
-        A GPU or model that does not exist, a batch that does not fit its type, memory above what
-        there is, a share that is not in (0, 1], or shares of a GPU above 100 %.
-    """
+    """Check that GPUs can hold replicas."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
     known = {model.name: model for model in models}
     memory: Counter[str] = Counter()

@@ -45,27 +45,14 @@ def policy_names() -> tuple[str, ...]:
 
 
 def register(name: str, policy: SharingPolicy) -> None:
-    """Give a policy a name; a name that there is already is refused.
-
-    Raises
-    ------
-    InputFileError
-        A name in use.
-    """
+    """Give a policy a name; a name that there is already is refused."""
     if name in _POLICIES:
         raise InputFileError("policy name is in use", value=name)
     _POLICIES[name] = lambda: policy
 
 
 def sharing_policy(name: str) -> SharingPolicy:
-    """The policy of a name, or of ``module:function`` or ``file.py:function``.
-
-    Raises
-    ------
-    InputFileError
-        None of this name, or one that cannot be imported; the policy raises it where a function of
-        one's own fails.
-    """
+    """The policy of a name, or of ``module:function`` or ``file.py:function``."""
     if name in _POLICIES:
         return _POLICIES[name]()
     if ":" not in name:
@@ -102,12 +89,6 @@ def plan(
     gpus : sequence of Gpu
     policy : SharingPolicy, optional
         The policy itself, for one without a name.
-
-    Raises
-    ------
-    InputFileError
-        An unknown policy; no models or GPUs; a model that fits no GPU; replicas that the GPUs
-        cannot hold.
     """
     if not models or not gpus:
         raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)))

@@ -43,13 +43,7 @@ class Held:
 
 
 def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
-    """Hold the policy of the lowest load that meets that of the run against it.
-
-    Raises
-    ------
-    InvalidValueError
-        No policy is for this SLO, or for a load as high.
-    """
+    """Hold the policy of the lowest load that meets that of the run against it."""
     from scipy.stats import binom
 
     slos = sorted({policy.slo_ms for policy in policies})

@@ -77,13 +77,7 @@ def passage_tails(
 
 
 def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
-    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``.
-
-    Raises
-    ------
-    InvalidValueError
-        When PF(k, T) does not add up to 1 over k.
-    """
+    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``."""
     length = np.array([longest_ms])
     size = 16 + int(1.25 * process.rate_per_ms * longest_ms)
     most = 4 * size + _MOST_COUNTS

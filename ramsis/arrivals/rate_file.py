@@ -63,13 +63,7 @@ def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
 
 
 def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a rate trace does; another may hold recorded arrivals.
-
-    Raises
-    ------
-    InputFileError
-        No such file, or it cannot be read.
-    """
+    """Whether a file begins as a rate trace does; another may hold recorded arrivals."""
     first = next(_lines(find_trace(path_or_name)), None)
     if first is None:
         return False
@@ -89,14 +83,6 @@ def read_rates(
     unit : str, optional
         One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load,
         seconds by default; in a table by default that of the heading (``minute``, ``time_s``).
-
-    Raises
-    ------
-    InputFileError
-        No such file, it is no rate trace or empty, a time goes back, or a rate is negative or
-        not a number; the message names the line.
-    InvalidValueError
-        An unknown unit.
     """
     if unit is not None and unit not in UNITS:
         raise InvalidValueError("unknown unit of time", where="unit", value=unit,

@@ -182,13 +182,7 @@ AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
 
 
 def arrivals_of(given: AnyArrivals) -> Arrivals:
-    """The arrivals that any of these stands for.
-
-    Raises
-    ------
-    InvalidValueError
-        As :meth:`Arrivals.parse`.
-    """
+    """The arrivals that any of these stands for."""
     if isinstance(given, Arrivals):
         return given
     if isinstance(given, str):

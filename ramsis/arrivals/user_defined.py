@@ -13,13 +13,7 @@ _RATE_TOLERANCE = 1e-9
 
 
 def maker_of(text: str) -> Callable[..., Any]:
-    """The callable ``package.module:name``, its module imported.
-
-    Raises
-    ------
-    InvalidValueError
-        There is none.
-    """
+    """The callable ``package.module:name``, its module imported."""
     maker = own(text, "arrival process", where="arrivals", error=InvalidValueError,
                 option="--arrivals")
     if not callable(maker):

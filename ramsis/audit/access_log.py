@@ -65,13 +65,7 @@ _SUFFIX = re.compile(r"_(ns|us|ms|s|min|h)$")
 
 
 def access_frame(text: str, where: str) -> pd.DataFrame | None:
-    """The lines of an access log as columns of texts; None where the first line is of none.
-
-    Raises
-    ------
-    InputFileError
-        A line is of no request, or a log of nginx says nothing of the time taken.
-    """
+    """The lines of an access log as columns of texts; None where the first line is of none."""
     import pandas as pd
 
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -112,13 +106,7 @@ def _iso(stamp: str) -> str:
 
 
 def json_frame(text: str, where: str) -> pd.DataFrame | None:
-    """JSON lines as columns of texts; None where the first line is no object.
-
-    Raises
-    ------
-    InputFileError
-        A line is no object.
-    """
+    """JSON lines as columns of texts; None where the first line is no object."""
     import pandas as pd
 
     if not text.lstrip().startswith("{"):

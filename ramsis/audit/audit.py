@@ -62,11 +62,6 @@ class AuditSettings:
         Simulations on the arrivals, >= 1.
     model : str, optional
         That answered, where the log names none.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or a scheduler that is no policies.
     """
 
     workers: int
@@ -215,13 +210,6 @@ def audit_log(
     settings : AuditSettings
     where : str
         Names the log in messages.
-
-    Raises
-    ------
-    InputFileError
-        A model that the profile lacks, or more batches at once than workers.
-    InvalidValueError, InfeasibleError, NotConvergedError
-        As when policies are made and simulated.
     """
     case = _Case.of(log, profile, settings, where)
     log = case.log

@@ -52,11 +52,6 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     workers : int
     where : str
         Names the log in messages.
-
-    Raises
-    ------
-    InputFileError
-        More batches at once than there are workers, or a worker beyond these.
     """
     known = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
     beyond = log.worker[known] >= workers

@@ -99,11 +99,6 @@ class Cusum:
         δ, in standard deviations, > 0.
     every
         Observations to a false alarm, see :func:`threshold`.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     __slots__ = ("_half", "_height", "count", "total")
@@ -215,11 +210,6 @@ class ArrivalDrift:
         The shift to be found, as a multiple of it, > 1.
     every
         Seconds to a false alarm at that load.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     def __init__(

@@ -158,11 +158,6 @@ class RequestLogWriter:
     path : path
         Its folder is made when missing. A log that is there is kept, under the first free name
         of ``NAME.1.csv``, ``NAME.2.csv`` and so on.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -185,13 +180,7 @@ class RequestLogWriter:
         self._writer.writerow(_texts(request))
 
     def flush(self) -> None:
-        """Bring all lines into the file.
-
-        Raises
-        ------
-        OutputError
-            The file does not take them; they are lost, and what it has stays.
-        """
+        """Bring all lines into the file."""
         text = self._held.getvalue().encode()
         self._held.seek(0)
         self._held.truncate()
@@ -249,13 +238,7 @@ def _texts(request: Request) -> list[str]:
 
 
 def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request]) -> None:
-    """Write a whole log; a reader sees none or all of it.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written.
-    """
+    """Write a whole log; a reader sees none or all of it."""
     with written_whole(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -276,11 +259,6 @@ class LogFormat:
         or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
     slo_ms : float, optional
         Deadline of each request where the log has no such column, or an empty field.
-
-    Raises
-    ------
-    InvalidValueError
-        An unknown field or unit, or an SLO that is not positive.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -311,12 +289,6 @@ def read_request_log(
     ----------
     form : LogFormat, optional
         By default our own names.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, has no arrivals or lacks a column that was named, a line has no
-        deadline, goes back in time, or holds a value that is none; the message names the line.
     """
     table = _Table.read(path, form or LogFormat())
     arrival, start, finish = table.all_times()

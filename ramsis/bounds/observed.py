@@ -145,13 +145,7 @@ class ObservedBound:
 
 
 def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> ObservedBound:
-    """What no scheduler on ``workers`` like workers could have beaten.
-
-    Raises
-    ------
-    NotConvergedError
-        A linear program was not solved.
-    """
+    """What no scheduler on ``workers`` like workers could have beaten."""
     ways, requests = ways.with_observed(seen), len(seen.arrival_ms)
     reached = [(sum(_Program(part, ways).best(workers, span_ms)
                     for part, span_ms in parts) / requests, len(parts))

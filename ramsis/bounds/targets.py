@@ -69,13 +69,7 @@ def target_rows(columns: Columns, targets: Targets) -> list[tuple[FloatArray, fl
 
 
 def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Targets) -> None:
-    """Refuse targets that no number of workers reaches.
-
-    Raises
-    ------
-    InfeasibleError
-        With the nearest value that can be reached beside the other targets.
-    """
+    """Refuse targets that no number of workers reaches."""
     from scipy.optimize import linprog  # which takes long to load
 
     queries = columns.of_classes(len(classes)).astype(float)

@@ -151,13 +151,6 @@ class CentralProblem:
         steps : int, optional
             Equal slack bins, >= 2; by default 60 where service times are drawn, else the
             distinct latencies.
-
-        Raises
-        ------
-        InvalidValueError
-            A number out of range, or the problem is too large for the memory.
-        InfeasibleError
-            No batch can ever be in time.
         """
         _check(slo_ms, workers, load_qps, price, steps)
         check_preference(prefer)

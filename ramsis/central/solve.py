@@ -116,11 +116,6 @@ def solve_central(
     start : CentralSolution, optional
         Of a like problem, whose policy is the first one if workers are few and the levels, slack
         bins and actions as many.
-
-    Raises
-    ------
-    NotConvergedError
-        The rounds were used up, or a policy's values could not be computed.
     """
     for restart in _RESTARTS:
         found = _solved(problem, restart * problem.load / problem.workers, start)
@@ -136,11 +131,6 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
     ----------
     problem : CentralProblem
         With the levels, slack bins and actions of the solution's own.
-
-    Raises
-    ------
-    NotConvergedError
-        The policy's values could not be computed.
     """
     for restart in _RESTARTS:
         model = central_model(problem, restart * problem.load / problem.workers)

@@ -92,13 +92,7 @@ def rows_of(
     questions: Sequence[Question], engine: Engine, place: Place | None,
     on_answer: Callable[[], object],
 ) -> tuple[list[dict[str, Any]], list[InfeasibleError]]:
-    """The rows, in the order of the questions, and what has no answer.
-
-    Raises
-    ------
-    RamsisError
-        A question that failed otherwise.
-    """
+    """The rows, in the order of the questions, and what has no answer."""
     found: dict[int, JobOutcome] = {}
     for index, outcome in answers(questions, engine, place):
         found[index] = outcome
@@ -113,13 +107,7 @@ def rows_of(
 
 
 def value_of(outcome: JobOutcome) -> dict[str, Any]:
-    """What a job gave.
-
-    Raises
-    ------
-    RamsisError
-        It failed.
-    """
+    """What a job gave."""
     if outcome.error is not None or outcome.value is None:
         raise _ERRORS.get(outcome.exit_code, RamsisError)(str(outcome.error))
     return outcome.value

@@ -22,13 +22,7 @@ def below_every_latency(
 def check_reachable(
     times: Sequence[ServiceTimes], classes: Sequence[SloClass], *, fastest: str = _FASTEST
 ) -> None:
-    """Refuse a class that no worker type can ever answer in time.
-
-    Raises
-    ------
-    InfeasibleError
-        With the shortest SLO that could be met.
-    """
+    """Refuse a class that no worker type can ever answer in time."""
     lowest = min(one.lowest_ms for one in times)
     for one in classes:
         if one.slo_ms < lowest:

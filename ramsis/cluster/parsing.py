@@ -113,10 +113,6 @@ def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, s
     ----------
     where : pair of str
         What profiles and workers are called in messages.
-
-    Raises
-    ------
-    InvalidValueError
     """
     if not profiles.typed:
         return
@@ -138,13 +134,7 @@ def named_cluster(
     profiles: ByType[str], classes: Sequence[SloClass], workers: ByType[int],
     where: tuple[str, str], read: Callable[[str], ProfileSet],
 ) -> Cluster:
-    """The cluster of some worker types, their profiles read; each file once.
-
-    Raises
-    ------
-    InvalidValueError
-        As of :func:`check_named`, or of :class:`Cluster`.
-    """
+    """The cluster of some worker types, their profiles read; each file once."""
     check_named(profiles, workers, where)
     found = {file: read(file) for file in profiles.values.values()}
     types = tuple(

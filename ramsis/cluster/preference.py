@@ -27,12 +27,7 @@ WEIGHT = 2e-4
 
 
 def check_preference(prefer: str | None) -> None:
-    """Refuse what is not a preference; None is none.
-
-    Raises
-    ------
-    InvalidValueError
-    """
+    """Refuse what is not a preference; None is none."""
     if prefer is not None and prefer not in PREFERENCES:
         raise InvalidValueError("unknown preference", where="prefer", value=prefer,
                                 allowed=", ".join(PREFERENCES))

@@ -62,15 +62,6 @@ def split(
         Of the requests that come to the like stations, at random; in (0, 1].
     stations : int
         How many these are, >= 1.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, an unknown word, several stations with one queue, or a process
-        that cannot be split at random.
-
-    >>> split(Poisson(1000.0), "round-robin", share=0.4, stations=4)
-    StationArrivals(process=Poisson(load_qps=400.0), every=4, exact=True)
     """
     check_number_of("stations", stations)
     if dispatch not in DISPATCHES:

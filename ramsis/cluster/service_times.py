@@ -205,13 +205,7 @@ class ServiceTimes:
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
-    """The latency table of a statistic; that of the p95 where times are drawn.
-
-    Raises
-    ------
-    InvalidValueError
-        As :meth:`ServiceTimes.of`.
-    """
+    """The latency table of a statistic; that of the p95 where times are drawn."""
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError("unknown service times", where="service", value=service,
                                 allowed=", ".join((*STATISTICS, DISTRIBUTION)))

@@ -59,11 +59,6 @@ def classes_of(slo_ms: float | Sequence[SloClass]) -> tuple[SloClass, ...]:
 
     >>> classes_of(100.0)
     (SloClass(slo_ms=100.0, share=1.0),)
-
-    Raises
-    ------
-    InvalidValueError
-        An SLO that is not > 0, or as :func:`merged_classes`.
     """
     return merged_classes([SloClass(slo_ms)] if isinstance(slo_ms, (int, float)) else slo_ms)
 

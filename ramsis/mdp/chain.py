@@ -40,11 +40,6 @@ class Factorisation:
     pivots : bool
         Without row exchanges the factors of ``I - P``, of transitions ``P`` that come to an end,
         have no positive entry off the diagonal; see :meth:`expected`.
-
-    Raises
-    ------
-    SingularSystemError
-        When the matrix is singular, or a solution is not finite.
     """
 
     def __init__(self, matrix: sparse.csc_array, *, pivots: bool = True) -> None:

@@ -132,11 +132,6 @@ def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
     """Maximise the expected worth of where the process stays, by policy iteration.
 
     A ``worth`` of ``-inf`` says that a component has to be left.
-
-    Raises
-    ------
-    InvalidValueError
-        Naming a state of a component that must be left and cannot be.
     """
     node = np.where(found.label >= 0, found.label,
                     found.count + np.cumsum(found.label < 0) - 1)

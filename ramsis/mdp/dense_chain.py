@@ -97,11 +97,6 @@ def solve_chain(chain: DenseChain, restart: float, reference: int | None) -> Cha
         Probability of a restart at every step.
     reference : int, optional
         An often visited state; ``None`` to look for one.
-
-    Raises
-    ------
-    NotConvergedError
-        When the chain has no single stationary distribution within rounding.
     """
     size = len(chain.kernel)
     if restart:

@@ -60,13 +60,7 @@ def canonical_pairs(
     cost: ArrayLike | None,
     state_names: tuple[str, ...] | None,
 ) -> CanonicalPairs:
-    """Check the arrays of a problem and sort its pairs; the caller's arrays stay untouched.
-
-    Raises
-    ------
-    InvalidValueError
-        Naming the first bad pair, in the order given.
-    """
+    """Check the arrays of a problem and sort its pairs; the caller's arrays stay untouched."""
     states, actions = _integers("state", state), _integers("action", action)
     matrix = _as_csr(transition)
     n_pairs, n_states = int(matrix.shape[0]), int(matrix.shape[1])

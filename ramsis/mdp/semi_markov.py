@@ -66,14 +66,7 @@ class Reduced:
 
 
 def eliminate_free_states(mdp: SparseMDP) -> Reduced:
-    """The same problem without the states that cost nothing.
-
-    Raises
-    ------
-    InvalidValueError
-        Naming the state, when a pair costs nothing although its state has other actions, or
-        when states that cost nothing are never left.
-    """
+    """The same problem without the states that cost nothing."""
     free_pair = mdp.costs == 0.0
     several = np.diff(mdp.first)[mdp.state] > 1
     if (free_pair & several).any():

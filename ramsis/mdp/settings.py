@@ -9,13 +9,7 @@ from ramsis.errors import InvalidValueError
 
 
 def check_discount(discount: float | None) -> float | None:
-    """``discount`` as a float in [0, 1), or ``None`` for average reward.
-
-    Raises
-    ------
-    InvalidValueError
-        Outside [0, 1], and at 1, where discounted sums need not converge.
-    """
+    """``discount`` as a float in [0, 1), or ``None`` for average reward."""
     if discount is None:
         return None
     allowed = "0 <= discount < 1, or None for average reward"
@@ -29,13 +23,7 @@ def check_discount(discount: float | None) -> float | None:
 
 
 def required_discount(discount: float) -> float:
-    """``discount`` as a float in [0, 1), where there is no average reward.
-
-    Raises
-    ------
-    InvalidValueError
-        Outside [0, 1), or None.
-    """
+    """``discount`` as a float in [0, 1), where there is no average reward."""
     found = check_discount(discount)
     if found is None:
         raise InvalidValueError("no discount", value=discount, allowed="0 <= discount < 1")

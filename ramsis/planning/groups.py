@@ -73,13 +73,7 @@ class Grouping:
 
 
 def grouping_named(by: str, scenario: Scenario) -> Grouping:
-    """The groups of a scenario.
-
-    Raises
-    ------
-    InvalidValueError
-        Not one of :data:`GROUPINGS`.
-    """
+    """The groups of a scenario."""
     arrays, models = scenario.arrays, scenario.models
     if by not in GROUPINGS:
         raise InvalidValueError("not what requests are grouped by", where="by", value=by,

@@ -29,11 +29,6 @@ def placement_problem(
         Length of a window, > 0; by default the whole scenario, so that demand is the mean.
     seed : int
         By which requests are drawn.
-
-    Raises
-    ------
-    InputFileError
-        No stream sends requests by itself, or a batch has no single time.
     """
     requests, arrays = draw_requests(scenario, seed), scenario.arrays
     peak_qps = _peak_qps(scenario, requests, window_s)

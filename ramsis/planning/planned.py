@@ -40,14 +40,7 @@ class PlannedByFile(Planned):
 
 
 def held_of_placement(path: str, scenario: Scenario) -> Mapping[int, frozenset[int]]:
-    """By worker, the models that a placement file has it hold.
-
-    Raises
-    ------
-    InputFileError
-        The file breaks its format, names workers or models that the scenario does not have, or
-        has a worker hold more than fits.
-    """
+    """By worker, the models that a placement file has it hold."""
     arrays, types = scenario.arrays, {one.name: one for one in scenario.worker_types}
     model_of = {name: model for model, name in enumerate(arrays.models)}
     first = {name: arrays.worker_type.tolist().index(t) for t, name in enumerate(arrays.types)}

@@ -27,14 +27,7 @@ def cluster_of_placement(
     path: str | os.PathLike[str], *, interference: Interference = THESIS,
     router: RouterSettings | None = None, duration_s: float = 8.0,
 ) -> tuple[SharedCluster, tuple[Replica, ...]]:
-    """The cluster of a placement file, and its replicas.
-
-    Raises
-    ------
-    InputFileError
-        The file breaks its format, a worker follows a policy and not batches, or replicas are
-        more than a GPU can hold.
-    """
+    """The cluster of a placement file, and its replicas."""
     placed = read_placement(path)
     replicas = []
     for group in placed.groups:

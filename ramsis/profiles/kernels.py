@@ -115,11 +115,6 @@ def blocks_per_sm(launch: Launch, gpu: GpuLimits) -> int:
 
     >>> blocks_per_sm(Launch((1000, 1, 1), (256, 1, 1), registers=32), V100)
     8
-
-    Raises
-    ------
-    InvalidValueError
-        A launch without threads, or of a block that no multiprocessor holds.
     """
     threads = math.prod(launch.block)
     if threads < 1 or math.prod(launch.grid) < 1:
@@ -161,15 +156,6 @@ def heights(
         Of each kernel, in any order.
     idle : bool
         Whether time in which nothing runs counts for the mean, at height 0.
-
-    Raises
-    ------
-    InvalidValueError
-        No kernels, a kernel that ends before it starts, a negative metric.
-
-    >>> largest, weighted = heights([0, 1], [2, 3], [40, 30])
-    >>> float(largest), round(float(weighted), 2)
-    (70.0, 46.67)
     """
     starts, ends, values = (np.asarray(item, dtype=float) for item in (start_ms, end_ms, metric))
     if not len(starts):
@@ -194,13 +180,7 @@ def heights(
 def kernel_metrics(
     kernels: Sequence[Kernel], gpu: GpuLimits, *, idle: bool = False
 ) -> KernelMetrics:
-    """What the kernels of a batch take of a GPU.
-
-    Raises
-    ------
-    InputFileError
-        No kernels.
-    """
+    """What the kernels of a batch take of a GPU."""
     if not kernels:
         raise InputFileError(describe("trace has no kernels"))
     starts = [kernel.start_ms for kernel in kernels]

@@ -314,12 +314,7 @@ class ProfileSet:
 
 
 def check_overhead(overhead_ms: float) -> None:
-    """Refuse what is not a time that every batch takes besides the model.
-
-    Raises
-    ------
-    InvalidValueError
-    """
+    """Refuse what is not a time that every batch takes besides the model."""
     check_not_negative("not an overhead", overhead_ms=overhead_ms)
 
 

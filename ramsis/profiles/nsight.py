@@ -67,12 +67,6 @@ def read_kernel_trace(
         CSV of Nsight Compute.
     device : str, optional
         The GPU whose kernels are meant, as the trace names it. A trace of one GPU needs none.
-
-    Raises
-    ------
-    InputFileError
-        A file that cannot be read or is cut off, without kernels, of several GPUs where none is
-        named, or a kernel of the trace that has no metrics.
     """
     rows = _of_device(_table(Path(trace), "Start", "Duration", "GrdX", "BlkX", "Name"),
                       str(trace), device)

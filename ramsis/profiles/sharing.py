@@ -97,13 +97,7 @@ class SharingProfile:
         return tuple(dict.fromkeys(row.gpu_type for row in self.rows))
 
     def batches(self, model: str, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """What a model does with all of a GPU, by batch size; empty if it does not fit.
-
-        Raises
-        ------
-        InvalidValueError
-            A model that the profile does not have.
-        """
+        """What a model does with all of a GPU, by batch size; empty if it does not fit."""
         if model not in self.models():
             raise InvalidValueError("model is not in the profile", value=model,
                                     allowed=", ".join(self.models()))
@@ -112,13 +106,7 @@ class SharingProfile:
                             key=lambda row: row.batch))
 
     def latency_ms(self, model: str, gpu_type: str, batch: int, mps_share: float) -> float:
-        """Latency of a batch that is held to a share, on the line between measured shares.
-
-        Raises
-        ------
-        InvalidValueError
-            A batch that was not measured, or a share below the smallest measured one.
-        """
+        """Latency of a batch that is held to a share, on the line between measured shares."""
         curve = sorted((row.mps_share or 1.0, row.latency_ms) for row in self.rows
                        if (row.model, row.gpu_type, row.batch) == (model, gpu_type, batch))
         shares = [share for share, _ in curve]
@@ -155,14 +143,7 @@ def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
 
 
 def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
-    """The profile in a CSV file.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read or breaks the format, has a row twice, or a latency that is
-        not batch / throughput.
-    """
+    """The profile in a CSV file."""
     table = read_rows(Path(path))
     table.require(_REQUIRED, _KNOWN)
     rows: dict[tuple[object, ...], SharedBatch] = {}

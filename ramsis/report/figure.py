@@ -28,13 +28,7 @@ _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def check_figure(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that no figure can be saved to, before what it shows is computed.
-
-    Raises
-    ------
-    InvalidValueError
-        The file's suffix is not .png, .pdf or .svg, or matplotlib is not installed.
-    """
+    """Refuse a file that no figure can be saved to, before what it shows is computed."""
     if Path(path).suffix not in _SUFFIXES:
         raise InvalidValueError("unknown kind of figure", where="plot", value=Path(path).name,
                                 allowed="a file name that ends in " + ", ".join(_SUFFIXES))
@@ -74,15 +68,7 @@ def _shown_figure() -> type[Figure]:
 
 @contextmanager
 def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figure]:
-    """A figure to draw on, saved to ``path`` when the block ends without an error.
-
-    Raises
-    ------
-    InvalidValueError
-        The file's suffix is not .png, .pdf or .svg, or matplotlib is not installed.
-    OutputError
-        The file cannot be written.
-    """
+    """A figure to draw on, saved to ``path`` when the block ends without an error."""
     target = Path(path)
     check_figure(target)
     from matplotlib import matplotlib_fname, rc_context, rcdefaults, rcParams

@@ -29,13 +29,6 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         stands what is reached by chance, a straight line but for the logarithmic axis.
     path : path
         Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        No rows, or a file name of another kind.
-    OutputError
-        The file cannot be written.
     """
     if not rows:
         raise InvalidValueError("nothing to draw", where="plot", value="no corners")

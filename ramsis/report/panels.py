@@ -119,13 +119,6 @@ def plot_panels(
         Whether the horizontal axes are logarithmic.
     cases : sequence of str, optional
         What x = 0, 1, … stand for: names at the axis, and points that no line joins.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
     """
     columns = len(rows[0].panels)
     looks = _looks(rows)

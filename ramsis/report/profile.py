@@ -68,14 +68,6 @@ def plot_profile(
     -------
     tuple of str
         The models on the front, fastest first.
-
-    Raises
-    ------
-    InvalidValueError
-        An argument out of range, a statistic that the profile lacks, or a file name of another
-        kind.
-    OutputError
-        The file cannot be written.
     """
     largest = max(item.batch for model in profile.models for item in model.batches)
     table = profile.latency_table(statistic, max(largest, batch))

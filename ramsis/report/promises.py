@@ -19,13 +19,6 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
         One or more, of one SLO and number of workers.
     path : path
         Ends in .png, .pdf or .svg.
-
-    Raises
-    ------
-    InvalidValueError
-        Policies for different SLOs or workers, or a file name of another kind.
-    OutputError
-        The file cannot be written.
     """
     kinds = {(p.slo_ms, p.workers) for p in policies}
     if len(kinds) != 1:

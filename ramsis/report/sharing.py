@@ -24,11 +24,6 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
         With ``policy``, ``rps``, ``slo_ms``, ``gpus``, ``simulated_goodput_rps``, ``bound_rps``.
     path : path
         ``.png``, ``.pdf`` or ``.svg``.
-
-    Raises
-    ------
-    InvalidValueError
-        Another kind of file, or matplotlib is not installed.
     """
     several = {name: len({row[name] for row in rows}) for name in _AXES}
     axis = max(("rps", "gpus"), key=several.__getitem__)

@@ -40,15 +40,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
 
 
 def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:
-    """Load, accuracy of the queries in time, and violations of each scheduler, over time.
-
-    Raises
-    ------
-    InvalidValueError
-        A file name of another kind.
-    OutputError
-        The file cannot be written.
-    """
+    """Load, accuracy of the queries in time, and violations of each scheduler, over time."""
     first = next(iter(series.values()))
     load = [Line("load", _seconds(first), first.load_qps.tolist(), reference=True)]
     accuracy = [Line(label, _seconds(one), one.accuracy.tolist())

@@ -33,13 +33,7 @@ class StationWorkers(NamedTuple):
 
 
 def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[StationWorkers]:
-    """The workers of each station of a level.
-
-    Raises
-    ------
-    InvalidValueError
-        The stations have more workers of a type than there are.
-    """
+    """The workers of each station of a level."""
     free: dict[str, list[int]] = {}
     first = 0
     for name, count in worker_types.items():

@@ -107,15 +107,7 @@ class Comparison:
         return self._row("ramsis", True, {}, self._run(lambda: TableRule(table), start))
 
     def rule_row(self, name: str, parameters: Mapping[str, Any], *, tuned: bool) -> dict[str, Any]:
-        """The row of a rule with its parameters.
-
-        Raises
-        ------
-        InputFileError
-            A parameter is missing that the rule needs.
-        InvalidValueError
-            A number out of range.
-        """
+        """The row of a rule with its parameters."""
         start = parameters["workers"] if name == "static" else self._first.start
         return self._row(name, tuned, parameters, self._run(
             partial(made, name, parameters, **self.known),

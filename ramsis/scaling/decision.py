@@ -123,11 +123,6 @@ def solve_workers(
         Values to begin with, as of a problem that is near.
     sweeps : int, optional
         Stop after so many at the latest; the span then says how far the average may be off.
-
-    Raises
-    ------
-    NotConvergedError
-        The span did not fall below the tolerance.
     """
     check_positive(cost=cost, tolerance=tolerance)
     states, workers = gains.shape

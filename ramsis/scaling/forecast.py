@@ -56,11 +56,6 @@ def read_forecast(path: str | os.PathLike[str]) -> Forecast:
     """The forecast in a CSV file with the columns ``time_s``, ``forecast_qps`` and ``error``.
 
     The largest error counts.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, lacks a column, or has a value out of range.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:

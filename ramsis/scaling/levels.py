@@ -154,11 +154,6 @@ def fit_loads(
         Places of the grid, >= 2 and odd. With one trend the load has no direction.
     least_qps : float
         Loads below are taken for this one, as where one worker is enough for either.
-
-    Raises
-    ------
-    InvalidValueError
-        Too few intervals or arrivals.
     """
     check_positive(duration_s=duration_s, interval_s=interval_s)
     check_number_of("levels", levels)

@@ -300,13 +300,6 @@ def choose_policy(
         Of that part.
     on_play : callable, optional
         Called after each run.
-
-    Raises
-    ------
-    InfeasibleError
-        None met the target; the message says what was nearest.
-    InvalidValueError
-        The part is too short.
     """
     times = np.asarray(arrival_ms, dtype=float)
     fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables,

@@ -121,13 +121,7 @@ class SavedScaling:
 def write_scaling(
     folder: str | os.PathLike[str], document: Mapping[str, Any], tables: FleetTables
 ) -> Path:
-    """Write the decision tables and then the scaling policy into a folder; the policy's path.
-
-    Raises
-    ------
-    OutputError
-        The folder cannot be written.
-    """
+    """Write the decision tables and then the scaling policy into a folder; the policy's path."""
     folder = Path(folder)
     for size, policies in tables.policies.items():
         write_set(folder / _TABLES / f"workers-{size}", set_of(policies),
@@ -138,12 +132,7 @@ def write_scaling(
 
 
 def check_new(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder that holds a scaling policy or decision tables.
-
-    Raises
-    ------
-    OutputError
-    """
+    """Refuse a folder that holds a scaling policy or decision tables."""
     for name in (SCALING_NAME, _TABLES):
         if os.path.lexists(Path(folder) / name):
             raise OutputError("the folder holds another scaling policy", where=str(folder),
@@ -151,13 +140,7 @@ def check_new(folder: str | os.PathLike[str]) -> None:
 
 
 def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[str, Any]]:
-    """The scaling table in a file and its document, the schema and the folders checked too.
-
-    Raises
-    ------
-    InputFileError
-        The file breaks its format, or a folder that it names is missing.
-    """
+    """The scaling table in a file and its document, the schema and the folders checked too."""
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
     check_schema(document, "ramsis.scaling", "scaling-1", str(path))

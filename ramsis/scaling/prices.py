@@ -40,11 +40,6 @@ class Prices:
         Of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
         model is less accurate than the best one that is fast enough; a violation misses all of
         that one's.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     violation: float

@@ -47,11 +47,6 @@ class Static:
     ----------
     workers : int
         >= 1.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     def __init__(self, workers: int) -> None:
@@ -143,11 +138,6 @@ class Hpa(_Stabilised):
         Stabilisation windows, >= 0.
     up_workers, up_percent, down_percent, policy_s
         Policies, >= 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     target: float = 0.8
@@ -217,11 +207,6 @@ class Keda(_Stabilised):
     cached : bool
     tolerance, sync_s, scale_up_s, scale_down_s, up_workers, up_percent, down_percent, policy_s
         As of :class:`Hpa`.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     rate_per_worker_qps: float
@@ -288,11 +273,6 @@ class RayServe:
         > 0.
     look_back_s : float
         >= 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     def __init__(
@@ -367,11 +347,6 @@ class Wva:
         Share of the time of a full batch that a batch takes whatever its size, in [0, 1).
     period_s, load_s, tolerance : float
         >= 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     def __init__(
@@ -453,11 +428,6 @@ class Dynamo:
         >= 0.
     min_endpoint : int
         >= 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A value that is not allowed.
     """
 
     def __init__(

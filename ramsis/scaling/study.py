@@ -128,13 +128,7 @@ class Study:
                        prices=self.target if isinstance(self.target, Prices) else None)
 
     def bound(self, startup_s: float) -> WorkerSecondsBound:
-        """The worker-seconds without which no scheduler meets the target on the second half.
-
-        Raises
-        ------
-        InfeasibleError
-            The workers at most do not meet it.
-        """
+        """The worker-seconds without which no scheduler meets the target on the second half."""
         assert isinstance(self.target, Targets)
         return fewest_worker_seconds(
             *self._bounded(startup_s), **self._terms(startup_s),

@@ -188,11 +188,6 @@ def fleet_tables(
         Makes the policies for loads and settings; by default one after the other.
     on_policy : callable, optional
         Called when a policy is finished.
-
-    Raises
-    ------
-    InfeasibleError
-        No load is low enough for the target: the message says what the best is.
     """
     most = loads.most
     trial = _TRIAL_SIZE if most is None else min(_TRIAL_SIZE, most)

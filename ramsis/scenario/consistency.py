@@ -16,13 +16,7 @@ _MOST_TIMES = 100_000_000  # of all batches, and of all loads
 
 
 def check_consistency(scenario: Scenario, where: str) -> None:
-    """Refuse references to what does not exist, and what cannot be.
-
-    Raises
-    ------
-    InputFileError
-        In one line: where, and what is wrong.
-    """
+    """Refuse references to what does not exist, and what cannot be."""
     check = _Check(where)
     _check_sizes(check, scenario)
     check.once("worker_types", [name for one in scenario.worker_types

@@ -249,13 +249,7 @@ class _Infer:
                              self._limits)
 
     async def _parsed_in_turn(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
-        """Large requests have half of the time, and small ones at least the other half.
-
-        Raises
-        ------
-        OverloadedError
-            Too many wait for that already.
-        """
+        """Large requests have half of the time, and small ones at least the other half."""
         if self._waiting_bytes + len(body) > self._max_waiting_bytes:
             raise OverloadedError("too many large requests at once")
         self._waiting_bytes += len(body)

@@ -68,11 +68,6 @@ class ConnectionLimits:
         Time for a whole request, and for a client to read an answer.
     pending_bytes
         Bytes of all requests together that are not whole.
-
-    Raises
-    ------
-    InvalidValueError
-        A number or a time out of range.
     """
 
     connections: int = 2048

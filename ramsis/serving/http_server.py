@@ -45,13 +45,7 @@ class HttpSettings:
 
 
 def bound_socket(settings: HttpSettings) -> socket.socket:
-    """A socket that listens.
-
-    Raises
-    ------
-    InvalidValueError
-        The port is in use, or the host is none of this machine.
-    """
+    """A socket that listens."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM)[0]
@@ -113,11 +107,6 @@ async def serve(
         What runs beside it, until it ends.
     give_end
         Handed a function that ends it, as a signal does.
-
-    Raises
-    ------
-    InputFileError
-        As of :meth:`Server.start`.
     """
     try:
         await server.start()

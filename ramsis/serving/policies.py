@@ -19,13 +19,7 @@ _MEANS = ("mean", "distribution")
 
 
 def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """The policies of a folder, or of one file.
-
-    Raises
-    ------
-    InputFileError
-        What is there cannot be read or breaks its format.
-    """
+    """The policies of a folder, or of one file."""
     return read_set(path) if Path(path).is_dir() else set_of([read(path)])
 
 
@@ -43,13 +37,7 @@ def largest_batch(policies: PolicySet[Policy]) -> int:
 def check_served(
     policies: PolicySet[Policy], variants: Collection[str], max_batch: int | None, where: str
 ) -> None:
-    """Refuse policies that these variants cannot serve.
-
-    Raises
-    ------
-    InputFileError
-        A model has no variant, or a batch is larger than the workers run.
-    """
+    """Refuse policies that these variants cannot serve."""
     named = {model.name for level in policies.levels for station in level.stations
              for model in station.policy.models}
     missing = sorted(named - set(variants))

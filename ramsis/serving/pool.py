@@ -145,11 +145,6 @@ class WorkerPool:
         """Start the first workers, and wait until they are ready.
 
         This process leaves all workers their cores.
-
-        Raises
-        ------
-        InputFileError
-            One of them fails before it is ready.
         """
         if self.core(0) is not None:
             _use([self._cores[0], *self._cores[len(self._workers) + 1:]])
@@ -432,11 +427,6 @@ async def checked(
     -------
     tuple
         The inputs and the outputs of all of them.
-
-    Raises
-    ------
-    InputFileError
-        One does not load or run.
     """
     pool = WorkerPool(variants, PoolSettings(1, max_batch, (1, max_batch), slots=1),
                       WorkerEvents(_nothing, _nothing, _nothing))

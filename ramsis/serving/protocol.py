@@ -118,11 +118,6 @@ def parse_request(
     inputs, outputs
         The model's tensors.
     limits
-
-    Raises
-    ------
-    InvalidValueError
-        What is wrong, and where.
     """
     length = _header_length(header_length, len(body))
     read = _read_again if length <= _SHORT and length < len(body) else _read
@@ -318,13 +313,7 @@ def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
 def stated_times(
     parameters: Mapping[str, Any], header: str | None, most_ms: float
 ) -> tuple[float | None, float]:
-    """The deadline and the time after it of :class:`InferRequest`, from a request's parameters.
-
-    Raises
-    ------
-    InvalidValueError
-        One is not a length of time, or too long.
-    """
+    """The deadline and the time after it of :class:`InferRequest`, from a request's parameters."""
     late_ms = 0.0
     if "late_ms" in parameters:
         late_ms = _time(parameters["late_ms"], "parameters.late_ms", NON_NEGATIVE, most_ms)

@@ -77,11 +77,6 @@ class ScalingPolicy:
     ----------
     scaling : str
         Path of the ``scaling.json``, or of its folder, where Ray's controller runs.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read or breaks its format.
     """
 
     def __init__(self, scaling: str) -> None:

@@ -29,11 +29,6 @@ class RequestRecorder:
     ----------
     begun_ms
         When the log starts, on the front end's clock.
-
-    Raises
-    ------
-    OutputError
-        The log cannot be written.
     """
 
     def __init__(

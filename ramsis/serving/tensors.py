@@ -54,13 +54,7 @@ class TensorSpec(NamedTuple):
 
 
 def datatype_of(array: NDArray[Any], name: str) -> str:
-    """The protocol's name for the type of an array.
-
-    Raises
-    ------
-    InvalidValueError
-        It has none that is served.
-    """
+    """The protocol's name for the type of an array."""
     if array.dtype not in _NAMES:
         raise InvalidValueError("a tensor of a type that is not served", where=name,
                                 value=str(array.dtype), allowed=", ".join(DATATYPES))

@@ -88,13 +88,7 @@ class VariantsFile:
 
 
 def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
-    """Read a variants file.
-
-    Raises
-    ------
-    InputFileError
-        It cannot be read, or breaks the format.
-    """
+    """Read a variants file."""
     file = Path(path)
     fields = Fields(read_toml(path), str(path))
     fields.only(_KEYS)

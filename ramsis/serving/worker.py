@@ -58,11 +58,6 @@ class Runner:
     ----------
     inputs, outputs
         The tensors, which all variants share.
-
-    Raises
-    ------
-    InputFileError
-        A variant cannot be loaded or run, or takes or gives other tensors than the first.
     """
 
     def __init__(
@@ -102,13 +97,7 @@ class Runner:
                      for name, array in answer.items())
 
     def run(self, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> None:
-        """Run a batch; its outputs are written to the first rows.
-
-        Raises
-        ------
-        ValueError
-            The model gives other tensors than it did.
-        """
+        """Run a batch; its outputs are written to the first rows."""
         model, count = self.models[batch.variant], len(batch.slots)
         rows = [*batch.slots, *[batch.slots[-1]] * (batch.run_as - count)]
         fed = {name: array[rows] for name, array in inputs.items()}

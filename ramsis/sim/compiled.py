@@ -91,11 +91,6 @@ def replay(
         The load that the scheduler is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window, > 0.
-
-    Raises
-    ------
-    SchedulerError
-        The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(given.arrival_ms), scheduler.tables
     scheduler.check(len(fleet.models), fleet.max_batch)

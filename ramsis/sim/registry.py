@@ -56,15 +56,7 @@ class Schedulers(Mapping[str, _Kind]):
         return Schedulers({**self._own, **own})
 
     def __getitem__(self, name: str) -> _Kind:
-        """A scheduler by its name.
-
-        Raises
-        ------
-        KeyError
-            There is none.
-        InputFileError
-            What a package offers cannot be imported, or is none.
-        """
+        """A scheduler by its name."""
         found = self._own.get(name) or _offered()[name]
         if not isinstance(found, EntryPoint):
             return found
@@ -222,13 +214,7 @@ class OnWholeFleet:
         return Plan(self.name, self._start, own=self.spec.own)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """All workers are one station.
-
-        Raises
-        ------
-        InvalidValueError
-            Workers of several types.
-        """
+        """All workers are one station."""
         if len(fleets.fleets) > 1:
             raise InvalidValueError(
                 "decides about workers of one type", where=f"scheduler {self.name}",

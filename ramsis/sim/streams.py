@@ -133,11 +133,6 @@ def run_streams(
 
     Service times have to be fixed; where they were drawn, what a station draws would depend on
     the others.
-
-    Raises
-    ------
-    SchedulerError
-        A station's scheduler did what cannot be done.
     """
     station, use = requests.station.tolist(), requests.use.tolist()
     counts = np.bincount(requests.station, minlength=len(stations))

@@ -17,13 +17,7 @@ from ramsis.sim.trace_events import counter, instant, named, piece, trace, write
 
 
 def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
-    """Write :func:`timeline` to a file.
-
-    Raises
-    ------
-    OutputError
-        When the file cannot be written.
-    """
+    """Write :func:`timeline` to a file."""
     write_trace(timeline(runs), path)
 
 

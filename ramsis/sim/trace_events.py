@@ -36,13 +36,7 @@ def trace(
 
 
 def write_trace(made: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a trace to a file.
-
-    Raises
-    ------
-    OutputError
-        When the file cannot be written.
-    """
+    """Write a trace to a file."""
     write_atomic(path, json.dumps(made, separators=(",", ":")) + "\n")
 
 

@@ -65,13 +65,6 @@ def answers(
     engine : Engine
     place : path or URL, optional
         Where answers are kept.
-
-    Raises
-    ------
-    InvalidValueError
-        Ray cannot be used, or the place is none.
-    OutputError
-        The place cannot be written.
     """
     with ExitStack() as leaving:
         store = None if place is None else leaving.enter_context(store_at(place))

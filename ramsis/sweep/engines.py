@@ -49,13 +49,7 @@ class Engine:
 
 
 def runner(engine: Engine, jobs: int) -> AbstractContextManager[Runner]:
-    """A runner for that many jobs; leaving the block early ends them at once.
-
-    Raises
-    ------
-    InvalidValueError
-        Ray is asked for and not installed, or cannot be reached.
-    """
+    """A runner for that many jobs; leaving the block early ends them at once."""
     return ENGINES[engine.name](replace(engine, workers=min(engine.workers, max(1, jobs))))
 
 

@@ -181,13 +181,7 @@ class _RefusedError(Exception):
 def read_axis(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = AXES
 ) -> tuple[Any, ...]:
-    """The values of an axis, in the order given.
-
-    Raises
-    ------
-    InputFileError
-        A value that the key does not take, or one twice.
-    """
+    """The values of an axis, in the order given."""
     found: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
         checked = read_setting(key, item, where, checks)
@@ -201,13 +195,7 @@ def read_axis(
 def read_setting(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = SETTINGS
 ) -> Any:
-    """The value of a key.
-
-    Raises
-    ------
-    InputFileError
-        It does not take this value.
-    """
+    """The value of a key."""
     try:
         return checks[key](value)
     except _RefusedError as error:

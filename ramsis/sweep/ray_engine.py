@@ -45,15 +45,7 @@ class _Ended(NamedTuple):
 
 @contextlib.contextmanager
 def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
-    """A runner on a Ray cluster, or on as many processes here where no address is given.
-
-    Raises
-    ------
-    InvalidValueError
-        Ray is not installed, or there is no cluster at the address.
-    RamsisError
-        Ray cannot be started here.
-    """
+    """A runner on a Ray cluster, or on as many processes here where no address is given."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:

@@ -224,13 +224,7 @@ class SweepSpec:
 
 
 def _present_names(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys by the names that they have now: what is a scheduler was called ``scheme``.
-
-    Raises
-    ------
-    InputFileError
-        A key by both its names.
-    """
+    """The keys by the names that they have now: what is a scheduler was called ``scheme``."""
     if _FORMER in keys and "scheduler" in keys:
         raise InputFileError("one key by two names", where=f"{where}: {_FORMER}",
                              value=keys[_FORMER], allowed="scheduler alone")

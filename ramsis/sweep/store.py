@@ -225,15 +225,7 @@ class _StoredJob:
 
 @contextmanager
 def store_at(place: Place) -> Iterator[Store]:
-    """The store at a place; of a URL the folder is removed at the end.
-
-    Raises
-    ------
-    InvalidValueError
-        Not a folder, or a URL that fsspec does not know.
-    OutputError
-        A link leads out of the folder: what is written there would go elsewhere.
-    """
+    """The store at a place; of a URL the folder is removed at the end."""
     if not is_url(place):
         folder = Path(place)
         if os.path.exists(folder) and not folder.is_dir():

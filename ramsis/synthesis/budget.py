@@ -150,14 +150,6 @@ def policy_within(
         Its ``budget`` says how it did in simulation, and its expected accuracy, violation rate
         and effective accuracy are those; it has a ``randomised`` action where chance was
         needed.
-
-    Raises
-    ------
-    InvalidValueError
-        The budget is out of range, or the arrival process cannot be drawn from.
-    InfeasibleError
-        No price meets the budget; the message names the lowest rate that one does. Or the
-        samples of the service times cannot support it: how many would.
     """
     check_budget(max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
@@ -328,11 +320,6 @@ def _stated(search: _Search) -> Policy:
 
     A policy that was chosen at the edge of the budget may be beyond it there; then the next one
     is taken, and after these the optimal policies at higher prices.
-
-    Raises
-    ------
-    InfeasibleError
-        All are beyond the budget there.
     """
     least = 1.0
     for one in _by_accuracy(search):

@@ -40,11 +40,6 @@ def modelled_policy(
     """As :func:`generate_policy`, with the promise of the model, which is never measured.
 
     The rates of policies for several prices then stand on one concave curve.
-
-    Raises
-    ------
-    InvalidValueError, InfeasibleError, NotConvergedError
-        As :func:`generate_policy`.
     """
     recipe = RECIPES[settings.dispatch]
     problem = recipe.problem(profile, load_qps, settings)
@@ -55,13 +50,7 @@ def modelled_policy(
 def prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Callable[[], Policy]:
-    """The synthesis for one load, its input checked; call it for the policy.
-
-    Raises
-    ------
-    InvalidValueError, InfeasibleError
-        As :func:`generate_policy`.
-    """
+    """The synthesis for one load, its input checked; call it for the policy."""
     if settings.max_violation is not None:
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)

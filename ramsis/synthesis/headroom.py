@@ -82,11 +82,6 @@ def replayed_at(
 
     The seeds follow from the load, the SLO and the workers: tables for the same are replayed on
     the same arrivals, which ``drawn`` keeps.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrivals cannot be drawn.
     """
     if not settles(policy.load_qps, policy.slo_ms, _MOST_QUERIES):
         return None

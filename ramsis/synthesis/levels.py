@@ -37,11 +37,6 @@ def adaptive_levels(
     max_step : float
         Largest difference between neighbours, in (0, 1).
 
-    Raises
-    ------
-    InvalidValueError
-        The range is empty, or the step out of range.
-
     Examples
     --------
     >>> adaptive_levels(lambda load_qps: 1 - load_qps / 1000, 100, 500, 0.125)

@@ -209,11 +209,6 @@ def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with those of the paper added; None stands for what is not given.
 
     The grid may be any: the paper has several.
-
-    Raises
-    ------
-    InvalidValueError
-        Another value is given.
     """
     grid = given.get("grid")
     paper = PAPER if grid is None else {**PAPER, "grid": grid}

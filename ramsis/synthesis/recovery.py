@@ -87,12 +87,6 @@ def recovery(
         Requests that arrive at once, from 1 to :data:`ramsis.synthesis.options.MOST_BURST`.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
-
-    Raises
-    ------
-    InvalidValueError
-        A burst out of range, arrivals that cannot be drawn, or a dispatch rule that the compiled
-        simulator does not know.
     """
     check_number_of("burst", burst, most=MOST_BURST)
     fleet, plan = prepared_policy(policy)

@@ -218,13 +218,7 @@ class PolicyScheduler:
         return self.levels_between(float(busy.min()), float(busy.max()))
 
     def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """The load of a constant workload, else levels that cover it.
-
-        Raises
-        ------
-        InvalidValueError
-            The load is not known.
-        """
+        """The load of a constant workload, else levels that cover it."""
         if isinstance(workload, RateTrace) and workload.varies:
             return self.loads(workload)
         if isinstance(workload, Recorded):
@@ -291,11 +285,6 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     {'grid': 'fixed:10'}
     >>> fleet_scheduler("central-queue:violation_price=0,levels=8")
     PolicyScheduler(name='central-queue', given={'violation_price': 0.0}, levels=8)
-
-    Raises
-    ------
-    InvalidValueError
-        An unknown name or parameter, or a value out of range.
     """
     name, _, rest = text.partition(":")
     if name in _FORMER:

@@ -171,12 +171,7 @@ class SynthesisSettings:
 
 
 def check_budget(max_violation: float | None) -> None:
-    """Refuse what is not a budget of violations.
-
-    Raises
-    ------
-    InvalidValueError
-    """
+    """Refuse what is not a budget of violations."""
     allowed = VALUES["max_violation"]
     if max_violation is not None and not allowed.holds(max_violation):
         raise InvalidValueError(allowed.wrong, where="max_violation", value=max_violation,

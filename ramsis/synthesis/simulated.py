@@ -74,11 +74,6 @@ def simulated(
         Factor on all service times, > 0.
     drawn : dict, optional
         Keeps what is drawn, for further policies with the same arrivals and service times.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from.
     """
     late, earned = list[float](), list[float]()
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
@@ -110,11 +105,6 @@ def measured(
         Those of :func:`ramsis.sim.stationary.in_steady_state`, over all runs and at the policy's
         own load, from which that of a run differs by chance.
     replay : Replay
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from, or the dispatch rule has no compiled loop.
     """
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone

@@ -96,13 +96,7 @@ class TypeLoads:
             policy, queries=QUERIES, runs=RUNS, seed=SEED))
 
     def arrivals_at(self, share: float) -> str:
-        """What arrives where each query comes with a probability; as settings name it.
-
-        Raises
-        ------
-        InvalidValueError
-            A process of which that is not known.
-        """
+        """What arrives where each query comes with a probability; as settings name it."""
         arrivals = Arrivals.parse(self.settings.arrivals)
         process = split(arrivals.counted(self.load_qps), share=share).process
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text

@@ -31,11 +31,6 @@ def budget_checks(
         answers were changed for the budget, and its interval was kept.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from.
     """
     budget = policy.budget
     assert budget is not None

@@ -48,11 +48,6 @@ def central_claims(
         Largest difference between a stated and a derived figure, > 0.
     own_arrivals : str, optional
         Not looked at: arrivals are Poisson.
-
-    Raises
-    ------
-    InputFileError
-        The file's parts do not make a problem.
     """
     problem: CentralProblem = problem_of(policy, where)
     plans, solution = plans_of(problem, policy)

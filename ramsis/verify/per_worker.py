@@ -94,11 +94,6 @@ def worker_claims(
         Largest difference between a stated and a derived figure, > 0.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
-
-    Raises
-    ------
-    InputFileError
-        The file's parts do not make a problem, or it names no solver.
     """
     problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
     if policy.certificate.solver not in SOLVERS:

@@ -63,13 +63,7 @@ class _Bursts:
 
 
 def recovery_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """Whether a policy recovers as it says; none where it says nothing.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from.
-    """
+    """Whether a policy recovers as it says; none where it says nothing."""
     stated = policy.expectations.recovery
     if stated is None:
         return ()

@@ -34,13 +34,7 @@ _OF_ITSELF = 2e-3  # quantiles of a few values step
 
 
 def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """The claims of a policy whose promise is measured.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from.
-    """
+    """The claims of a policy whose promise is measured."""
     stated = policy.replay
     assert stated is not None
     found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
@@ -115,11 +109,6 @@ def played(
     """All figures of a policy's table by the simulator of its own, over independent runs.
 
     Parameters are those of :func:`ramsis.synthesis.simulated.measured`.
-
-    Raises
-    ------
-    InvalidValueError
-        The arrival process cannot be drawn from.
     """
     document = policy.to_document()
     process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)

@@ -112,13 +112,7 @@ DESCRIPTIONS = {
 
 
 def detect_trace(path: str | os.PathLike[str]) -> str | None:
-    """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, or is of a data set but not its requests.
-    """
+    """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`."""
     line = first_line(Path(path))
     if line.startswith("{"):
         return _json_format(line)
@@ -162,13 +156,6 @@ def read_trace(
     time_column : str, optional
         Key of the times, for ``jsonl``, where it has no usual name; their column, for
         ``timestamps``; column of the rates, for ``per-second-rates``.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read or breaks its format; the message names the line.
-    InvalidValueError
-        An unknown format or unit, or a missing key.
     """
     file = Path(path)
     if format not in TRACE_FORMATS:
@@ -238,13 +225,7 @@ def _sorted(went_back: int) -> tuple[str, ...]:
 
 
 def _key_of_time(path: Path) -> str | None:
-    """The only key of the first line that is called as times are; None where it is not clear.
-
-    Raises
-    ------
-    InputFileError
-        It is an answer of Prometheus, which is no list of requests.
-    """
+    """The only key of the first line that is called as times are; None where it is not clear."""
     try:
         record = json.loads(first_line(path))
     except (ValueError, RecursionError):

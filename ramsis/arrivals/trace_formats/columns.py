@@ -94,13 +94,7 @@ class TimeColumn:
         self._last = -math.inf
 
     def add(self, first: int, text: str) -> None:
-        """Take the lines of a block that begins with line ``first``.
-
-        Raises
-        ------
-        InputFileError
-            A line without its instant, of another kind, or one that goes back in time.
-        """
+        """Take the lines of a block that begins with line ``first``."""
         times = None if self._instants is None else self._fast(text)
         if times is None:
             times = self._by_line(first, text)

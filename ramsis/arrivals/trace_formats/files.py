@@ -29,13 +29,7 @@ _MOST_EXPANDED = 60
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The content of a file; ``.gz`` and ``.zst`` are decompressed on the way.
-
-    Raises
-    ------
-    InvalidValueError
-        A ``.zst`` file without the package for it.
-    """
+    """The content of a file; ``.gz`` and ``.zst`` are decompressed on the way."""
     if path.suffix == ".gz":
         file: IO[bytes] = gzip.GzipFile(path, "rb")  # type: ignore[assignment]
         return file
@@ -57,14 +51,7 @@ def _zstandard(path: Path) -> IO[bytes]:
 
 
 def blocks(path: Path) -> Iterator[tuple[int, str]]:
-    """Stretches of whole lines, each with the number of its first line.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, is not UTF-8, has a line of more than 16 MB or more than
-        :data:`MAX_LINES` lines, or is compressed to less than traces are.
-    """
+    """Stretches of whole lines, each with the number of its first line."""
     line = 1
     kept = b""
     taken = 0
@@ -124,13 +111,7 @@ def _unreadable(path: Path, error: Exception) -> InputFileError:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank; empty when there is none.
-
-    Raises
-    ------
-    InputFileError
-        As :func:`blocks`.
-    """
+    """The first line that is not blank; empty when there is none."""
     for _, text in blocks(path):
         for line in io.StringIO(text):
             if line.strip():

@@ -85,13 +85,6 @@ class Instants:
         One of :data:`UNITS`, for numbers.
     where : str
         Its place, for messages.
-
-    Raises
-    ------
-    InputFileError
-        It is no instant.
-    InvalidValueError
-        A number without a unit.
     """
 
     def __init__(self, first: str, unit: str | None, where: str) -> None:

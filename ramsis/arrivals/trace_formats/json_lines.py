@@ -40,13 +40,6 @@ def read_json_lines(
     times_ms : ndarray, shape (lines,)
         Since the first, not falling.
     went_back : int
-
-    Raises
-    ------
-    InputFileError
-        A line that is no object, lacks the key, or holds no time of the same kind.
-    InvalidValueError
-        Numbers without a unit.
     """
     parts: list[NDArray[np.float64]] = []
     instants: Instants | None = None

@@ -27,13 +27,7 @@ def minute_columns(names: list[str]) -> list[int]:
 
 
 def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
-    """Queries per second in each minute, added up over the functions; and how many there are.
-
-    Raises
-    ------
-    InputFileError
-        No function, or a count that is none; the message names line and minute.
-    """
+    """Queries per second in each minute, added up over the functions; and how many there are."""
     totals: NDArray[np.float64] | None = None
     columns: list[int] = []
     functions = 0
@@ -85,13 +79,7 @@ def _sums(
 
 
 def read_function_minutes(path: Path) -> NDArray[np.float64]:
-    """Invocations of each function in each minute, shape (functions, minutes).
-
-    Raises
-    ------
-    InputFileError
-        As :func:`read_minute_bins`.
-    """
+    """Invocations of each function in each minute, shape (functions, minutes)."""
     found: list[list[float]] = []
     columns: list[int] = []
     for first, text in blocks(path):
@@ -116,13 +104,7 @@ def read_function_minutes(path: Path) -> NDArray[np.float64]:
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
-    """A rate for each second in turn: one a line, or a column of a CSV file.
-
-    Raises
-    ------
-    InputFileError
-        No rates, no such column, or a value that is no rate; the message names the line.
-    """
+    """A rate for each second in turn: one a line, or a column of a CSV file."""
     rates = array("d")
     index: int | None = None
     for first, text in blocks(path):

@@ -24,13 +24,6 @@ def profiles_of(
     ----------
     models : sequence of str, optional
         Models to keep; of several profiles each keeps those that it has. All by default.
-
-    Raises
-    ------
-    InvalidValueError
-        A model that no profile has, a profile with none of them, or an overhead below 0.
-    InputFileError
-        A profile that cannot be read.
     """
     found = {file: profiles.load(file) for file in profile_names.values.values()}
     return {file: profile.with_padding(padding).with_overhead(overhead_ms)
@@ -62,16 +55,7 @@ def cluster_of(
     profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
     models: Sequence[str] | None = None, overhead_ms: float = 0.0, padding: bool = True,
 ) -> Cluster:
-    """The cluster that the options name, its profiles read as :func:`profiles_of` does.
-
-    Raises
-    ------
-    InvalidValueError
-        A type without workers or without a profile, shares that do not sum to 1, or as of
-        :func:`profiles_of`.
-    InputFileError
-        A profile that cannot be read.
-    """
+    """The cluster that the options name, its profiles read as :func:`profiles_of` does."""
     @cache  # read once the names are known to fit
     def read() -> dict[str, ProfileSet]:
         return profiles_of(profile_names, models, overhead_ms, padding)

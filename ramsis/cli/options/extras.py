@@ -20,11 +20,6 @@ def require(libraries: str, extra: str, what: str, where: str) -> None:
         Needs them, for the message.
     where : str
         The option or command.
-
-    Raises
-    ------
-    InvalidValueError
-        With the command that installs them.
     """
     for name in libraries.split():
         if not _installed(name):

@@ -48,11 +48,6 @@ def tell_overload(cases: Iterable[str]) -> None:
     ----------
     cases : iterable of str
         As ``400 QPS: OVERLOAD, 17 % of the requests late or dropped``.
-
-    Raises
-    ------
-    InfeasibleError
-        There are some, and ``--strict`` was given.
     """
     found = list(cases)
     for case in found[:_SHOWN]:

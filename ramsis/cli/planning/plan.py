@@ -182,13 +182,7 @@ class _Recipe:
                 *self.wanted, *_OTHER_SEEDS, "--json"]
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
-        """Make the folder, or go on with the plan that it holds.
-
-        Raises
-        ------
-        InvalidValueError
-            The folder holds the plan of other inputs.
-        """
+        """Make the folder, or go on with the plan that it holds."""
         asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted]}
         make_folder(self.folder)
         self._file = self.folder / "plan.json"
@@ -202,13 +196,7 @@ class _Recipe:
             write_atomic(self._file, canonical_json(self._document))
 
     def run(self, cost_per_worker: float | None) -> dict[str, Any]:
-        """All steps; the document of the plan, which the folder gets as well.
-
-        Raises
-        ------
-        InfeasibleError
-            The target is not met with other seeds, either.
-        """
+        """All steps; the document of the plan, which the folder gets as well."""
         found = {_dispatch(row): row for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(found, key=lambda one: (found[one]["workers"],
                                                -found[one]["effective_accuracy"]))

@@ -56,13 +56,7 @@ FORMATS: tuple[str, ...] = (*_TABLES, "table", "instances", *RUN_FORMATS)
 
 
 def about_format(format: str) -> str:
-    """What one of :data:`FORMATS` is, in a few words.
-
-    Raises
-    ------
-    InvalidValueError
-        It is none of them.
-    """
+    """What one of :data:`FORMATS` is, in a few words."""
     if format not in FORMATS:
         raise InvalidValueError("unknown format", where="format", value=format,
                                 allowed=", ".join(FORMATS))

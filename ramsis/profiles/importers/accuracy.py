@@ -33,12 +33,6 @@ def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict
     path : path
     unit : str, optional
         ``percent`` or ``fraction``, where the file states none.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read, states no unit where it must, or holds a value outside
-        the range of its unit; the message names the model.
     """
     file = Path(path)
     if read_text(file).lstrip().startswith("{"):

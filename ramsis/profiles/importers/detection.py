@@ -75,24 +75,12 @@ _HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool]], ...] = (
 
 
 def detect(path: Path) -> str:
-    """The format of a file, or of what lies in a folder.
-
-    Raises
-    ------
-    InputFileError
-        When it is none that is known, or files of several lie there.
-    """
+    """The format of a file, or of what lies in a folder."""
     return _of_folder(path) if path.is_dir() else _of_file(path)
 
 
 def table_file(path: Path, format: str) -> Path:
-    """The table of a format in a folder, which must be one; a file is that itself.
-
-    Raises
-    ------
-    InputFileError
-        There is none, or there are several.
-    """
+    """The table of a format in a folder, which must be one; a file is that itself."""
     if not path.is_dir() or format in _OF_FOLDERS:
         return path
     found = [file for file in _tables(path) if _table_format(file) == format]

@@ -87,12 +87,6 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
     ----------
     path : path
         A CSV file, or a folder of ParvaGPU's files, one for each model.
-
-    Raises
-    ------
-    InputFileError
-        When a file cannot be read, is of none of the kinds, has a value out of range or a case
-        twice, or when nothing fits.
     """
     path = Path(path)
     if path.is_dir():

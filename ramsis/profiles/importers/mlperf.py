@@ -99,13 +99,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def read_server(path: str | os.PathLike[str]) -> ServerRun:
-    """The run of the Server scenario in a summary.
-
-    Raises
-    ------
-    InputFileError
-        A file of something else, of another scenario, or that lacks a figure.
-    """
+    """The run of the Server scenario in a summary."""
     source = Source(Path(path))
     lines = _lines(source) if recognises(source) else {}
     for label, wanted in (("Scenario", "Server"), ("Mode", "PerformanceOnly")):

@@ -52,13 +52,7 @@ class Measured:
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text (UTF-16 with its mark) of a file of at most :data:`MAX_FILE_BYTES`.
-
-    Raises
-    ------
-    InputFileError
-        When it cannot be read, is larger, is not UTF-8, or is empty.
-    """
+    """The UTF-8 text (UTF-16 with its mark) of a file of at most :data:`MAX_FILE_BYTES`."""
     content = files.read_bytes(path)
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -165,14 +159,7 @@ class Rows:
 def open_rows(
     path: Path, most_bytes: int
 ) -> tuple[tuple[str, ...], Generator[CsvRow, None, None]]:
-    """The columns of a comma-separated file with a header line, and its rows one by one.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read, is larger than ``most_bytes``, is empty, or has a column
-        twice; as the rows are taken, also when one has fewer or more cells than the header.
-    """
+    """The columns of a comma-separated file with a header line, and its rows one by one."""
     rows = _streamed(path, most_bytes)
     try:
         first = next(rows)
@@ -240,14 +227,7 @@ def _wrong_number(path: Path, line: int, found: int, wanted: int) -> InputFileEr
 
 
 def read_rows(path: Path) -> Rows:
-    """The rows of a comma-separated file with a header line and one row or more.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read, has no rows or a column twice, or a row has fewer or more
-        cells than the header.
-    """
+    """The rows of a comma-separated file with a header line and one row or more."""
     reader = csv.reader(read_text(path).splitlines(keepends=True), strict=True)
     try:
         lines = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader]

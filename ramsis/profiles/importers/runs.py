@@ -169,13 +169,6 @@ def gather(
     given : Given
     tool : str
         Its name, for messages.
-
-    Raises
-    ------
-    InputFileError
-        A file breaks its format, states no batch size, or one that is there already.
-    InvalidValueError
-        A pattern that fits no file, or a batch size that differs from the file's.
     """
     _refuse_unused(given, [name for name, _ in files])
     models: dict[str, Measured] = {}
@@ -265,13 +258,7 @@ def percentiles_left_out(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_flight_refused(where: str, rate_per_s: float, latency_ms: float) -> None:
-    """Refuse a run with more than one request in flight on average (Little's law).
-
-    Raises
-    ------
-    InputFileError
-        When rate × latency is more than one, by more than rounding.
-    """
+    """Refuse a run with more than one request in flight on average (Little's law)."""
     flying = rate_per_s * latency_ms / 1000.0
     if flying > _IN_FLIGHT:
         raise InputFileError(
@@ -287,11 +274,6 @@ def overlap_refused(where: str, start: NDArray[np.int64], end: NDArray[np.int64]
     ----------
     start, end : ndarray, shape (n,)
         When each request began and ended, in one unit.
-
-    Raises
-    ------
-    InputFileError
-        When more than 1 % begin before an earlier one has ended.
     """
     order = np.argsort(start, kind="stable")
     ends = np.maximum.accumulate(end[order])

@@ -64,11 +64,6 @@ class MeasureSettings:
         Threads, device, and what else back ends can be told.
     order : str
         One of :data:`ORDERS`.
-
-    Raises
-    ------
-    InvalidValueError
-        When a value is out of range.
     """
 
     backend: str = _BACKEND

@@ -72,13 +72,6 @@ class KeptRuns:
         ----------
         changed : callable
             Told each model whose runs are left out, since its file is another one by now.
-
-        Raises
-        ------
-        InputFileError
-            When the file is damaged.
-        InvalidValueError
-            When it was measured on other hardware or with other settings; the message names them.
         """
         if self._path is None or not self._path.exists():
             return
@@ -141,13 +134,7 @@ def _digest(model: str) -> str | None:
 
 
 def check_writable(out: str | os.PathLike[str]) -> None:
-    """Refuse, before any measuring, a file that could not be written after it.
-
-    Raises
-    ------
-    OutputError
-        When ``out`` is a folder, or its folder cannot be made or written.
-    """
+    """Refuse, before any measuring, a file that could not be written after it."""
     target = Path(out)
     if target.is_dir():
         raise OutputError("is a folder", where=str(out), allowed="a file name")
@@ -159,15 +146,7 @@ def check_writable(out: str | os.PathLike[str]) -> None:
 def unfinished(
     path: Path, hardware: Mapping[str, Any], measurement: Mapping[str, Any]
 ) -> ProfileSet | None:
-    """The set measured so far in ``path``; None when there is no such file.
-
-    Raises
-    ------
-    InputFileError
-        When the file is damaged.
-    InvalidValueError
-        When it was measured on other hardware or with other settings; the message names them.
-    """
+    """The set measured so far in ``path``; None when there is no such file."""
     if not path.exists():
         return None
     found = load(path)

@@ -67,11 +67,6 @@ class StopRule:
         Time after which a batch size with ``min_samples`` ends though it is not stable, >= 0.
     max_latency_ms : float
         A model's batch sizes end with the first that takes longer, > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        When a value is out of range.
     """
 
     percentile: str = "p95"
@@ -111,11 +106,6 @@ class StopRule:
         ----------
         max_violation : float
             The budget, in (0, 1].
-
-        Raises
-        ------
-        InvalidValueError
-            The budget is out of range.
         """
         if not 0 < max_violation <= 1:
             raise InvalidValueError("out of range", where="max_violation", value=max_violation,

@@ -38,13 +38,7 @@ _FAMILIES = (
 
 
 def placement_section(path: Path, name: str) -> Section:
-    """What a placement file holds; ``name`` is what the reader knows it by.
-
-    Raises
-    ------
-    InputFileError
-        It breaks its format.
-    """
+    """What a placement file holds; ``name`` is what the reader knows it by."""
     found = placement_milp.read_placement(path)
     document = read_json(path)
     problem = found.problem

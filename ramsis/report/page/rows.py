@@ -38,11 +38,6 @@ def checked_rows(
     -------
     list of dict
         The rows; optional numbers that are missing are None, and mappings empty.
-
-    Raises
-    ------
-    InputFileError
-        A row is not one, or a key is missing or holds something else.
     """
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:

@@ -59,11 +59,6 @@ def sections_of(name: str) -> list[Section]:
     ----------
     name : str
         A path, or the name of a shipped profile set.
-
-    Raises
-    ------
-    InputFileError
-        Nothing is there, or nothing that a report can be about.
     """
     if is_url(name):
         return _at_url(name.rstrip("/"))

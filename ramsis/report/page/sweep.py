@@ -64,11 +64,6 @@ def sweep_section(folder: Path, name: str) -> Section:
         With the tables.
     name : str
         Of the sweep: its folder, or a URL.
-
-    Raises
-    ------
-    InputFileError
-        The tables are missing or damaged.
     """
     rows = _table(folder / RESULTS_NAME)
     failures = _failures(folder, "profile")
@@ -102,11 +97,6 @@ def scenarios_section(folder: Path, name: str) -> Section:
     ----------
     folder, name
         As of :func:`sweep_section`.
-
-    Raises
-    ------
-    InputFileError
-        As there.
     """
     rows = [{key: int(value) if isinstance(value, float) and value.is_integer() else value
              for key, value in row.items()} for row in _table(folder / SCENARIOS_NAME)]

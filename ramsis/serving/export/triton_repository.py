@@ -46,11 +46,6 @@ def configuration(
         Those of all variants. Triton gets one more output, which names the variant.
     overhead_ms : float, optional
         That the dispatcher takes from every slack; by default the model measures it.
-
-    Raises
-    ------
-    InputFileError
-        Triton cannot have a model, variant or output of such a name.
     """
     where = str(variants.path)
     if not _NAME.fullmatch(variants.name):
@@ -100,15 +95,7 @@ def _tensor(spec: TensorSpec) -> str:
 
 
 def write_repository(folder: Path, name: str, config: str) -> None:
-    """Write a model into a model repository; one that was written so before is replaced.
-
-    Raises
-    ------
-    InvalidValueError
-        There is a folder of this name that holds anything else.
-    OutputError
-        It cannot be written; what was there is as before.
-    """
+    """Write a model into a model repository; one that was written so before is replaced."""
     target = folder / name
     if target.exists() and not _is_ours(target):
         raise InvalidValueError("a model that this command has not written", where="--out",

@@ -73,11 +73,6 @@ class RemoteModel:
         """A model by its metadata.
 
         ``tensors`` is one of :data:`~ramsis.serving.load.settings.TENSORS`.
-
-        Raises
-        ------
-        InputFileError
-            The metadata are not those of the protocol, or hold a type that is not sent.
         """
         try:
             inputs, outputs = (
@@ -105,13 +100,7 @@ class RemoteModel:
         return Samples({spec.name: drawn(spec) for spec in self.inputs})
 
     def samples(self, arrays: Mapping[str, Array], where: str) -> Samples:
-        """The arrays of a file as samples, and at most one of right answers.
-
-        Raises
-        ------
-        InputFileError
-            An input is missing or of another shape, or an array is neither input nor output.
-        """
+        """The arrays of a file as samples, and at most one of right answers."""
         wanted = {spec.name: spec for spec in self.inputs}
         given = {name: array for name, array in arrays.items() if name in wanted}
         right = {name: array for name, array in arrays.items() if name not in wanted}
@@ -191,13 +180,7 @@ class Heard(NamedTuple):
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
-    """An answer that was compressed, by the name of its ``Content-Encoding``: gzip or deflate.
-
-    Raises
-    ------
-    InvalidValueError
-        It is not whole, or larger than any answer may be.
-    """
+    """An answer that was compressed, by the name of its ``Content-Encoding``: gzip or deflate."""
     packed = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
     try:
         found = packed.decompress(body, MAX_FILE_BYTES + 1)
@@ -210,13 +193,7 @@ def unpacked(body: bytes, encoding: str) -> bytes:
 
 
 def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:
-    """Read an answer, whose JSON ends at ``head``, as its header states; None at the end.
-
-    Raises
-    ------
-    InvalidValueError
-        It is not one of the protocol, or the output to compare is missing.
-    """
+    """Read an answer, whose JSON ends at ``head``, as its header states; None at the end."""
     try:
         end = len(body) if head is None else int(head)
         document = orjson.loads(body[:end])

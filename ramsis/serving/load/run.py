@@ -82,13 +82,7 @@ class Timetable:
 
 
 def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timetable:
-    """The arrivals and SLO classes that a simulation with this seed has.
-
-    Raises
-    ------
-    InvalidValueError
-        The workload has no request.
-    """
+    """The arrivals and SLO classes that a simulation with this seed has."""
     arrivals, _, slos, other = streams(seed)
     arrival_ms = workload.arrivals_ms(arrivals)
     check_amount(len(arrival_ms), bytes_each=_BYTES_EACH)
@@ -149,11 +143,6 @@ def generate_load(
         Puts the samples in order: each comes once before any comes again.
     on_done : callable
         Told each answer.
-
-    Raises
-    ------
-    InputFileError
-        The server does not answer, or not as the protocol says, or has no such model.
     """
     with event_loop() as runner:
         return runner.run(_Run(url, arrival_s, settings, on_done).run(samples, rng))

@@ -39,11 +39,6 @@ class LoadSettings:
         One of :data:`TENSORS`.
     compression : str
         One of :data:`COMPRESSIONS`, for which the server is asked.
-
-    Raises
-    ------
-    InvalidValueError
-        A time or a way out of range.
     """
 
     slo_ms: NDArray[np.float64]
@@ -66,11 +61,6 @@ def model_url(url: str, model: str | None) -> str:
 
     >>> model_url("http://localhost:8000", "digits")
     'http://localhost:8000/v2/models/digits'
-
-    Raises
-    ------
-    InvalidValueError
-        Not a URL of HTTP, or no model is named.
     """
     try:
         parts = urlsplit(url)

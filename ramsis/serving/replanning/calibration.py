@@ -65,13 +65,7 @@ class CalibrationSettings:
 async def measure_service(
     variants: VariantsFile, settings: CalibrationSettings, *, pin: bool = True
 ) -> Samples:
-    """Service times in ms, by the index of the variant and the batch size.
-
-    Raises
-    ------
-    InputFileError
-        A variant does not load, or a batch does not run.
-    """
+    """Service times in ms, by the index of the variant and the batch size."""
     rng = np.random.default_rng(settings.seed)
     pairs = [(v, b) for v in range(len(variants.variants)) for b in settings.batches]
     samples: Samples = {pair: [] for pair in pairs}
@@ -128,11 +122,6 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
     """What requests take besides the model, in ms, as a client on this machine sees it; (count,).
 
     The server is started, and ended.
-
-    Raises
-    ------
-    RamsisError
-        The client fails, or as of :meth:`Server.start`.
     """
     http = HttpSettings(port=0)
     found: list[float] = []

@@ -33,13 +33,7 @@ _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms",
 
 
 def profile_option(options: Sequence[str]) -> int:
-    """Where the profile stands among the options of ``ramsis generate``.
-
-    Raises
-    ------
-    InvalidValueError
-        Nowhere, or it is not one profile.
-    """
+    """Where the profile stands among the options of ``ramsis generate``."""
     if _PROFILES not in options[:-1]:
         raise InvalidValueError("no profile among the options", where="--replan",
                                 value=" ".join(options), allowed=f"{_PROFILES} FILE …")
@@ -77,11 +71,6 @@ class Replanning:
         Of its policies.
     options
         What ``ramsis generate`` made them with, without ``--load`` and ``--out``.
-
-    Raises
-    ------
-    InputFileError, InvalidValueError
-        The folder holds no set, or the options no profile.
     """
 
     def __init__(self, server: Server, folder: str, options: Sequence[str]) -> None:

@@ -70,13 +70,7 @@ class FleetPolicies:
 
 
 def scaling_file(path: str | os.PathLike[str]) -> Path | None:
-    """The scaling policy that a path names; None where it names policies.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, or is not JSON.
-    """
+    """The scaling policy that a path names; None where it names policies."""
     named = Path(path)
     if named.is_dir():
         file = named / SCALING_NAME
@@ -94,13 +88,6 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
         Of the file; the policies' folders are beside it.
     most
         No more workers than these, whatever the table wants.
-
-    Raises
-    ------
-    InputFileError
-        A file cannot be read or breaks its format, or the policies are not for such workers.
-    InvalidValueError
-        ``most`` is less than the least workers of the table.
     """
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))

@@ -46,13 +46,7 @@ def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> No
 
 
 def model_index(fleet: Fleet, name: str) -> int:
-    """The index of a named model.
-
-    Raises
-    ------
-    InvalidValueError
-        The fleet has no such model.
-    """
+    """The index of a named model."""
     if name not in fleet.models:
         raise InvalidValueError("unknown model", where="model", value=name,
                                 allowed=", ".join(fleet.models))

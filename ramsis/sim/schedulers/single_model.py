@@ -23,11 +23,6 @@ class SingleModel(PerType):
         Batch limit; 0: the largest.
     objective : float
         What counts as the deadline, as a share of the SLO; > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        An objective that is no share of the SLO.
     """
 
     model: str
@@ -38,13 +33,7 @@ class SingleModel(PerType):
         check_objective(self.objective)
 
     def limit(self, fleet: Fleet) -> int:
-        """The largest batch.
-
-        Raises
-        ------
-        InvalidValueError
-            A batch limit that the fleet's workers do not run.
-        """
+        """The largest batch."""
         check_limit(fleet, self.batch)
         return self.batch or fleet.max_batch
 

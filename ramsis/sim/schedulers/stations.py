@@ -33,11 +33,6 @@ def stations_of(
         See :data:`PlanOf`.
     name, source : str
         As in results, and where the policies are from.
-
-    Raises
-    ------
-    InputFileError
-        The set was made for other workers or SLO classes, or for models that they lack.
     """
     classes = {one.slo_ms: one.share for one in fleets.classes}
     if policies.worker_types != dict(fleets.worker_types):

@@ -172,13 +172,7 @@ class Agent:
 
 
 def read_agent(path: str | os.PathLike[str]) -> Agent:
-    """The agent in a file.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, or breaks the format; the message gives the JSON path.
-    """
+    """The agent in a file."""
     return agent_from_document(read_json(path), str(path))
 
 
@@ -190,24 +184,12 @@ def shipped_agent() -> Agent:
 
 
 def write_agent(agent: Agent, path: str | os.PathLike[str]) -> None:
-    """Write an agent's file, whole or not at all.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written.
-    """
+    """Write an agent's file, whole or not at all."""
     write_atomic(Path(path), canonical_json(agent.to_document()))
 
 
 def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
-    """The agent in a parsed file; ``where`` stands before the place in every message.
-
-    Raises
-    ------
-    InputFileError
-        The document breaks the format.
-    """
+    """The agent in a parsed file; ``where`` stands before the place in every message."""
     top = Fields(document, where)
     top.of_format(AGENT_FORMAT)
     top.only(("format", "slots", "batch_sizes", "every_ms", "count", "laxity_ms", "work_ms",

@@ -67,11 +67,6 @@ def reward_named(text: str) -> Reward:
 
     >>> reward_named("work:work=1").work
     1.0
-
-    Raises
-    ------
-    InvalidValueError
-        An unknown name or factor, or one that is negative or no number.
     """
     name, _, rest = text.partition(":")
     if name not in REWARDS:

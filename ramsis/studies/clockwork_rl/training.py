@@ -140,11 +140,6 @@ def train(
     Agent
         The best one.
     list of Evaluation
-
-    Raises
-    ------
-    InputFileError
-        The checkpoint is damaged, or of a training with other settings.
     """
     torch.set_num_threads(1)
     model, rewards = trainer(scenario, settings)

@@ -36,13 +36,6 @@ def station_policies(
     ----------
     on_policy : callable, optional
         Told after each station.
-
-    Raises
-    ------
-    InfeasibleError
-        A station whose variants are too slow for the SLO.
-    NotConvergedError
-        A policy could not be computed.
     """
     made: dict[object, Policy] = {}
     found: list[Policy | None] = []

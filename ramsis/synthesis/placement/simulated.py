@@ -160,13 +160,6 @@ def simulate_placement(
         Without it a duty cycle drops what it would answer late, as policies do.
     on_step : callable, optional
         Told after each station's policy and each seed.
-
-    Raises
-    ------
-    InfeasibleError
-        Nothing is sent to any worker.
-    NotConvergedError
-        A policy could not be computed.
     """
     stations = placed_stations(problem, groups)
     policies = _policies(stations, fixed, on_step)

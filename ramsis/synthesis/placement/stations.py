@@ -108,13 +108,7 @@ class PlacedStation:
 
 
 def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedStation, ...]:
-    """The stations of a placement that are sent anything.
-
-    Raises
-    ------
-    InfeasibleError
-        None is.
-    """
+    """The stations of a placement that are sent anything."""
     found: dict[object, PlacedStation] = {}
     for group in groups:
         for key, station in _of_group(problem, group):

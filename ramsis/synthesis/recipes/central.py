@@ -162,11 +162,6 @@ def policy_of_regular_ends(
     :mod:`ramsis.central.problem` has them, ρ being that of its own policy. Both policies are
     replayed in simulation on the same arrivals, and the one for more regular ends is the answer
     unless it earns less there: it may count on a regularity that its own waiting destroys.
-
-    Raises
-    ------
-    InvalidValueError, InfeasibleError, NotConvergedError
-        As :meth:`Central.problem` and :meth:`Central.policy`.
     """
     recipe = Central()
     problem = recipe.problem(profile, load_qps, settings)

@@ -48,14 +48,7 @@ class Plans:
         return cls(_made_for(problem, 1.0), policy)
 
     def solution(self, factor: float = 1.0) -> CentralSolution:
-        """The optimum where service takes a factor longer, in a problem made for that.
-
-        Raises
-        ------
-        InvalidValueError, InfeasibleError, NotConvergedError
-            As :meth:`ramsis.central.problem.CentralProblem.create` and
-            :func:`ramsis.central.solve.solve_central`.
-        """
+        """The optimum where service takes a factor longer, in a problem made for that."""
         from ramsis.central.solve import solve_central
 
         if factor not in self._solutions:
@@ -74,13 +67,7 @@ class Plans:
         return solve_central(problem.varied(times=problem.times.scaled(factor)), self.solution())
 
     def played(self, plan: CentralSolution, slower: float = 1.0) -> CentralAnalysis:
-        """What a policy does when service takes a factor longer than the true times.
-
-        Raises
-        ------
-        NotConvergedError
-            As :func:`ramsis.central.solve.evaluate_central`.
-        """
+        """What a policy does when service takes a factor longer than the true times."""
         from ramsis.analysis.central import CentralAnalysis
         from ramsis.central.solve import evaluate_central
 

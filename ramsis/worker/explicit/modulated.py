@@ -57,15 +57,7 @@ class ModulatedChain:
 
 
 def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedChain:
-    """Write out the chain of a table of shape (N, D+1).
-
-    Raises
-    ------
-    InvalidValueError
-        When the table is not admissible.
-    TypeError
-        When the arrivals are not Markov-modulated.
-    """
+    """Write out the chain of a table of shape (N, D+1)."""
     arrivals = problem.arrivals
     if not is_modulated(arrivals):
         raise TypeError("the arrivals are not Markov-modulated")

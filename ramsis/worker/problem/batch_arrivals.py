@@ -62,13 +62,7 @@ class BusyPeriodStart:
 
 
 def batch_size_distribution(process: ArrivalProcess) -> FloatArray:
-    """P(X = 0, 1, 2, …) of the number of requests at an instant of arrival.
-
-    Raises
-    ------
-    InvalidValueError
-        When a batch may be larger than a million requests.
-    """
+    """P(X = 0, 1, 2, …) of the number of requests at an instant of arrival."""
     if is_orderly(process):
         return np.array([0.0, 1.0])
     instant = np.array([_INSTANT / process.rate_per_ms])

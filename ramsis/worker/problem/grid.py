@@ -26,11 +26,6 @@ def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
 
     >>> fixed_grid(150.0, 3).tolist()
     [0.0, 50.0, 100.0, 150.0]
-
-    Raises
-    ------
-    InvalidValueError
-        When ``divisions`` is below 1 or above :data:`MAX_DIVISIONS`.
     """
     _check_divisions(divisions)
     grid = slo_ms * np.arange(divisions + 1) / divisions
@@ -46,13 +41,7 @@ def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArr
 
 
 def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
-    """The grid that ``--grid TEXT`` names: ``fixed:100`` or ``model``.
-
-    Raises
-    ------
-    InvalidValueError
-        When the text is neither.
-    """
+    """The grid that ``--grid TEXT`` names: ``fixed:100`` or ``model``."""
     if not (math.isfinite(slo_ms) and slo_ms > 0):
         raise InvalidValueError("SLO is not positive", where="slo_ms", value=slo_ms,
                                 allowed="a finite number of ms > 0")
@@ -63,13 +52,7 @@ def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) 
 
 
 def parse_grid(text: str) -> int | None:
-    """The number of steps D of ``fixed:D``; None for ``model``.
-
-    Raises
-    ------
-    InvalidValueError
-        When the text is neither, or D is below 1 or above :data:`MAX_DIVISIONS`.
-    """
+    """The number of steps D of ``fixed:D``; None for ``model``."""
     if text == "model":
         return None
     kind, colon, count = text.partition(":")

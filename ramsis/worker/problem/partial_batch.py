@@ -121,11 +121,6 @@ def partial_batch_transitions(
     columns : ndarray of int, shape (N+1, D+1)
         Column of the transition matrix that stands for (n', j'), n' = N + 1 the full state;
         several states may share one.
-
-    Raises
-    ------
-    InvalidValueError
-        More than :data:`MAX_ENTRIES` transitions.
     """
     from ramsis.worker.problem._kernels import partial_batch_rows
 

@@ -87,13 +87,6 @@ def evaluate_variable(
     """Gain, values and frequencies of a policy, by one factorisation.
 
     The parameters are those of :func:`~ramsis.worker.structure.evaluation.evaluate_on_nodes`.
-
-    Raises
-    ------
-    InvalidValueError
-        When the policy has an action that is not admissible.
-    NotConvergedError
-        When the policy's chain has no single stationary distribution within rounding.
     """
     mdp.problem.check_policy(policy)
     if restart is not None:

@@ -75,11 +75,6 @@ class WorkerModel:
             Stopping rule of the iterative solvers but policy iteration, which runs to its end.
         initial : ndarray of int, shape (N, D+1), optional
             An admissible policy near the best one, where the solver can start from one.
-
-        Raises
-        ------
-        InvalidValueError
-            Unknown solver, or one that does not apply to the problem.
         """
         check_solver(solver)
         return self._formulation.solve(self, solver, tolerance, initial)

@@ -70,11 +70,6 @@ def build_modulated(
     StructuredMDP
         Its ``problem`` is augmented: slack T_j stands in the columns 2j and 2j + 1. Arrays over
         r = 1 … K are over (z, r) here, and nodes are (node, z').
-
-    Raises
-    ------
-    InvalidValueError
-        When modes or arrivals change so often that the passages would fill the memory.
     """
     events = _Events.of(arrivals, problem.workers, float(problem.services.latency_ms[-1]))
     nodes = quadrature_nodes(problem, cells_per_slo, overdue=problem.late is LateRule.DROP)

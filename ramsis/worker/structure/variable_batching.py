@@ -166,11 +166,6 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     ----------
     nodes : {"auto", "quadrature", "exact"}
         Slack nodes, as of :func:`~ramsis.worker.structure.structured.build_structured`.
-
-    Raises
-    ------
-    InvalidValueError
-        When the problem is too large.
     """
     whole = build_structured(problem, nodes)
     likely = likely_states(problem)

@@ -68,13 +68,7 @@ class DecimalMark:
         self.comma = bool(decimal) or (bool(commas) and separator == ";" and not points)
 
     def number(self, text: str, factor: str) -> float:
-        """A number without its unit, times a factor, exact in decimal.
-
-        Raises
-        ------
-        ValueError
-            The text is none in this table.
-        """
+        """A number without its unit, times a factor, exact in decimal."""
         plain = _SPACES.sub("", text)
         groups = _POINT_GROUPS if self.comma else _COMMA_GROUPS
         if groups.fullmatch(plain):

@@ -67,11 +67,6 @@ def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
     path : Path
     known : callable
         Whether a text names a column, by which the header is found.
-
-    Raises
-    ------
-    InputFileError
-        The file cannot be read, holds no table, or a row has fewer or more cells than the header.
     """
     text = read_text(path)
     if looks_like_json(text):

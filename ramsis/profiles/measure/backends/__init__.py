@@ -23,13 +23,7 @@ BACKENDS = {
 
 
 def open_backend(name: str, options: Options) -> Backend:
-    """The back end of that name.
-
-    Raises
-    ------
-    InvalidValueError
-        When there is none, its libraries are not installed, or an option is not for it.
-    """
+    """The back end of that name."""
     if name not in BACKENDS:
         raise InvalidValueError("no such back end", where="backend", value=name,
                                 allowed=", ".join(BACKENDS))

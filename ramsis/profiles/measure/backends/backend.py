@@ -132,13 +132,7 @@ class Backend(Protocol):
 
 
 def library(name: str, extra: str) -> Any:
-    """An optional library, imported.
-
-    Raises
-    ------
-    InvalidValueError
-        When it cannot be; the message names the extra to install.
-    """
+    """An optional library, imported."""
     try:
         return importlib.import_module(name)
     except Exception as error:  # a library beside another's wrong version raises anything

@@ -48,13 +48,6 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
     prefix : str, optional
         What the names in the header begin with; headers of different prefixes can be included
         together.
-
-    Raises
-    ------
-    InvalidValueError
-        The prefix is no identifier.
-    InputFileError
-        A name holds the character 0, which ends a text in C.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
     flat = flatten(policies)

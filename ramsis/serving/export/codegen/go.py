@@ -33,11 +33,6 @@ def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
     policies : PolicySet of Selector
     package : str, optional
         Name of the package.
-
-    Raises
-    ------
-    InvalidValueError
-        The package is no identifier, or one that Go keeps for itself.
     """
     check_identifier(package, "package", _RESERVED)
     flat = flatten(policies)

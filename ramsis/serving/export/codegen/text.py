@@ -61,13 +61,7 @@ def index_bits(policies: FlatSet) -> int:
 
 
 def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
-    """Refuse what cannot begin the names of a program.
-
-    Raises
-    ------
-    InvalidValueError
-        Not lower-case letters, digits and _ from a letter on, or a word of the language.
-    """
+    """Refuse what cannot begin the names of a program."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or name in reserved:
         raise InvalidValueError(
             "not an identifier", where=where, value=name,
