@@ -129,7 +129,8 @@ def dot(one: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: 
 def of_types(kernel: F, *arguments: Any) -> F:
     """A kernel that takes positional arguments of the types of these alone, and gives numbers.
 
-    A call looks at no types, which takes most of the time of a short one with named tuples.
+    A call looks at no types, which takes most of the time of a short one with named tuples; an
+    array of another type or layout would be misread.
     """
     found: F = cast(Any, kernel).compile(tuple(map(numba.typeof, arguments)))
     if not cast(Any, kernel).gives_numbers:

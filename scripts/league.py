@@ -433,7 +433,10 @@ def main() -> None:
     others = Others.found(
         options.triton_python, options.ray_python, options.mlserver_python)
     for workers in plan.workers:
-        case = Case.calibrated(served, workers, options.slo_ms, plan, options.most_qps)
+        try:
+            case = Case.calibrated(served, workers, options.slo_ms, plan, options.most_qps)
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"error: the calibration failed: {error.stderr[-500:]}") from None
         say(f"{workers} worker(s): capacity {case.capacity_qps:.0f} requests/s")
         for row in rows(case, others):
             document["rows"].append(row)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
     RATE_NAMES,
-    TIME_NAMES,
     InstantColumn,
     TimeColumn,
+    called_times,
     fields_of,
     lines_of,
 )
@@ -153,7 +153,7 @@ def _time_column(
             "a table of counts, not a line for each request", where=where, value=counts,
             allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
                     "--time-column where each line is one request")
-    likely = [i for i, name in enumerate(clean) if stem(name) in TIME_NAMES]
+    likely = called_times([stem(name) for name in clean])
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
     for found in (likely, dated):
         if len(found) == 1:

@@ -46,7 +46,7 @@ def simulation_verdict(rows: Rows) -> list[str]:
         Sentences; the first names the best row at the highest load at which one is good enough.
     """
     asked = target_words(rows[0])
-    empty = [row for row in rows if asked and row.get("meets_target") is None]
+    empty = [row for row in rows if asked and row.get("meets_target", True) is None]
     rows = [row for row in rows if row not in empty]
     nothing = _listed("No requests arrived, so nothing is shown of the target", empty,
                       figures=False)

@@ -214,8 +214,8 @@ class Dispatcher(Generic[R]):
         Parameters
         ----------
         ask
-            As of :meth:`arrive`; where the largest batch waits, the table is asked now in any
-            case, as others that come could not make it larger.
+            As of :meth:`arrive`; where the largest batch waits for the worker, the table is asked
+            about its queue in any case, as others that come could not make it larger.
         """
         if self._up[worker] and not self._busy[worker]:
             raise InvalidValueError("the end of a batch that was not started", where="worker",
@@ -230,7 +230,9 @@ class Dispatcher(Generic[R]):
                     queue = station.queue_of[worker]
                     queue.idle.append(worker)
                     self._unasked[queue] = station
-                    ask = ask or len(queue.waiting) >= self._selector(station).largest_batch
+                    if not ask and len(queue.waiting) >= self._selector(station).largest_batch:
+                        del self._unasked[queue]
+                        self._act(station, queue, now_ms, orders)
             if ask:
                 self._ask(now_ms, orders)
         return orders

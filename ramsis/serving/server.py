@@ -55,6 +55,8 @@ _MOST_OVERHEAD = 0.5
 _LEAST_CHANGE_MS = 0.1
 """A smaller change of the overhead is none: timers ring to a millisecond."""
 _CHANGE_MS, _CHANGE = 0.5, 0.25
+_LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
+"""Relative change of the slowdown that is taken for chance, and that is worth a line."""
 """A change of the overhead by so much is a line of the log."""
 
 
@@ -185,6 +187,7 @@ class Server:
             lambda variant, run_as: self.expected.stated_ms(variant, run_as, QUANTILE),
             lambda: _MOST_OVERHEAD * min(self.policies.slo_classes))
         self._probe: asyncio.Future[float | None] | None = None
+        self._slowdown_logged = 1.0
         self._overhead_logged_ms = -math.inf
 
     async def start(self) -> None:
@@ -433,12 +436,19 @@ class Server:
             self.log("overhead", **{name: round(ms, 3) for name, ms in found._asdict().items()})
 
     def _take_slowdown(self) -> None:
-        """Let the level serve that is for the load at today's speed, and say where it changed."""
-        found, before = self.overhead.slowdown(self._mean_ms), self.front.dispatcher.level
+        """Let the level serve that is for the load at today's speed.
+
+        One that is like the last, within 5 %, changes nothing. Workers of several types have
+        several times for a variant, of which only one is known here: they are left as they are.
+        """
+        dispatcher, found = self.front.dispatcher, self.overhead.slowdown(self._mean_ms)
+        if (len(self.policies.worker_types) > 1
+                or abs(found / dispatcher.slowdown - 1.0) < _LIKE_BEFORE):
+            return
         self.front.take_slowdown(found)
-        if self.front.dispatcher.level is not before:
-            self.log("slowdown", times=round(found, 3),
-                     level_qps=self.front.dispatcher.level.load_qps)
+        if abs(found / self._slowdown_logged - 1.0) > _CHANGED_SPEED:
+            self._slowdown_logged = found
+            self.log("slowdown", times=round(found, 3), level_qps=dispatcher.level.load_qps)
 
     def _alarm(self, alarm: DriftAlarm | None) -> None:
         """Report a drift, if there is one, and no other of its kind for a minute."""
@@ -482,12 +492,12 @@ class Server:
             self._leaving.pop(worker)(worker)
         else:
             self.front.finished(worker)
-        self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
-                            ended.service_ms)
         if ended.error:
             self.log("batch failed", variant=start.model, batch=count, error=ended.error)
             self._fail(running, ended.error)
             return
+        self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
+                            ended.service_ms)
         served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms)
         for row, ticket in enumerate(start.tickets):
             query = ticket.request

@@ -181,7 +181,8 @@ def calibrated(
         [sys.executable, "-m", "ramsis", "serve", folder / "policies", "--variants",
          models.variants.resolve(), "--port", "0", "--calibrate", folder / "profile.json",
          "--calibrate-seconds", repr(seconds)],
-        check=True, capture_output=True, cwd=folder, env={**os.environ, **ONE_THREAD})
+        check=True, capture_output=True, text=True, cwd=folder,
+        env={**os.environ, **ONE_THREAD})
     return load(str(folder / "profile.json"))
 
 

@@ -567,6 +567,21 @@ def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
     assert dispatcher.unasked
 
 
+def test_a_full_batch_for_one_worker_asks_about_no_other() -> None:
+    table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
+                   rows=[[0, 0], [0, 1]]).table
+    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    dispatcher.arrive(0.0, ["a"], 45.0)  # for the first worker
+    dispatcher.arrive(0.0, ["b"], 45.0)
+    dispatcher.finished(1.0, 1)
+    dispatcher.arrive(2.0, ["c", "d", "e"], 45.0, ask=False)  # c and e for the first
+    (start,) = dispatcher.finished(2.0, 0, ask=False).starts
+    assert (start.worker, start.requests) == (0, ["c", "e"])
+    dispatcher.arrive(2.0, ["f", "g"], 45.0, ask=False)  # f for the second
+    (start,) = dispatcher.ask(2.0).starts
+    assert (start.worker, start.requests) == (1, ["d", "f"])
+
+
 def test_where_batches_are_slower_the_level_of_a_larger_load_serves() -> None:
     told: list[float] = []
     levels = [single(load_qps=load_qps) for load_qps in (50.0, 80.0, 120.0)]

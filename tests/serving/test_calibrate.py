@@ -51,3 +51,4 @@ def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path: Pa
         capture_output=True, text=True, check=False, timeout=300.0,
         env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert ran.returncode == 0, ran.stderr
+    assert load(str(folder / "mine.json")).measurement["overhead_ms"]["p50"] < 20.0  # of 100 held

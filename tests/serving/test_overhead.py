@@ -54,7 +54,6 @@ def test_the_slowdown_is_that_of_the_last_batches_that_the_policies_know() -> No
     for k in range(64):
         found.batch("m", 1 + k % 2, 13.0 * (1 + k % 2), 1.0)
     assert found.slowdown(lambda variant, run_as: 10.0 * run_as) == pytest.approx(1.3)
-    assert found.slowdown(lambda variant, run_as: 12.5 * run_as) == 1.0  # 4 % are chance
     assert found.slowdown(lambda variant, run_as: None) == 1.0
     few = watch()
     for _ in range(15):
@@ -143,6 +142,32 @@ def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
     for _ in range(7):
         Server._take_overhead(server)
     assert taken == [0.02, 2.0, 2.11, 0.0]
+
+
+def test_a_slowdown_is_taken_where_it_has_changed_and_said_where_it_has_changed_much() -> None:
+    from ramsis.serving.server import Server
+
+    taken, said = list[float](), list[float]()
+    dispatcher = SimpleNamespace(slowdown=1.0, level=SimpleNamespace(load_qps=100.0))
+
+    def take(slowdown: float) -> None:
+        taken.append(slowdown)
+        dispatcher.slowdown = slowdown
+
+    found = iter([1.04, 1.06, 1.02, 1.1, 1.3, 1.35, 0.7, 1.0])
+    server = cast(Any, SimpleNamespace(
+        overhead=SimpleNamespace(slowdown=lambda mean_ms: next(found)), _mean_ms=None,
+        front=SimpleNamespace(dispatcher=dispatcher, take_slowdown=take), _slowdown_logged=1.0,
+        policies=SimpleNamespace(worker_types={"all": 1}),
+        log=lambda event, times, level_qps: said.append(times)))
+    for _ in range(8):
+        Server._take_slowdown(server)
+    assert taken == [1.06, 1.3, 0.7, 1.0]
+    assert said == [1.3, 0.7, 1.0]
+    server.policies.worker_types = {"old": 1, "new": 1}
+    server.overhead.slowdown = lambda mean_ms: 3.0
+    Server._take_slowdown(server)
+    assert dispatcher.slowdown == 1.0
 
 
 def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(

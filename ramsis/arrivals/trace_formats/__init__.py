@@ -22,9 +22,9 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace_formats.columns import (
-    TIME_NAMES,
     InstantColumn,
     TimeColumn,
+    called_times,
     fields_of,
 )
 from ramsis.arrivals.trace_formats.files import blocks, first_line
@@ -236,8 +236,9 @@ def _key_of_time(path: Path) -> str | None:
         raise InputFileError(
             "an answer of Prometheus, not a request a line", where=str(path),
             allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
-    named = [key for key in record if key.lower().lstrip("@") in TIME_NAMES]
-    return named[0] if len(named) == 1 else None
+    keys = list(record)
+    named = called_times([key.lower().lstrip("@") for key in keys])
+    return keys[named[0]] if len(named) == 1 else None
 
 
 def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +22,19 @@ from ramsis.errors import InputFileError
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
               "datetime", "date", "created_at"}
 """What columns and keys of times are called, without their unit."""
+_BESIDE = {"arrived", "arrived_at"}  # another column of times counts more
 COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
 """What columns of numbers of requests are called."""
 RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "queries/s",
               "requests/sec", "req/sec", "requests_per_second", "queries_per_second", "rate_qps",
               "load_qps", "arrival_rate"}
 """What columns of loads are called."""
+
+
+def called_times(names: Sequence[str]) -> list[int]:
+    """Which of these names are those of times."""
+    return ([i for i, name in enumerate(names) if name in TIME_NAMES - _BESIDE]
+            or [i for i, name in enumerate(names) if name in _BESIDE])
 
 
 @dataclass(frozen=True)

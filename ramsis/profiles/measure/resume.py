@@ -121,16 +121,19 @@ def _digest(model: str) -> str | None:
 
     A function is read from its module, and a folder's model from its configuration.
     """
-    path = Path(model)
-    if not path.exists():
-        module = sys.modules.get(model.partition(":")[0])
-        path = Path(getattr(module, "__file__", None) or "")
-    if path.is_dir():
-        path /= "config.json"
-    if not path.is_file():
+    module = sys.modules.get(model.partition(":")[0])
+    try:
+        path = Path(model)
+        if not path.exists():
+            path = Path(getattr(module, "__file__", None) or os.devnull)
+        if path.is_dir():
+            path /= "config.json"
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):  # a name that no file can have, or one that is not to be read
         return None
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_writable(out: str | os.PathLike[str]) -> None:

@@ -28,7 +28,7 @@ _DRAWS = np.random.default_rng(0).random((3, _DRAWN))
 """Places in each part, as shares of it; drawn once, since estimates hold the event loop up."""
 
 
-_RECENT, _LEAST_BATCHES, _LIKE_PROFILED = 64, 16, 0.05
+_RECENT, _LEAST_BATCHES = 64, 16
 
 
 class OverheadParts(NamedTuple):
@@ -114,7 +114,7 @@ class OverheadWatch:
         Returns
         -------
         float
-            1 within 5 %, which batches differ by chance, and while fewer than 16 are known.
+            1 while fewer than 16 are known.
         """
         took_ms, counted_ms, known = 0.0, 0.0, 0
         for variant, run_as, service_ms, _ in list(self._batches)[-_RECENT:]:
@@ -122,6 +122,4 @@ class OverheadWatch:
             if expected_ms is not None:
                 took_ms, counted_ms, known = (
                     took_ms + service_ms, counted_ms + expected_ms, known + 1)
-        if known < _LEAST_BATCHES or abs(took_ms / counted_ms - 1.0) < _LIKE_PROFILED:
-            return 1.0
-        return took_ms / counted_ms
+        return took_ms / counted_ms if known >= _LEAST_BATCHES else 1.0

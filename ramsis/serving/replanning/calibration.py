@@ -29,7 +29,6 @@ from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.serving.http_server import HttpSettings, bound_socket, serve
 from ramsis.serving.messages import Ended, RunBatch
-from ramsis.serving.policies import largest_batch
 from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.server import Server
 from ramsis.serving.variants import VariantsFile
@@ -119,7 +118,7 @@ def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
 
 
 async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
-    """What requests take besides the model, in ms, as a client on this machine sees it; (count,).
+    """What requests take besides waiting and the model, in ms, as a client here sees it.
 
     The server is started, and ended.
     """
@@ -132,8 +131,7 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
         host, _, port = url[0].rpartition("/")[2].partition(":")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "ramsis.serving.load.probe", host, port, server.name,
-            str(largest_batch(server.policies)), str(count),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+            str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
         printed, _ = await process.communicate()
         if process.returncode == 0:
             found.extend(json.loads(printed))
