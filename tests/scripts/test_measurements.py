@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import measurements
 
+BEGIN, END = "<!-- measurements:begin -->", "<!-- measurements:end -->"
 ROWS = [{"scheduler": scheme, "load_qps": load, "upper_bound": 0.97125, "violation_rate": late,
          "effective_accuracy": 0.9137, "expected_effective_accuracy": promise}
         for load in (731.0, 1462.0)
@@ -25,7 +26,7 @@ def test_the_table_on_the_page_is_replaced_and_the_rest_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{measurements.BEGIN}\nold\n{measurements.END}\n\nafter\n")
+    page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
     monkeypatch.setattr("sys.argv", ["measurements.py", "--page", str(page)])
 
     def measured(*_: Any) -> list[dict[str, Any]]:
@@ -45,5 +46,5 @@ def test_the_table_on_the_page_is_replaced_and_the_rest_kept(
 
 def test_the_page_has_the_marks_and_a_table() -> None:
     page = measurements.PAGE.read_text()
-    table = page.partition(measurements.BEGIN)[2].partition(measurements.END)[0]
+    table = page.partition(BEGIN)[2].partition(END)[0]
     assert table.count("\n| `") >= 8
