@@ -55,6 +55,11 @@ class DispatchSettings:
         Label of the arrival process whose levels serve; needed where a set has several.
     uniform
         Source of chance for the routing among stations.
+
+    Raises
+    ------
+    InvalidValueError
+        A time that is negative or not finite.
     """
 
     overhead_ms: float = 0.0
@@ -88,6 +93,11 @@ class Dispatcher(Generic[R]):
         Its level that serves.
     monitor
         Of the load; fed by arrivals.
+
+    Raises
+    ------
+    InvalidValueError
+        The set has no such process, or a level more workers than there are.
 
     Examples
     --------
@@ -185,6 +195,11 @@ class Dispatcher(Generic[R]):
             Until when an answer is still of use when the deadline cannot be kept.
         ask
             False where more events follow at once: the table is asked by :meth:`ask` then.
+
+        Raises
+        ------
+        InvalidValueError
+            A deadline that is not a number, or no class of this SLO.
         """
         if not (deadline_ms <= inf and deadline_ms > -inf):
             raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
@@ -216,6 +231,11 @@ class Dispatcher(Generic[R]):
         ask
             As of :meth:`arrive`; where the largest batch waits for the worker, the table is asked
             about its queue in any case, as others that come could not make it larger.
+
+        Raises
+        ------
+        InvalidValueError
+            It was idle.
         """
         if self._up[worker] and not self._busy[worker]:
             raise InvalidValueError("the end of a batch that was not started", where="worker",
@@ -310,7 +330,13 @@ class Dispatcher(Generic[R]):
         return orders
 
     def swap(self, now_ms: float, policies: PolicySet[Selector]) -> Orders[R]:
-        """Serve by another set from now on; whatever waits or runs goes on."""
+        """Serve by another set from now on; whatever waits or runs goes on.
+
+        Raises
+        ------
+        InvalidValueError
+            The set is for other workers or lacks the process; the one that serves stays.
+        """
         now_ms = self._clock(now_ms)
         if dict(policies.worker_types) != self._worker_types:
             raise InvalidValueError("policies for other workers", where="worker_types",
@@ -328,7 +354,13 @@ class Dispatcher(Generic[R]):
         return orders
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
-        """Take another overhead from every slack from now on, also of what waits."""
+        """Take another overhead from every slack from now on, also of what waits.
+
+        Raises
+        ------
+        InvalidValueError
+            It is negative or not finite.
+        """
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [])
@@ -343,6 +375,11 @@ class Dispatcher(Generic[R]):
 
         A load is then as heavy as one so many times as large, whose level serves; of a set of one
         level nothing changes.
+
+        Raises
+        ------
+        InvalidValueError
+            It is not a finite number above 0.
         """
         check_positive(slowdown=slowdown)
         self.slowdown = slowdown

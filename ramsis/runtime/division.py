@@ -33,7 +33,13 @@ class StationWorkers(NamedTuple):
 
 
 def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[StationWorkers]:
-    """The workers of each station of a level."""
+    """The workers of each station of a level.
+
+    Raises
+    ------
+    InvalidValueError
+        The stations have more workers of a type than there are.
+    """
     free: dict[str, list[int]] = {}
     first = 0
     for name, count in worker_types.items():

@@ -38,6 +38,12 @@ class Fields:
     path
         JSON path of the object in the file; empty at the top level.
 
+    Raises
+    ------
+    InputFileError
+        Here when ``values`` is not an object, and from each method when the field is missing
+        or not what the method's name and arguments say.
+
     Examples
     --------
     >>> Fields({"accuracy": 0.9}, "a.json", "models[0]").number("accuracy", FRACTION)

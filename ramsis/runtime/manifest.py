@@ -64,7 +64,13 @@ class PolicyFile(NamedTuple):
         return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
-        """The policy document, as it was when the manifest was written."""
+        """The policy document, as it was when the manifest was written.
+
+        Raises
+        ------
+        InputFileError
+            When the file is missing, unreadable, or no longer has the stated fingerprint.
+        """
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)
@@ -94,6 +100,13 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
     folder : path
     path : path, optional
         The manifest; by default :func:`manifest_path`.
+
+    Raises
+    ------
+    InputFileError
+        When there is no such folder or no manifest in it, or the manifest breaks its format,
+        names a file twice or one outside the folder, an unknown worker type or SLO class, or
+        shares that do not sum to 1.
     """
     if not Path(folder).is_dir():
         raise InputFileError("not a folder", where=str(folder))

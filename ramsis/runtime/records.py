@@ -69,7 +69,13 @@ class Record:
 
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
-        """The record in an object."""
+        """The record in an object.
+
+        Raises
+        ------
+        InputFileError
+            A field is unknown, missing, or not what its annotation allows.
+        """
         return record_of(cls, item)
 
     def check(self, item: Fields) -> None:

@@ -65,6 +65,11 @@ class ScalingTable:
         The least and the most, 1 <= least <= most.
     forecast_thresholds
         By level: the thresholds while a forecast is believed; by default those of no trend.
+
+    Raises
+    ------
+    InvalidValueError
+        Numbers that do not fit together.
     """
 
     __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
@@ -123,7 +128,13 @@ class ScalingTable:
 
     @classmethod
     def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
-        """The table of a document."""
+        """The table of a document.
+
+        Raises
+        ------
+        InputFileError
+            It breaks its format.
+        """
         fields = Fields(document, where)
         fields.of_format(SCALING_FORMAT)
         levels = fields.numbers("levels_qps", POSITIVE)
@@ -169,6 +180,11 @@ class ScalingTable:
             Decisions since each starting worker began to start, oldest first; by default one.
         forecast
             Whether the load is that of a forecast. Then the trend does not count.
+
+        Raises
+        ------
+        InvalidValueError
+            A load that is negative or not a number.
         """
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
@@ -225,6 +241,11 @@ class ScalingControl:
         ahead_qps
             The highest load that it says until a worker that is started now has been active for
             an interval; by default ``forecast_qps``. It is what the decision is for.
+
+        Raises
+        ------
+        InvalidValueError
+            A load that is negative or not a number.
         """
         lowest = self.table.levels_qps[0]
         if self._forecast_log is not None and load_qps >= 0:

@@ -66,7 +66,14 @@ class _Allowed(NamedTuple):
 
 
 def decision_table(fields: Fields) -> DecisionTable:
-    """The lookup's part of a policy document."""
+    """The lookup's part of a policy document.
+
+    Raises
+    ------
+    InputFileError
+        When the document is of another format or version, or anything that the lookup reads is
+        missing or out of range.
+    """
     fields.of_format(POLICY_FORMAT)
     rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
     late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))
@@ -143,7 +150,13 @@ def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
-    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none."""
+    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none.
+
+    Raises
+    ------
+    InputFileError
+        A size below its batch, or not one for each of so many batches.
+    """
     if "run_as" not in model or model.value("run_as") is None:
         return ()
     sizes = model.items("run_as", batches)

@@ -98,7 +98,13 @@ def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[
 
 
 def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for a document and the open files that come with it."""
+    """Wait for a document and the open files that come with it.
+
+    Raises
+    ------
+    EOFError
+        The other side is gone.
+    """
     head, files, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_FILES)
     if not head:
         raise EOFError

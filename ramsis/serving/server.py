@@ -88,6 +88,11 @@ class ServerSettings:
     measure_overhead
         Whether the overhead is measured, when the server starts and while it runs; the
         dispatcher's is then where it begins.
+
+    Raises
+    ------
+    InvalidValueError
+        A time, a memory or a number out of range.
     """
 
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
@@ -147,6 +152,11 @@ class Server:
         What serving takes besides the models.
     profiled_ms
         Mean time of a batch by variant and size, where it is known better than by the policies.
+
+    Raises
+    ------
+    InputFileError
+        The policies ask for what the variants do not have.
     """
 
     def __init__(
@@ -191,7 +201,13 @@ class Server:
         self._overhead_logged_ms = -math.inf
 
     async def start(self) -> None:
-        """Start the workers and wait until they are ready."""
+        """Start the workers and wait until they are ready.
+
+        Raises
+        ------
+        InputFileError
+            A variant does not load or run.
+        """
         settings = self.settings
         warm_up = tuple(sorted({1, 2, self._warm_up}))
         self.pool = self._make_pool(self.variants, PoolSettings(
@@ -232,7 +248,13 @@ class Server:
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call; when this is cancelled, what still waits of it is given up."""
+        """Answer a call; when this is cancelled, what still waits of it is given up.
+
+        Raises
+        ------
+        OverloadedError, FailedError
+            As of :meth:`submit`.
+        """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def tell(result: Answer | RamsisError) -> None:
@@ -265,6 +287,11 @@ class Server:
             Called once, perhaps at once: with the answer; with an :class:`OverloadedError` where
             it cannot be given in time; or with a :class:`FailedError` where a model or worker
             failed. It must not raise.
+
+        Raises
+        ------
+        OverloadedError
+            The server is stopping, or there is no room for it.
         """
         self._hear()
         slots = self.pool.slots
@@ -290,7 +317,13 @@ class Server:
         self.front.leave(queries)
 
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
-        """Serve by other policies from now on."""
+        """Serve by other policies from now on.
+
+        Raises
+        ------
+        InputFileError, InvalidValueError
+            They are not for these variants or workers; the old ones stay.
+        """
         check_served(policies, self._index, self.max_batch, where)
         self.front.swap(selectors_of(policies))
         self.policies, self._expected = policies, None

@@ -61,6 +61,14 @@ class ClusterProblem:
     ----------
     one_station : bool
         Whether the cluster has like workers and one SLO, so that nothing is divided.
+
+    Raises
+    ------
+    InvalidValueError
+        Words or numbers that do not go together, or arrivals that cannot be split at random where
+        there are several stations.
+    InfeasibleError
+        The SLO of a class is below every latency.
     """
 
     def __init__(self, cluster: Cluster, settings: SynthesisSettings) -> None:
@@ -98,7 +106,13 @@ class ClusterProblem:
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 
     def prepared(self, load_qps: float) -> Callable[[], Level[Policy]]:
-        """The synthesis for a load, its input checked; call it for the best policies found."""
+        """The synthesis for a load, its input checked; call it for the best policies found.
+
+        Raises
+        ------
+        InvalidValueError, InfeasibleError
+            Where there is one station, as :func:`ramsis.synthesis.generate_policy`.
+        """
         if not self.one_station:
             return partial(self._divided, load_qps)
         types = self.cluster.worker_types
@@ -106,7 +120,13 @@ class ClusterProblem:
         return lambda: level_of(make(), tuple(one.name for one in types))
 
     def level(self, load_qps: float) -> Level[Policy]:
-        """The best policies found for a load."""
+        """The best policies found for a load.
+
+        Raises
+        ------
+        InvalidValueError, InfeasibleError, NotConvergedError
+            As :func:`ramsis.synthesis.generate_policy`.
+        """
         return self.prepared(load_qps)()
 
     def inputs(self, station: Station[Policy]) -> Inputs:

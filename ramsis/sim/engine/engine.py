@@ -218,6 +218,12 @@ class EventEngine:
         -------
         int
             Number of the batch; of a continuous batch that of the group which others can join.
+
+        Raises
+        ------
+        SchedulerError
+            No free lane, a model that is not loaded, a request that does not wait or is for
+            another model, or no such batch size.
         """
         workers = self.workers
         size = len(requests)
@@ -273,7 +279,13 @@ class EventEngine:
         return batch
 
     def join(self, batch: int, requests: Sequence[int]) -> None:
-        """Let requests join a continuous batch that runs."""
+        """Let requests join a continuous batch that runs.
+
+        Raises
+        ------
+        SchedulerError
+            No such batch, requests that do not wait, or more than it can hold.
+        """
         progress = self.progress
         running = None if progress is None else progress.held_by.get(batch)
         if progress is None or running is None or running.steps_ms is None:
@@ -285,7 +297,13 @@ class EventEngine:
         self._add_continuous(running.worker, running.model, requests, running.steps_ms, batch)
 
     def drop(self, request: int) -> None:
-        """Give up a request that waits for inference or a machine."""
+        """Give up a request that waits for inference or a machine.
+
+        Raises
+        ------
+        SchedulerError
+            The request does not wait.
+        """
         state = self.requests
         if not (0 <= request < len(state.batch)
                 and state.batch[request] in (WAITING, TO_PROCESS)):
@@ -339,7 +357,13 @@ class EventEngine:
         return ready_ms
 
     def unload(self, worker: int, model: int) -> None:
-        """Give up a model that a worker holds."""
+        """Give up a model that a worker holds.
+
+        Raises
+        ------
+        SchedulerError
+            It is not loaded there, or runs.
+        """
         workers = self.workers
         if not (0 <= worker < len(workers) and model in workers.loaded[worker]):
             self._refuse("unload of a model that is not loaded", self._pair(worker, model),
@@ -355,6 +379,12 @@ class EventEngine:
 
         ``on_ready`` is called once it is prepared and has reached the worker ``inference_on``,
         by default the machine itself; then it waits for inference.
+
+        Raises
+        ------
+        SchedulerError
+            The request does not wait for a machine, or the machine is not active or has not
+            enough free cores.
         """
         state, workers = self.requests, self.workers
         if not (0 <= request < len(state.batch) and state.batch[request] == TO_PROCESS):
@@ -376,7 +406,13 @@ class EventEngine:
                    _READY, request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
-        """Have ``on_timer`` called with ``token`` at a time."""
+        """Have ``on_timer`` called with ``token`` at a time.
+
+        Raises
+        ------
+        SchedulerError
+            The time is past, or not finite.
+        """
         if not self.now_ms <= at_ms < inf:
             self._refuse("timer for a time that does not come", at_ms,
                          f"a finite time >= {self.now_ms}")
@@ -400,7 +436,13 @@ class EventEngine:
         return None
 
     def scale_down(self, worker: int) -> None:
-        """Stop a worker; the models that it holds are lost."""
+        """Stop a worker; the models that it holds are lost.
+
+        Raises
+        ------
+        SchedulerError
+            The worker is not active, or runs, loads or processes something.
+        """
         workers = self.workers
         known = 0 <= worker < len(workers)
         if not (known and workers.status[worker] == ACTIVE and not workers.running[worker]
