@@ -41,7 +41,7 @@ from placement_milp.backend import SOLVERS, Limits, SearchStatus, Solved, relati
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
-    Instance,
+    ModelOnGpu,
     check_counts,
     check_one_variant_each,
     gpu_groups,
@@ -104,11 +104,11 @@ def gpu_sharing(
     return placement
 
 
-def _instances(problem: Problem) -> list[Instance]:
+def _instances(problem: Problem) -> list[ModelOnGpu]:
     by_name = {family.name: family for family in problem.families}
     check_one_variant_each(problem)
     found = [
-        Instance(by_name[variant.family], variant, item, entry, gpu)
+        ModelOnGpu(by_name[variant.family], variant, item, entry, gpu)
         for variant in problem.variants for item in problem.worker_types
         for entry in latencies(variant, item) for gpu in item.worker_names()
         if entry.latency_ms <= by_name[variant.family].slo_ms and entry.compute_share is not None
@@ -120,7 +120,7 @@ def _instances(problem: Problem) -> list[Instance]:
 
 
 def _constrain(
-    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
 ) -> dict[Family, dict[int, pulp.LpVariable]]:
     """Every row but ``offered``, which is the bound of w; y by family and batch."""
@@ -153,15 +153,15 @@ def _constrain(
     return batch_of
 
 
-def _chosen(x: dict[Instance, pulp.LpVariable]) -> list[Instance]:
+def _chosen(x: dict[ModelOnGpu, pulp.LpVariable]) -> list[ModelOnGpu]:
     return [item for item, variable in x.items() if (variable.varValue or 0) > 0.5]
 
 
 def _first_of_equals(
-    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
     start: float, tie: int | None,
-) -> tuple[Solved, list[Instance]]:
+) -> tuple[Solved, list[ModelOnGpu]]:
     """The first optimum in the order of the module's docstring, as far as the time goes."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
@@ -193,7 +193,7 @@ def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) ->
 
 
 def _goals(
-    lp: pulp.LpProblem, x: dict[Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
 ) -> Iterator[pulp.LpAffineExpression]:
     """What is minimised, one after the other."""
@@ -221,7 +221,7 @@ def _goals(
                                        and item.worker_type == kind])
 
 
-def _arranged(x: Mapping[Instance, object], chosen: list[Instance]) -> list[Instance]:
+def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[ModelOnGpu]:
     """The same instances on the GPUs of each type, the first models on the first GPUs."""
     found = []
     for kind in dict.fromkeys(item.worker_type for item in chosen):
@@ -241,7 +241,7 @@ def _arranged(x: Mapping[Instance, object], chosen: list[Instance]) -> list[Inst
 class _Packing:
     """Instances on like GPUs, each GPU with at most one of a sort and at least one."""
 
-    def __init__(self, sorts: list[Instance], gpus: int) -> None:
+    def __init__(self, sorts: list[ModelOnGpu], gpus: int) -> None:
         self.gpus, self.tried = gpus, 0
         self.fits = [here for here in itertools.chain.from_iterable(
             itertools.combinations(range(len(sorts)), size) for size in range(1, 1 + len(sorts)))
@@ -250,7 +250,7 @@ class _Packing:
         self.impossible: set[tuple[int, tuple[int, ...]]] = set()
 
     @staticmethod
-    def _fit(items: list[Instance]) -> bool:
+    def _fit(items: list[ModelOnGpu]) -> bool:
         return (math.fsum(one.entry.compute_share or 0.0 for one in items) <= 1 + 1e-6
                 and math.fsum(one.memory_mb for one in items)
                 <= (1 + 1e-6) * items[0].worker_type.memory_mb)

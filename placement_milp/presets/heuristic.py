@@ -15,7 +15,7 @@ from placement_milp.result import FamilyResult, Group, Placement, Use
 from ramsis.errors import InvalidValueError
 
 
-class Instance(NamedTuple):
+class ModelOnGpu(NamedTuple):
     """A model at a batch on one GPU."""
 
     family: Family
@@ -45,7 +45,7 @@ def check_one_variant_each(problem: Problem) -> None:
 
 
 def gpu_groups(
-    problem: Problem, instances: Sequence[Instance], gpus: Iterable[str]
+    problem: Problem, instances: Sequence[ModelOnGpu], gpus: Iterable[str]
 ) -> tuple[Group, ...]:
     """A group for each of the GPUs; the queries of a family are spread evenly over its rates."""
     total = dict.fromkeys((family.name for family in problem.families), 0.0)

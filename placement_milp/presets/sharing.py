@@ -15,7 +15,7 @@ from placement_milp.backend import Limits
 from placement_milp.expand import moves
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
-    Instance,
+    ModelOnGpu,
     check_counts,
     check_one_variant_each,
     effective_accuracy,
@@ -131,10 +131,10 @@ def _row(variant: Variant, item: WorkerType, entry: Latency, share: float) -> Sh
                        memory_mb / item.memory_mb, *shares)
 
 
-def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[Instance]:
+def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu]:
     """What the replicas are in the problem."""
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
-    return [Instance(problem.family(r.model), by_family[r.model], kinds[r.gpu], next(
+    return [ModelOnGpu(problem.family(r.model), by_family[r.model], kinds[r.gpu], next(
         e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch),
         r.gpu, r.mps_share) for r in replicas]
