@@ -111,8 +111,8 @@ class Achieved:
         Of its 95 % interval.
     utilisation : float or None
         Share of the workers' time that batches took; None where the log does not say.
-    service_factor : float
-        What batches took over the profile's means; 1 where the log does not say.
+    service_factor : float or None
+        What batches took over the profile's means; None where the log does not say.
     """
 
     requests: int
@@ -129,7 +129,7 @@ class Achieved:
     right: float | None
     right_half_width: float | None
     utilisation: float | None
-    service_factor: float
+    service_factor: float | None
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ def audit_log(
     log = case.log
     achieved, ways, seen = case.achieved(), case.ways(), case.seen()
     bound = observed_bound(seen, ways, settings.workers)
-    day = Day(profile, case.service, case.factor, 1000.0 * log.arrival_s, case.slo_classes(),
-              settings.policies, range(settings.seeds))
+    day = Day(profile, case.service, case.factor or 1.0, 1000.0 * log.arrival_s,
+              case.slo_classes(), settings.policies, range(settings.seeds))
     allowed = max(achieved.violation_rate, settings.max_violation)
     busy = observed_workers(seen, ways, effective_accuracy=achieved.effective_accuracy,
                             in_time=1.0 - achieved.violation_rate)
@@ -256,7 +256,7 @@ class _Case:
     times: ServiceTimes
     model: IntArray
     batches: LoggedBatches
-    factor: float
+    factor: float | None
 
     @classmethod
     def of(
@@ -271,8 +271,9 @@ class _Case:
         if len(batches.size) and batches.size.max() > largest:
             stated = ServiceTimes.of_all(profile, service, int(batches.size.max()))
         expected = stated.mean_ms[batches.model, batches.size - 1].sum()
-        factor = float(batches.busy_ms.sum() / expected) if expected > 0 else 1.0
-        return cls(log, settings, service, stated, stated.scaled(factor), model, batches, factor)
+        factor = float(batches.busy_ms.sum() / expected) if expected > 0 else None
+        times = stated if factor is None else stated.scaled(factor)
+        return cls(log, settings, service, stated, times, model, batches, factor)
 
     def achieved(self) -> Achieved:
         """What became of the requests."""

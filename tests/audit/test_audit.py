@@ -174,6 +174,14 @@ def test_each_violation_has_its_cause(tmp_path: Path) -> None:
     assert audit.achieved.service_factor > 5
 
 
+def test_without_start_times_nothing_is_said_of_service_times(tmp_path: Path) -> None:
+    fast = tiny_profile().models[0]
+    log = one_worker(*(Request(at, None, at + 0.02, 100.0, "served", fast.name, 1, 1, 0)
+                       for at in (0.0, 1.0, 2.0)), tmp_path=tmp_path)
+    achieved = audit_log(log, tiny_profile(), AuditSettings(1, schedulers=())).achieved
+    assert (achieved.service_factor, achieved.utilisation) == (None, None)
+
+
 def test_too_large_a_batch_is_a_cause(tmp_path: Path) -> None:
     profile = tiny_profile()
     slow = profile.models[-1]

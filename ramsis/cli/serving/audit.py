@@ -175,8 +175,9 @@ def _show(found: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> 
                                    "share": done.violation_rate}])
     click.echo()
     busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"
+    took = ("times are the profile's" if done.service_factor is None else
+            f"batches took {done.service_factor:.3f} times what the profile says")
     say(f"{total} requests in {done.duration_s:.6g} s, workers: {found.workers}{busy}, "
-        f"{found.wasted_workers} wasted; batches took {done.service_factor:.3f} times what "
-        "the profile says")
+        f"{found.wasted_workers} wasted; {took}")
     if done.right is not None:
         say(f"{done.right:.4f} ± {done.right_half_width:.4f} of the answers in time were right")
