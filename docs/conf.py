@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
 
@@ -17,6 +18,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
 import ramsis  # noqa: E402 - from the checkout
+from ramsis.cli.main import cli  # noqa: E402
 
 project = "ramsis"
 author = "The ramsis developers"
@@ -56,6 +58,30 @@ def _prepare(_app: Any, what: str, _name: str, _of: Any, _options: Any, lines: l
         lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
 
 
+def _add_options(_app: Any, page: str, text: list[str]) -> None:
+    """Below each command of the page of the command line: a table of its options."""
+    if page == "cli":
+        text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
+                         lambda section: section[0] + _options(section[1]), text[0])
+
+
+def _options(path: str) -> str:
+    """The options of a command as ``--help-all`` has them, as a table in Markdown."""
+    command: click.Command = cli
+    for word in path.split()[1:]:
+        found = isinstance(command, click.Group) and command.get_command(
+            click.Context(command), word)
+        assert found, f"{path}: no such command"
+        command = found
+    context = click.Context(command, info_name=path)
+    rows = [option.get_help_record(context) for option in command.get_params(context)
+            if isinstance(option, click.Option) and "--help" not in option.opts]
+    table = "".join(f"| `{name}` | {words} |\n" for name, words in (
+        (row[0].replace("|", r"\|"), re.sub(r"([|*$<])", r"\\\1", row[1]))
+        for row in rows if row))
+    return f"\n| option | |\n|---|---|\n{table}\n" if table else ""
+
+
 def _math(writer: Any, node: Any) -> None:
     """A formula of a line."""
     writer.body.append(convert(node.astext(), display="inline"))
@@ -74,3 +100,4 @@ def setup(app: Sphinx) -> None:
     # MathML: browsers draw it themselves, without a script from the network.
     app.add_html_math_renderer("mathml", (_math, None), (_equation, None))
     app.connect("autodoc-process-docstring", _prepare, priority=400)
+    app.connect("source-read", _add_options)

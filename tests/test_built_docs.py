@@ -10,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from tests.test_docs import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = {
@@ -73,6 +76,19 @@ def test_the_search_gives_the_right_page_first(built: Path) -> None:
 def test_what_is_found_is_answered_there(built: Path) -> None:
     for query, (page, words) in WORDS.items():
         assert words in text_of(built / f"{page}.html"), query
+
+
+def test_each_command_has_its_options_below_it(built: Path) -> None:
+    sections = {}
+    for section in (built / "cli.html").read_text().split("<h2>")[1:]:
+        heading = html.unescape(re.sub(r"<[^>]+>", "", section.partition("<a ")[0]))
+        sections[" ".join(word for word in heading.split() if word.islower())] = section
+    assert sections.keys() == COMMANDS.keys()
+    for path, command in COMMANDS.items():
+        shown = set(re.findall(r'<td><p><code[^>]*>(?:<span class="pre">-\w,?</span> )?'
+                               r'<span class="pre">(--[a-z-]+)', sections[path]))
+        assert shown >= {name for one in command.params if isinstance(one, click.Option)
+                         and not one.hidden for name in one.opts if name.startswith("--")}, path
 
 
 def test_the_pages_need_no_network_and_no_formula_is_raw(built: Path) -> None:
