@@ -85,7 +85,7 @@ _SIGNATURES = {
 }
 _ISO = re.compile(r'"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d')
 _ACCESS_LINE = re.compile(r'\[\d\d/\w{3}/\d{4}:|\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ ')
-_UNIT = re.compile(r"[\s_(\[]*(ns|us|ms|s)[)\]]?$")
+_UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
 def next_step(message: str, arguments: Sequence[str]) -> str:
@@ -131,7 +131,7 @@ def _kind_of(path: str) -> _Kind | None:
         if begin.startswith(mark):
             return kind
     text = begin.decode("utf-8-sig", "replace").lstrip()
-    found = re.search(r'(?:^|\n)?\s*"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
+    found = re.search(r'"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
     if found:
         return _FORMATS.get(found[1])
     if re.match(r'\{\s*"created_by":\s*"ramsis ', text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_damaged_specification_of_a_sweep_is_refused(
     (tmp_path / "spec.toml").write_text(text)
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3, "not valid TOML")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{" + " " * 100_000])
+def test_a_long_damaged_line_is_refused_at_once(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "profile.json").write_text(text)
+    started = time.process_time()
+    refused(run("bound", "--profiles", tmp_path / "profile.json", "--slo-ms", 100, "--workers", 1,
+                "--load", 10), 3, "not valid JSON")
+    assert time.process_time() - started < 10  # a minute where each bracket is a new beginning
 
 
 def test_a_specification_has_no_module_imported(
