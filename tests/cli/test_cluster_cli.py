@@ -228,6 +228,7 @@ def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
     assert run("validate", file)[0] == 3
 
 
+@pytest.mark.slow
 def test_simulate_does_the_same_for_a_scenario(run: Run, file: str) -> None:
     words = ["--scheduler", "clockwork", "--scheduler", "lru:max_ongoing=2", "--seeds", "2",
              "--bound", "--json"]

@@ -70,6 +70,7 @@ def test_a_name_that_is_none_is_refused(run: Run, tmp_path: Path, language: str)
         refused(ran, 2, "not an identifier", "letters, digits and _")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["c", "go"])
 def test_the_examples_on_their_page_print_what_is_shown(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
@@ -96,6 +97,7 @@ def test_the_examples_on_their_page_print_what_is_shown(
                           text=True).stdout == shown
 
 
+@pytest.mark.slow
 def test_the_station_in_cpp_prints_what_its_page_shows(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

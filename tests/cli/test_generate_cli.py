@@ -377,6 +377,7 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
         read(out / name)
 
 
+@pytest.mark.slow
 def test_variable_batching_from_file_to_simulation(
     generate: Any, run: Run, tiny_file: Path, tmp_path: Path
 ) -> None:

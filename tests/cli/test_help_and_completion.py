@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 
 from ramsis.arrivals.trace_formats import DESCRIPTIONS, TRACE_FORMATS
 from ramsis.cli.help import TOPICS
@@ -63,11 +64,13 @@ def test_a_wrong_topic_is_refused_with_near_ones(
 
 def completed(words: str, *, of: int) -> list[str]:
     """What a shell is told to offer for the last of some words."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "ramsis"], check=False, capture_output=True, text=True, cwd=ROOT,
-        env={**os.environ, "_RAMSIS_COMPLETE": "bash_complete", "COMP_WORDS": f"ramsis {words}",
-             "COMP_CWORD": str(of)})
-    return ran.stdout.split()
+    shell = BashComplete(cli, {}, "ramsis", "_RAMSIS_COMPLETE")
+    asked = {"COMP_WORDS": f"ramsis {words}", "COMP_CWORD": str(of)}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.chdir(ROOT)
+        for name, value in asked.items():
+            environment.setenv(name, value)
+        return shell.complete().split()
 
 
 def test_commands_options_and_names_are_completed() -> None:
@@ -81,6 +84,14 @@ def test_commands_options_and_names_are_completed() -> None:
     assert completed("verify ./a ./b", of=3) == ["file,./b"]
     assert set(completed("profile show --statistic p", of=4)) == {
         f"plain,{name}" for name in STATISTICS if name.startswith("p")}
+
+
+def test_the_command_answers_a_shell() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "ramsis"], check=False, capture_output=True, text=True,
+        env={**os.environ, "_RAMSIS_COMPLETE": "bash_complete", "COMP_WORDS": "ramsis ge",
+             "COMP_CWORD": "1"})
+    assert ran.stdout.split() == ["plain,generate"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

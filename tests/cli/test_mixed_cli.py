@@ -22,6 +22,7 @@ def files(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 MIX = ("--slo-ms", "60:0.3,100:0.7", "--workers", "old=16,new=18", "--load", 1500)
 
 
+@pytest.mark.slow
 def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: Path) -> None:
     out = tmp_path / "mix"
     terms = ("--profiles", files, *MIX)

@@ -77,6 +77,7 @@ def test_simulations_in_overload_end_with_0_unless_strict(
 ASKED = ["--slo-ms", 100, "--load", 300.5, "--duration-s", 2, "--seeds", 2]
 
 
+@pytest.mark.slow
 def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(
     assert not Path("nothing").exists()
 
 
+@pytest.mark.slow
 def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
     run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ def options(profile: Path, out: Path, *more: object) -> list[str]:
             *map(str, more)]
 
 
+@pytest.mark.slow
 def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
     run: Run, tiny_file: Path, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import load, save
 from tests.cli.command import HELP_OPTIONS
 from tests.profiles.samples import model, profile_set, write_sources
-from tests.profiles.test_kernels import LONG, TRACE
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
@@ -143,18 +141,3 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: ")
-
-
-@pytest.mark.parametrize("command", sorted(profile.commands))
-def test_the_examples_in_the_help_run(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_sources(tmp_path)
-    (tmp_path / "nsys.csv").write_text(TRACE)
-    (tmp_path / "ncu.csv").write_text(LONG)
-    monkeypatch.chdir(tmp_path)
-    page = succeed(command, "--help").stdout.replace("\\\n", "")
-    examples = re.findall(r"^ *\$ ramsis profile (.*)$", page, re.M)
-    assert examples
-    for example in examples:
-        succeed(*shlex.split(example))

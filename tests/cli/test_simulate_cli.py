@@ -333,6 +333,7 @@ def test_policies_are_played_with_the_service_times_that_they_were_made_for(
     assert "made for --service distribution, simulated with p95" in other.err
 
 
+@pytest.mark.slow
 def test_the_gap_of_policies_is_at_their_own_price(
     run: Run, base: list[Any], tiny_file: Path
 ) -> None:
