@@ -12,10 +12,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-from tests.test_imports import ROOT, SOURCES
+from tests.test_imports import ROOT, SOURCES, tree
 
 MOST_PARAMETERS = 8
 MOST_MODULES = 20
@@ -59,12 +58,6 @@ NOUNS = {"Policy", "DecisionTable", "PolicySet", "Selector", "ServiceTimes", "Cl
          "SloClass", "Fleet", "Scenario", "Recipe", "Replica", "LatencyTable", "ProfileSet"}
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def named(node: ast.AST) -> set[str]:
     """Names, attributes and texts in an expression."""
     found = set()
@@ -88,8 +81,8 @@ def asks(node: ast.AST) -> bool:
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], SAME):
         sides = [node.left, *node.comparators]
         attributes = {one.attr for one in sides if isinstance(one, ast.Attribute)}
-        words = {word for one in sides for word in named(one)}
-        return bool(attributes & TELLING) and any(map(KIND_WORDS.fullmatch, words))
+        return bool(attributes & TELLING) and any(
+            KIND_WORDS.fullmatch(word) for one in sides for word in named(one))
     return isinstance(node, ast.MatchClass) and bool(named(node.cls) & KINDS)
 
 

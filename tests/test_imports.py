@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,19 @@ from scipy.sparse.csgraph import connected_components
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [path for name in ("ramsis", "placement_milp")
            for path in sorted((ROOT / name).rglob("*.py"))]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The statements of a file that import something, wherever in it."""
+    return [node for node in ast.walk(tree(path))
+            if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def test_the_layering_contracts_are_kept(
@@ -41,10 +55,10 @@ def test_every_package_stands_in_a_layer() -> None:
 
 def imported(path: Path) -> Iterator[str]:
     """Top-level packages that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             yield node.module.partition(".")[0]
 
 
@@ -68,8 +82,7 @@ def test_outside_packages_stay_where_they_belong(packages: set[str], belongs: ob
 def test_pandas_is_imported_inside_functions_only() -> None:
     """Frames are for the user's edge: nothing else waits for pandas to load."""
     for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        top = [node for node in tree(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = {alias.name for node in top for alias in node.names}
         assert "pandas" not in names, path
 
@@ -126,10 +139,10 @@ def imported_modules(path: Path, known: set[str]) -> Iterator[str]:
 
     A name from a package is the module of that name, or else the package itself.
     """
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
+        elif node.module in known:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             yield from (name if name in known else str(node.module) for name in names)
 
@@ -160,9 +173,9 @@ _MAY = re.compile(r"May import: ([\w\s,]+)\.\s*\Z")
 
 def rooms_of(path: Path) -> Iterator[str]:
     """Packages of this project that a file imports from, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path):
         names = ([alias.name for alias in node.names] if isinstance(node, ast.Import)
-                 else [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+                 else [node.module or ""])
         for name in names:
             first, _, rest = name.partition(".")
             yield first if first == "placement_milp" else (
@@ -171,7 +184,7 @@ def rooms_of(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_what_its_docstring_says_and_nothing_else(room: str) -> None:
-    docstring = ast.get_docstring(ast.parse(ROOMS[room].read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(tree(ROOMS[room])) or ""
     said = _MAY.search(docstring)
     assert said, "the docstring has to end with a line such as 'May import: policy, runtime.'"
     found = {name for path in ROOMS[room].parent.rglob("*.py") for name in rooms_of(path)}
@@ -181,7 +194,7 @@ def test_a_room_imports_what_its_docstring_says_and_nothing_else(room: str) -> N
 
 def says_standard_library_only(path: Path) -> bool:
     """Whether a module, or the room that it is in, says that it needs no more."""
-    docstrings = [ast.get_docstring(ast.parse(one.read_text(encoding="utf-8"))) or ""
+    docstrings = [ast.get_docstring(tree(one)) or ""
                   for one in (path, path.parent / "__init__.py")]
     return any(re.search(r"[Ss]tandard library( only|\))", " ".join(text.split()))
                for text in docstrings)
