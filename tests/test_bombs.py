@@ -49,6 +49,7 @@ def test_a_key_of_many_parts_is_refused(tmp_path: Path, key: str) -> None:
     assert time.process_time() - begun < 1.0
 
 
+@pytest.mark.slow
 def test_many_keys_of_some_parts_are_refused(tmp_path: Path) -> None:
     """A megabyte of them took 280."""
     line = ".".join("a" * 60)

@@ -141,7 +141,8 @@ print(kernel(np.ones(2), False))
 
 
 @pytest.mark.parametrize("result", [
-    "2.0 * array", "Made(1.0, 2.0 * array)", "(1.0, array)", "(1, 2.5)", "None"])
+    "Made(1.0, 2.0 * array)", *(pytest.param(other, marks=pytest.mark.slow) for other in (
+        "2.0 * array", "(1.0, array)", "(1, 2.5)", "None"))])
 def test_an_interrupt_within_a_kernel_waits_for_its_end(result: str) -> None:
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WITHIN.replace("{result}", result)],
                            capture_output=True, text=True, timeout=60, check=False)
@@ -156,6 +157,7 @@ def test_no_kernel_is_compiled_otherwise() -> None:
     assert others == ["ramsis/compiling.py"]
 
 
+@pytest.mark.slow
 def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path: Path) -> None:
     """A class has moved, as between two versions; the kernel's file is the same."""
     (tmp_path / "kernel.py").write_text(

@@ -55,6 +55,8 @@ CASES = {
     "audit": "audit requests.csv --profiles tiny.json --workers 2 --seeds 1 "
              "--scheduler round-robin:grid=fixed:10,max_queue=8",
 }
+LONGEST = ("stations", "placement", "capacity")
+"""Those that make policies, whose JSON is tested each time."""
 WORDS = {name: case.split() if isinstance(case, str) else case for name, case in CASES.items()}
 
 
@@ -86,7 +88,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow if name in LONGEST else ()) for name in CASES])
 def test_what_is_printed_by_default_fits_a_line(
     run: Run, workplace: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

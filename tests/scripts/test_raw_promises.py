@@ -14,6 +14,7 @@ import raw_promises
 from raw_promises import PER_WORKER, Case
 
 
+@pytest.mark.slow
 def test_a_promise_of_rare_outliers_holds() -> None:
     found = raw_promises.outcome(Case("outlier", PER_WORKER, 1, 60.0, 60.0, 2000, 60_000))
     assert found["holds"]

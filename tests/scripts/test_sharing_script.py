@@ -62,6 +62,7 @@ def test_a_target_that_no_gpu_meets_is_rows_of_nothing(
     assert "queue-aware 0.0 = 1.0000 x wsm-milp (0.0)" in said
 
 
+@pytest.mark.slow
 def test_random_mixes_are_played_at_longer_latencies_too(
     given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_baseline_collapses_in_the_spikes_and_only_there() -> None:
             assert share < 0.05
 
 
+@pytest.mark.slow
 def test_renewing_the_quantum_cuts_loading_time() -> None:
     found = by_name(0.0, "round-robin", "round-robin-a")
     assert found["round-robin-a"]["loading_s"] < 0.5 * found["round-robin"]["loading_s"]
