@@ -40,6 +40,7 @@ def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
     assert 0 < overhead["p50"] <= overhead["p95"] <= overhead["p99"]
 
 
+@pytest.mark.slow
 def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path: Path) -> None:
     """A central queue holds one request for as long as its deadline allows, here for a minute."""
     folder = make(tmp_path, loads=(300.0,), dispatch="central-queue")

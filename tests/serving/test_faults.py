@@ -119,6 +119,7 @@ def test_bytes_that_are_no_http_are_refused(server: Running) -> None:
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
+@pytest.mark.slow
 def test_no_answer_is_lost_while_workers_are_killed_under_load(folder: Path) -> None:
     """Their batches run once more."""
     with running(folder, "--retry") as server, Clients(server, 4) as clients:
@@ -194,6 +195,7 @@ def test_requests_of_any_form_are_read_or_refused() -> None:
     assert read > 20
 
 
+@pytest.mark.slow
 def test_a_front_end_that_stood_still_answers_all_that_came_meanwhile_and_later(
     tmp_path: Path,
 ) -> None:

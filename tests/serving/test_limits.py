@@ -291,6 +291,7 @@ def test_requests_behind_each_other_are_answered_in_turn_if_they_are_few(
         assert said(client).count(b"200 OK") < 20
 
 
+@pytest.mark.slow
 def test_stopping_takes_no_longer_than_it_is_given(folder: Path) -> None:
     """Not with requests that wait long, nor with some that are not whole."""
     with running(folder, "--drain-s", "1", "--batch-timeout-s", "30") as server, \

@@ -170,6 +170,7 @@ def test_a_slowdown_is_taken_where_it_has_changed_and_said_where_it_has_changed_
     assert dispatcher.slowdown == 1.0
 
 
+@pytest.mark.slow
 def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(
     tmp_path: Path,
 ) -> None:
