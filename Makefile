@@ -42,6 +42,9 @@ help:
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
 
+# Neighbours run in one process, so that what several tests of a file need is made once.
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+
 INSTALLING = @echo "Installing $(1) into $(VENV) (a minute or so, the first time only) ..."
 
 $(BASE): pyproject.toml
@@ -108,10 +111,10 @@ QUICK := tests/arrivals/test_trace_formats.py tests/bounds/test_fluid_bound.py \
 	tests/test_public_names.py tests/worker/test_closed_forms.py tests/worker/test_structured.py
 
 test-quick: $(TEST)
-	$(BIN)/python -m pytest -n auto -q $(QUICK)
+	$(PYTEST) -q $(QUICK)
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # The newest Python that runs: of what pyenv puts on the path only the selected versions do.
 NEWEST = $(shell for v in 3.14 3.13 3.12; do for python in python$$v ~/.pyenv/versions/$$v.*/bin/python; do \
@@ -130,10 +133,10 @@ test-oldest: $(OLDEST)
 	PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
 
 test-slow: $(TEST)
-	$(BIN)/python -m pytest -n auto -m slow
+	$(PYTEST) -m slow
 
 referee: $(REFEREE)
-	$(BIN)/python -m pytest -n auto tests/referee
+	$(PYTEST) tests/referee
 
 # TESTS=tests runs all of them with the installed wheel.
 TESTS ?= $(QUICK)
@@ -145,7 +148,7 @@ dist: $(DIST)
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz --budget $(BUDGET) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.numbers --count $(N) --seed $(SEED)
-	$(BIN)/python -m pytest -n auto -q -m "not slow" --hypothesis-profile drawn
+	$(PYTEST) -q -m hypothesis --hypothesis-profile drawn
 
 lint: $(LINT)
 	$(BIN)/ruff check .

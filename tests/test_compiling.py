@@ -18,6 +18,7 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 
 from ramsis.compiling import njit, uniform
+from tests.slow import slow_after
 
 
 class Arguments(NamedTuple):
@@ -140,9 +141,8 @@ print(kernel(np.ones(2), False))
 """
 
 
-@pytest.mark.parametrize("result", [
-    "Made(1.0, 2.0 * array)", *(pytest.param(other, marks=pytest.mark.slow) for other in (
-        "2.0 * array", "(1.0, array)", "(1, 2.5)", "None"))])
+@pytest.mark.parametrize("result", slow_after(1, [
+    "Made(1.0, 2.0 * array)", "2.0 * array", "(1.0, array)", "(1, 2.5)", "None"]))
 def test_an_interrupt_within_a_kernel_waits_for_its_end(result: str) -> None:
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WITHIN.replace("{result}", result)],
                            capture_output=True, text=True, timeout=60, check=False)

@@ -29,6 +29,7 @@ def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy
                                longer_queue=int(rng.choice([-2, longest])))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
        load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]),

@@ -43,6 +43,7 @@ def test_image_policies_below_saturation(
     assert found.mean >= promised - found.half_width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_qps", [800.0, 1600.0, 2400.0, 2800.0])
 def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: float) -> None:
     """As close as with maximal batching, which promises no more."""
@@ -153,6 +154,7 @@ def test_policies_that_know_how_times_vary(
     assert -margin <= policy.expectations.effective_accuracy - found.mean <= found.half_width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", ["serve", "drop"])
 def test_small_fleets_with_times_that_vary(late: str) -> None:
     profile = samples.varying_profile()

@@ -14,6 +14,7 @@ from ramsis.sim import ConstantLoad, Fleet, Policies, Run, run_plan
 from ramsis.synthesis import generate_policy
 from tests.central import samples as fleets
 from tests.policy.samples import tables
+from tests.slow import slow_after
 from tests.synthesis.samples import settings, tiny_profile
 
 
@@ -52,7 +53,7 @@ def test_both_engines_draw_the_same_for_workers(place: tuple[int, int], late: st
     assert_same(*runs)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(3, range(12)))
 def test_both_engines_draw_the_same_for_fleets(seed: int) -> None:
     """At places that are met, with answers that any table might hold there."""
     rng = np.random.default_rng(seed)
