@@ -18,6 +18,7 @@ from ramsis.synthesis import SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
 from tests.sim.raw_samples import LAWS, Measured
+from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile
 
 PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
@@ -141,7 +142,7 @@ def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-@pytest.mark.parametrize("name", ["samples", "unseen", "unseen_deviation"])
+@pytest.mark.parametrize("name", slow_after(1, ["samples", "unseen", "unseen_deviation"]))
 def test_what_an_interval_rests_on_is_derived_again(
     dispatch: str, name: str, tmp_path: Path
 ) -> None:

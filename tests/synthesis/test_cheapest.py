@@ -103,6 +103,7 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
         assert not trial.met
 
 
+@pytest.mark.slow
 def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
     types = [WorkerType("old", tiny), WorkerType("new", FAST, cost=2.5)]
     alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER,
@@ -126,6 +127,7 @@ def test_of_alike_types_the_cheaper_is_taken_as_far_as_it_goes(tiny: ProfileSet)
     assert two.counts == (1, total - 1)
 
 
+@pytest.mark.slow
 def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
     told: list[Trial] = []
     answer = found(offered(tiny), on_trial=told.append)
