@@ -25,6 +25,7 @@ from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
 from tests.reference.fleet_queue import replay
+from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile, linear_profiles, tiny_profile
 from tests.synthesis.samples import settings as worker_settings
 
@@ -41,7 +42,7 @@ def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("load_qps", LOADS)
-@pytest.mark.parametrize("workers", [1, 4, 20])
+@pytest.mark.parametrize("workers", slow_after(1, [4, 1, 20]))
 def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> None:
     policy = samples.policy(load_qps * workers / 20, workers=workers)
     effective, violations = simulated(policy)

@@ -20,6 +20,7 @@ from tests.synthesis.samples import tiny_profile
 AFTER_S = (0.0, 0.4, 0.8, 1.2)
 
 
+@pytest.mark.slow
 def test_an_interrupted_central_queue(tmp_path: Path) -> None:
     save(tiny_profile(), tmp_path / "profile.json")
 

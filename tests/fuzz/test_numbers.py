@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.numbers import findings, setting_of
+from tests.slow import slow_after
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(3, range(12)))
 def test_whole_commands_keep_what_they_state(seed: int, tmp_path: Path) -> None:
     setting = setting_of(seed, quick=True)
     assert findings(setting, tmp_path) == [], setting.words

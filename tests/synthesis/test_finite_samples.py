@@ -171,6 +171,7 @@ def test_a_rare_slowness_that_other_batches_show_is_in_the_interval() -> None:
     assert truth < interval.violation_rate[1] < 4.0 * truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_a_budget_of_one_percent_is_met_with_a_hundred_samples(dispatch: str) -> None:
     measured = Measured.of(LAWS["bimodal"], 100, 2, dip=False)

@@ -27,6 +27,7 @@ from ramsis.worker.problem.grid import MAX_DIVISIONS
 from ramsis.worker.solve import SOLVERS
 from ramsis.worker.solve import worker_model as worker
 from tests.policy.samples import tables
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 
@@ -140,7 +141,7 @@ def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
 
 
 @pytest.mark.parametrize("solver", ["policy-iteration", "value-iteration"])
-@pytest.mark.parametrize("load_qps", [6000.0, 30_000.0, 300_000.0])
+@pytest.mark.parametrize("load_qps", slow_after(1, [6000.0, 30_000.0, 300_000.0]))
 def test_iterations_settle_far_above_capacity(
     tiny: ProfileSet, solver: worker.SolverName, load_qps: float
 ) -> None:
