@@ -31,7 +31,7 @@ help:
 	@echo "make test   the tests, but for the slow ones; it ends with why tests were skipped"
 	@echo "make test-newest  demo and test with the newest Python here; PYTHON=... VENV=...: with any"
 	@echo "make test-oldest  the quick tests with the oldest dependencies that are allowed"
-	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
+	@echo "make test-slow  the slow ones: long simulations, further cases, kills, most pages, scripts"
 	@echo "make referee  solvers, simulator and server beside Storm, QuantEcon, Ciw and a schema"
 	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED; then whole"
 	@echo "            commands under random numbers: N settings; then tests with other examples"

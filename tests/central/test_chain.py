@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ramsis.central.chain import _by_levels, _kernels, _levels
 from ramsis.central.model import CentralArrays, central_model
 from tests.central.samples import problem
+from tests.slow import slow_after
 
 Codes = NDArray[np.int16]
 
@@ -43,10 +44,10 @@ def _dense(system: _kernels.System, home: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.3, 0.8])
-@pytest.mark.parametrize(("load_qps", "options"), [
+@pytest.mark.parametrize(("load_qps", "options"), slow_after(3, [
     (10.0, {"workers": 1}), (40.0, {"workers": 2}), (150.0, {"workers": 5, "max_queue": 4}),
     (400.0, {"workers": 9, "max_queue": 4}), (900.0, {"workers": 20, "max_queue": 2}),
-])
+]))
 def test_values_and_visits_by_levels_are_those_of_the_whole_system(
     load_qps: float, options: dict[str, Any], waiting: float
 ) -> None:

@@ -12,6 +12,7 @@ from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Greedy, Policies, simulate_profile
 from ramsis.sim.plan import ClusterScheduler
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.slow import slow_after
 
 SLO_MS, PRICE = 25.0, 1.0
 CASES = [(1, 200.0), (1, 400.0), (1, 1600.0), (2, 500.0), (3, 6000.0)]
@@ -34,7 +35,7 @@ def gain(scheduler: ClusterScheduler, workers: int, load_qps: float) -> float:
                           for one in found.metrics]))
 
 
-@pytest.mark.parametrize(("workers", "load_qps"), CASES)
+@pytest.mark.parametrize(("workers", "load_qps"), slow_after(1, CASES))
 def test_it_is_no_worse_than_other_schemes(workers: int, load_qps: float) -> None:
     mine = gain(Policies((made("central-queue", workers, load_qps),)), workers, load_qps)
     own_queues = gain(Policies((made("round-robin", workers, load_qps),)), workers, load_qps)

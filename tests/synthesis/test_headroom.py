@@ -54,6 +54,7 @@ def test_it_costs_no_more_than_allowed_and_saves_most_violations() -> None:
     assert robust.certificate.gain_upper == pytest.approx(pure.certificate.gain_upper, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_simulation_agrees_when_service_takes_longer_and_in_spells() -> None:
     pure, robust = made(0.0), made(0.003)
     record = robust.headroom
