@@ -111,7 +111,7 @@ QUICK := tests/arrivals/test_trace_formats.py tests/bounds/test_fluid_bound.py \
 	tests/test_public_names.py tests/worker/test_closed_forms.py tests/worker/test_structured.py
 
 test-quick: $(TEST)
-	$(PYTEST) -q $(QUICK)
+	$(PYTEST) -q -m "not slow" $(QUICK)
 
 test: $(TEST)
 	$(PYTEST) -m "not slow"
@@ -129,8 +129,9 @@ $(OLDEST): $(BASE)
 	@$(BIN)/uv pip compile --quiet --python $(BIN)/python --resolution lowest-direct \
 		--extra test --extra plot --extra serve --output-file $@ pyproject.toml
 
+# An older numba would replace the compiled kernels beside the sources, and the newer one those anew.
 test-oldest: $(OLDEST)
-	PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
+	NUMBA_CACHE_DIR=$(abspath .venv-oldest/kernels) PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
 
 test-slow: $(TEST)
 	$(PYTEST) -m slow

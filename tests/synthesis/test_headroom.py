@@ -75,6 +75,7 @@ def test_simulation_agrees_when_service_takes_longer_and_in_spells() -> None:
     assert late[robust] < late[pure]
 
 
+@pytest.mark.slow
 def test_the_file_says_so_and_every_number_of_it_is_checked(tmp_path: Path) -> None:
     path, policy = tmp_path / "policy.json", generate_policy(
         PROFILE, LOAD_QPS, SynthesisSettings(**{**GIVEN, "grid": "fixed:15", "max_queue": 6}))
