@@ -15,6 +15,7 @@ from ramsis.synthesis.replayed import as_stated_by
 from ramsis.synthesis.simulated import measured, one_worker
 from ramsis.verify import verify_policy
 from ramsis.verify.replay import figure_of, played
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 LOAD_QPS, WORKERS = 5137.0, 29
@@ -25,7 +26,7 @@ def made(profile: ProfileSet, load_qps: float = LOAD_QPS, **changes: object) -> 
         slo_ms=83.0, workers=WORKERS, max_queue=6, **changes))
 
 
-@pytest.fixture(scope="module", params=[0.5, 0.85, 1.0])
+@pytest.fixture(scope="module", params=slow_after(1, [0.85, 0.5, 1.0]))
 def policy(request: pytest.FixtureRequest) -> Policy:
     return made(samples.tiny_profile(), request.param * LOAD_QPS)
 

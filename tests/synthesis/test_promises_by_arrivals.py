@@ -17,6 +17,7 @@ from ramsis.synthesis import generate_policy
 from ramsis.synthesis.simulated import simulated
 from tests.policy.samples import tables
 from tests.reference.round_robin import Replay, replay
+from tests.slow import slow_after
 from tests.synthesis.samples import plain as plain_document
 from tests.synthesis.samples import settings, tiny_profile
 
@@ -69,7 +70,8 @@ def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -
     assert seen.violation_rate <= late
 
 
-@pytest.mark.parametrize("case", CASES[3:], ids=lambda case: f"{case.word}@{case.load_qps:g}")
+@pytest.mark.parametrize("case", slow_after(1, CASES[3:]),
+                         ids=lambda case: f"{case.word}@{case.load_qps:g}")
 def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> None:
     policy, serving = case.policy(late="drop"), case.policy()
     seen = simulated(policy, queries=200_000, runs=4, seed=0)
@@ -79,6 +81,7 @@ def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> N
     assert policy.certificate.gain >= serving.certificate.gain - 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[2:], ids=lambda case: f"{case.word}@{case.load_qps:g}")
 def test_it_beats_the_policy_for_poisson_arrivals_of_the_same_load(case: Case) -> None:
     own, other = case.policy(), case.policy("poisson")

@@ -20,6 +20,7 @@ from ramsis.synthesis.recovery import _Losses, recovery, with_recovery
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
 from ramsis.verify.recovery import recovery_checks
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 SERVED = {"late": "serve", "violation_price": 0.0}
@@ -62,6 +63,7 @@ def test_who_drops_what_is_late_recovers_within_the_slo_of_that() -> None:
     assert found.within_ms <= 50.0 / (1.0 - 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.93])
 def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: float) -> None:
     served, dropped = text_policy(share, **SERVED), text_policy(share)
@@ -69,8 +71,8 @@ def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: fl
     assert not recovery(dropped, 5000).metastable
 
 
-@pytest.mark.parametrize(("burst_ms", "load_qps", "burst"), [
-    (500, 1500.0, 2000), (5000, 1500.0, 2000), (500, 1555.0, 1000)])
+@pytest.mark.parametrize(("burst_ms", "load_qps", "burst"), slow_after(1, [
+    (500, 1500.0, 2000), (5000, 1500.0, 2000), (500, 1555.0, 1000)]))
 def test_a_load_that_swings_by_itself_is_no_collapse(
     burst_ms: int, load_qps: float, burst: int
 ) -> None:

@@ -11,6 +11,7 @@ from ramsis import profiles
 from ramsis.bounds import fluid_bound
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.service import latency_table
+from tests.slow import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 SETS = sorted(path.stem for path in (ROOT / "profiles").glob("*.json"))
@@ -42,7 +43,7 @@ def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("kind", slow_after(1, range(3)))
 def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
     profile = profiles.load(name)
     chosen = SynthesisSettings(slo_ms=slos_ms(profile)[kind], workers=20)

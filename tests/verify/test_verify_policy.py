@@ -25,6 +25,7 @@ from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
 from ramsis.verify.made_again import certificate_checks
 from tests.policy.samples import put_longer_queue, put_model
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 Change = Callable[[dict[str, Any]], None]
@@ -104,6 +105,7 @@ def test_every_claim_holds_where_service_times_vary(
     assert [check for check in checks if not check.holds] == []
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
@@ -142,7 +144,7 @@ def expectation(name: str, delta: float) -> Change:
 
 @pytest.mark.parametrize(
     ("name", "delta", "claim"),
-    [
+    slow_after(8, [
         ("accuracy", 0.001, "expected accuracy"),
         ("accuracy", -0.001, "expected accuracy"),
         ("violation_rate", 0.001, "expected violation rate"),
@@ -168,7 +170,7 @@ def expectation(name: str, delta: float) -> Change:
         ("upper_bound", 0.001, "upper bound"),
         ("upper_bound", -0.001, "upper bound"),
         ("capacity_qps", 1.0, "capacity (QPS)"),
-    ],
+    ]),
 )
 def test_a_changed_figure_is_found(
     changed: Callable[[Change], Path], name: str, delta: float, claim: str
@@ -326,6 +328,7 @@ def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
         verify_policy(tmp_path / "policy.json", own_arrivals=other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["negative-binomial:6", "mmpp:ratio=5,burst-ms=100,share=0.2"]
 )
