@@ -68,6 +68,7 @@ def problem() -> Problem:
                    values=tuple(map(value_table, FAMILIES)))
 
 
+@pytest.mark.slow
 def test_instances_that_hold_several_variants_deliver_what_their_policies_promise(
     problem: Problem,
 ) -> None:

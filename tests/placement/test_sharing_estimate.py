@@ -66,6 +66,7 @@ def test_the_planner_chooses_batches_that_are_in_time(v100: SharingProfile) -> N
     assert [(r.gpu, r.batch) for r in found.replicas] == [("gpu-0", 8), ("gpu-1", 8)]
 
 
+@pytest.mark.slow
 def test_the_planner_against_all_plans() -> None:
     """Two models on two GPUs; every plan with at most one replica of a model on a GPU."""
     models = (_model("a", 330, 60, 0.5), _model("b", 420, 45, 0.4))

@@ -20,6 +20,7 @@ from ramsis.synthesis.placement import (
 )
 from ramsis.synthesis.simulated import simulated
 from tests.placement.samples import document, problem, value_row, variant
+from tests.slow import slow_after
 
 
 def outcome(placement: Placement, **options: Any) -> PlacementOutcome:
@@ -89,7 +90,7 @@ def test_what_is_not_sent_counts_as_not_answered() -> None:
         assert (one.effective_accuracy or 0.0) <= vision.placement_accuracy + 0.02
 
 
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("fixed", slow_after(1, [False, True]))
 def test_families_get_what_their_stations_give(fixed: bool) -> None:
     placement = place(read_problem("digits"))
     result = outcome(placement, fixed=fixed, duration_ms=500.0)

@@ -20,6 +20,7 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.recovery import with_recovery
 from ramsis.synthesis.simulated import Simulated, prepared_policy, simulated
 from ramsis.verify import verify_policy
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 BELOW = 0.001
@@ -109,11 +110,11 @@ def test_the_table_is_that_of_round_robin() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"arrivals": "negative-binomial:4"}, {"arrivals": f"{__name__}:Drawn"},
+    slow_after(4, [{"arrivals": "negative-binomial:4"}, {"arrivals": f"{__name__}:Drawn"},
      {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3, "grid": "fixed:6"},
      {"late": "serve"}, {"late": "free"}, {"batching": "variable"}, {"violation_price": 0.5},
      {"objective": "per-decision"}, {"headroom": 0.01}, {"max_queue": 70, "grid": "fixed:4"},
-     {"solver": "value-iteration"}],
+     {"solver": "value-iteration"}]),
     ids=str)
 def test_options_are_those_of_round_robin(changes: dict[str, Any], tmp_path: Path) -> None:
     with trusting([f"{__name__}:Drawn"]):
