@@ -264,7 +264,8 @@ class Others:
                       for way, chosen in OURS.items()]
             if self.triton is not None:
                 starts += [partial(ours, "ramsis in Triton", OURS["central queue"],
-                                   partial(peers.ours_in_triton, site=self.triton)),
+                                   partial(peers.ours_in_triton, site=self.triton,
+                                           load_qps=arrivals.stated_qps)),
                            partial(triton, self.triton)]
             for server, title, python in (
                     (peers.ray, "Ray Serve, @serve.batch", self.ray),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import http.client
 import json
+import os
 import queue
 import shutil
 import signal
@@ -176,6 +177,10 @@ def _left(processes: Sequence[int], seconds: float = 20.0) -> list[int]:
     return left
 
 
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 @pytest.mark.slow
 def test_a_worker_that_crashes_is_started_anew(served: Triton) -> None:
     status, error = served.infer(666, deadline_ms=5000)
@@ -209,20 +214,53 @@ def test_workers_end_with_the_model_and_with_the_server(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_a_restart_leaves_nothing_behind(served: Triton) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_restart_leaves_nothing_behind(served: Triton, end: signal.Signals) -> None:
     repository = served.folder / "repository"
     with triton(repository) as running, concurrent.futures.ThreadPoolExecutor(20) as threads:
         asked = [threads.submit(running.infer, k, deadline_ms=50_000) for k in range(40)]
         time.sleep(0.1)
-        running.process.send_signal(signal.SIGTERM)
+        workers = running.workers()
+        if end == signal.SIGINT:  # Ctrl-C reaches the whole group
+            os.kill(_parent(workers[0]), end)
+        running.process.send_signal(end)
         for one in asked:
             try:
                 assert one.result(45)[0] in (200, 400, 503)
             except OSError:  # it came after the end
                 continue
         assert running.process.wait(45) == 0
+        assert _left(workers) == []
     with triton(repository) as running:
         assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
+
+
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def setting(name: str, value: str) -> str:
+    """A setting of the model, before the comment on paths."""
+    return f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}\n# Paths'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_workers_and_dispatcher_keep_to_their_cores_and_serve_the_stated_load(
+    tmp_path: Path,
+) -> None:
+    triton_command()
+    config = export(make(tmp_path)) / "sums" / "config.pbtxt"
+    ours, theirs = CORES[0], CORES[-1]
+    config.write_text(config.read_text() + setting("cores", f"{ours},{theirs}")
+                      + setting("load_qps", "200"))
+    with triton(tmp_path / "repository") as running:
+        assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
+        (worker,) = running.workers()
+        assert os.sched_getaffinity(worker) == {theirs}
+        kept = [os.sched_getaffinity(int(thread.name))
+                for thread in Path(f"/proc/{_parent(worker)}/task").iterdir()]
+        assert kept.count({ours}) > 1  # the dispatcher, and what sends answers
+        assert os.sched_getaffinity(running.process.pid) == set(CORES)
 
 
 WRONG = {
@@ -230,6 +268,12 @@ WRONG = {
     "twice": ("count: 1", "count: 2", "more than one dispatcher: got 2; allowed: count: 1"),
     "none": ("variants.toml", "none.toml", "none.toml: cannot read file"),
     "shapes": ("dims: [ 3 ]", "dims: [ 4 ]", "shapes/config.pbtxt: input: not the inputs of the "),
+    "load": ("# Paths", setting("load_qps", "many"),
+             "load/config.pbtxt: load_qps: not a number: got 'many'"),
+    "cores": ("# Paths", setting("cores", "all"), "cores/config.pbtxt: cores: not cores of this "
+              "machine: got 'all'; allowed: such as 0,1,2"),
+    "few": ("# Paths", setting("cores", str(CORES[0])), f"too few cores: got '{CORES[0]}'; "
+            "allowed: one for each of 1 worker(s) and one more"),
 }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +42,10 @@ from ramsis.serving.variants import read_variants
 _OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06 (2.47) or later"
 _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")
-_SETTINGS = ("policies", "variants", "code", "overhead_ms")
+_SETTINGS = ("policies", "variants", "code", "overhead_ms", "load_qps", "cores")
 _SWITCH_S = 0.0005
 """The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
-_SENDERS = 4
+_SENDERS = 8
 """Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
 _CLIENTS_S = 0.1
 """Between looks at which clients are gone; no request is asked about before it is so old."""
@@ -68,7 +69,7 @@ class TritonPythonModel:
         if not _reads_arrays():
             raise triton.TritonModelException(_OTHER_NUMPY)
         try:
-            self._server = _server(args)
+            self._server = _server(args, _said(args))
             self._start(args)
         except RamsisError as error:
             raise triton.TritonModelException(str(error)) from None
@@ -96,9 +97,11 @@ class TritonPythonModel:
         self._asked: dict[Any, Call] = {}  # by what sends their answers
         # Sending waits until Triton has taken the answer; the dispatcher must not.
         self._sends: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._ready: list[Callable[[], object]] = []  # to be sent when this turn of the loop ends
         senders = [threading.Thread(target=self._send_all, daemon=True, name="ramsis-answers")
                    for _ in range(_SENDERS)]
         try:
+            _keep_to_cores(args, self._server)
             await self._server.start()
             _check(args, self._server.pool.inputs)
         except RamsisError as error:
@@ -112,6 +115,7 @@ class TritonPythonModel:
         await self._stopping.wait()
         await self._server.stop()
         watch.cancel()
+        self._send_ready()
         for _ in senders:
             self._sends.put(None)
         for sender in senders:
@@ -162,9 +166,17 @@ class TritonPythonModel:
                     self._asked[one.sender] = call
 
     def _told(self, taken: _Taken, result: Answer | RamsisError) -> None:
-        """Answer a request, in the thread that waits until Triton has the answer."""
+        """Answer a request, once the loop's turn is over and idle workers have their batches."""
         self._asked.pop(taken.sender, None)
-        self._sends.put(partial(self._answer, taken.sender, result))
+        if not self._ready:
+            self._loop.call_soon(self._send_ready)
+        self._ready.append(partial(self._answer, taken.sender, result))
+
+    def _send_ready(self) -> None:
+        """Hand over what is to be sent to the threads that wait until Triton has it."""
+        ready, self._ready = self._ready, []
+        for send in ready:
+            self._sends.put(send)
 
     def _send_all(self) -> None:
         """Send answers until there are no more."""
@@ -173,7 +185,11 @@ class TritonPythonModel:
                 send()
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
-        """Send the answer, or the reason that there is none; how long it took is overhead."""
+        """Send the answer, or the reason that there is none; how long it took is overhead.
+
+        How long a request is in Triton before ``execute`` is not told, nor an answer after Triton
+        has taken it. Each is counted as the time that Triton takes for an answer.
+        """
         if isinstance(result, OverloadedError):
             _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
         elif isinstance(result, RamsisError):
@@ -185,8 +201,11 @@ class TritonPythonModel:
             except Exception as error:  # whatever a variant's outputs are, others are answered
                 server.log("answer failed", error=repr(error))
                 response = _refusal(error, triton.TritonError.INTERNAL)
+            begun_ms = server.front.now_ms()
             _send(sender, response)
-            server.overhead.answered(server.front.now_ms() - result.finish_ms)
+            sent_ms = server.front.now_ms()
+            server.overhead.arrived(2.0 * (sent_ms - begun_ms))
+            server.overhead.answered(sent_ms - result.finish_ms)
 
     async def _watch_clients(self) -> None:
         """Give up the requests whose clients are gone."""
@@ -210,10 +229,13 @@ def _reads_arrays() -> bool:
     return bool((triton.Tensor.from_dlpack("probe", sent).as_numpy() == sent).all())
 
 
-def _server(args: Mapping[str, str]) -> Server:
-    """The server that ``config.pbtxt`` describes."""
-    config = json.loads(args["model_config"])
-    where = f"{args['model_name']}/config.pbtxt"
+def _where(args: Mapping[str, str]) -> str:
+    return f"{args['model_name']}/config.pbtxt"
+
+
+def _said(args: Mapping[str, str]) -> dict[str, str]:
+    """The settings in ``config.pbtxt``, checked."""
+    config, where = json.loads(args["model_config"]), _where(args)
     instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
     if instances != 1:
         raise InputFileError("more than one dispatcher", where=f"{where}: instance_group",
@@ -223,17 +245,43 @@ def _server(args: Mapping[str, str]) -> Server:
     if missing:
         raise InputFileError("settings are missing", where=f"{where}: parameters", value=missing,
                              allowed=", ".join(_SETTINGS))
-    folder = Path(args["model_repository"], args["model_version"])
+    return said
+
+
+def _server(args: Mapping[str, str], said: Mapping[str, str]) -> Server:
+    """The server that ``config.pbtxt`` describes."""
+    folder, where = Path(args["model_repository"], args["model_version"]), _where(args)
     trust(*said.get("code", "").split())
-    try:
-        overhead_ms = float(said.get("overhead_ms", 0.0))
-    except ValueError:
-        raise InputFileError("not a number", where=f"{where}: overhead_ms",
-                             value=said["overhead_ms"]) from None
-    settings = ServerSettings(DispatchSettings(timer_ms=1.0, overhead_ms=overhead_ms), pin=False,
+    dispatch = DispatchSettings(timer_ms=1.0, load_qps=_number(said, "load_qps", where),
+                                overhead_ms=_number(said, "overhead_ms", where) or 0.0)
+    settings = ServerSettings(dispatch, pin="cores" in said,
                               measure_overhead="overhead_ms" not in said)
     return Server(read_policies(folder / said["policies"]),
                   read_variants(folder / said["variants"]), settings)
+
+
+def _number(said: Mapping[str, str], name: str, where: str) -> float | None:
+    """A setting that is a number, where it is stated."""
+    try:
+        return float(said[name]) if name in said else None
+    except ValueError:
+        raise InputFileError("not a number", where=f"{where}: {name}", value=said[name]) from None
+
+
+def _keep_to_cores(args: Mapping[str, str], server: Server) -> None:
+    """Keep this thread, and what it starts, to the cores that ``config.pbtxt`` states."""
+    said, where = _said(args).get("cores"), f"{_where(args)}: cores"
+    if said is None:
+        return
+    try:
+        cores = set(map(int, said.split(",")))
+        os.sched_setaffinity(0, cores)
+    except (OSError, OverflowError, ValueError):
+        raise InputFileError("not cores of this machine", where=where, value=said,
+                             allowed="such as 0,1,2") from None
+    if len(os.sched_getaffinity(0)) <= server.workers:
+        raise InputFileError("too few cores", where=where, value=said,
+                             allowed=f"one for each of {server.workers} worker(s) and one more")
 
 
 def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
@@ -243,7 +291,7 @@ def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
     found = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
     if found != stated:
         raise InputFileError("not the inputs of the variants",
-                             where=f"{args['model_name']}/config.pbtxt: input", value=stated,
+                             where=f"{_where(args)}: input", value=stated,
                              allowed=f"{found}; export once more")
 
 
