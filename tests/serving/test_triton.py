@@ -125,6 +125,19 @@ def test_no_request_of_ten_thousand_is_lost(served: Triton) -> None:
 
 
 @pytest.mark.slow
+def test_requests_that_wait_long_are_answered(served: Triton) -> None:
+    """While they wait, Triton is asked whether their clients are gone."""
+    (served.folder / "LAGGING").touch()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(200) as threads:
+            answers = list(threads.map(
+                lambda k: served.infer(*[k] * 8, deadline_ms=100_000), range(600)))
+    finally:
+        (served.folder / "LAGGING").unlink()
+    assert [outputs["sum"] for _, outputs in answers] == [[3.0 * k] * 8 for k in range(600)]
+
+
+@pytest.mark.slow
 def test_clients_that_are_gone_hold_nobody_up(served: Triton) -> None:
     grpc = pytest.importorskip("tritonclient.grpc")
     (served.folder / "LAGGING").touch()
@@ -293,17 +306,54 @@ def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         assert message in running.log(), name
 
 
-OLD = """
+WITHOUT_TRITON = """
 import sys, types
 for name in ("c_python_backend_utils", "triton_python_backend_utils"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["triton_python_backend_utils"].TritonModelException = RuntimeError
+"""
+LOOKED_AT = WITHOUT_TRITON + """
+import asyncio, threading
+from ramsis.serving.triton.model import _Sends
+
+class Sender:
+    may_end = threading.Event()
+    def is_cancelled(self):
+        said.append("asked")
+        self.may_end.wait(30)
+        said.append("told")
+        return True
+
+async def main():
+    sends, first, second = _Sends(), Sender(), Sender()
+    asking = asyncio.create_task(sends.is_cancelled(first))
+    while not said:
+        await asyncio.sleep(0.01)
+    for name, sender in (("first", first), ("second", second)):
+        sends.add(sender, lambda name=name: said.append(name))
+    while len(said) < 2:
+        await asyncio.sleep(0.01)
+    Sender.may_end.set()
+    said.append(await asking)
+    sends.stop()
+
+said = []
+asyncio.run(main())
+print(*said)
+"""
+OLD = WITHOUT_TRITON + """
 from ramsis.serving.triton.model import TritonPythonModel
 try:
     TritonPythonModel().initialize({})
 except RuntimeError as error:
     print(error)
 """
+
+
+def test_an_answer_is_held_while_triton_is_asked_about_its_client() -> None:
+    said = subprocess.run([sys.executable, "-c", LOOKED_AT], check=True, capture_output=True,
+                          text=True)
+    assert said.stdout == "asked second told True first\n"
 
 
 def test_a_triton_that_is_too_old_is_refused() -> None:

@@ -59,6 +59,64 @@ class _Taken(NamedTuple):
     arrival_ms: float
 
 
+class _Sends:
+    """Sends answers in threads of their own, since sending waits until Triton has the answer.
+
+    An answer goes when the event loop's turn is over, and idle workers have their batches.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._ready: list[Callable[[], object]] = []
+        self._held: list[Callable[[], object]] = []
+        self._asked: Any = None  # what the held ones wait for
+        self._threads = [threading.Thread(target=self._run, daemon=True, name="ramsis-answers")
+                         for _ in range(_SENDERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, sender: Any, send: Callable[[], object]) -> None:
+        """Send an answer."""
+        if sender is self._asked:
+            self._held.append(send)
+            return
+        if not self._ready:
+            self._loop.call_soon(self._hand_over)
+        self._ready.append(send)
+
+    async def is_cancelled(self, sender: Any) -> bool:
+        """Ask Triton whether a client is gone, and hold the answer to it meanwhile.
+
+        From 24.08 on Triton deletes what it looks at when it has the answer, and would crash.
+        """
+        self._asked = sender
+        gone = await asyncio.to_thread(sender.is_cancelled)
+        self._asked = None
+        for send in self._held:
+            self.add(sender, send)
+        self._held.clear()
+        return bool(gone)
+
+    def stop(self) -> None:
+        """Return when all is sent."""
+        self._hand_over()
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _hand_over(self) -> None:
+        for send in self._ready:
+            self._queue.put(send)
+        self._ready.clear()
+
+    def _run(self) -> None:
+        for send in iter(self._queue.get, None):
+            with contextlib.suppress(triton.TritonModelException):  # Triton takes no more
+                send()
+
+
 class TritonPythonModel:
     """The model, as Triton's Python backend calls it."""
 
@@ -95,11 +153,6 @@ class TritonPythonModel:
         """Serve until :meth:`finalize`."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._asked: dict[Any, Call] = {}  # by what sends their answers
-        # Sending waits until Triton has taken the answer; the dispatcher must not.
-        self._sends: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._ready: list[Callable[[], object]] = []  # to be sent when this turn of the loop ends
-        senders = [threading.Thread(target=self._send_all, daemon=True, name="ramsis-answers")
-                   for _ in range(_SENDERS)]
         try:
             _keep_to_cores(args, self._server)
             await self._server.start()
@@ -107,19 +160,15 @@ class TritonPythonModel:
         except RamsisError as error:
             self._failed = error
             return
+        else:
+            self._sends = _Sends()
         finally:
             begun.set()
         watch = self._loop.create_task(self._watch_clients())
-        for sender in senders:
-            sender.start()
         await self._stopping.wait()
+        await watch
         await self._server.stop()
-        watch.cancel()
-        self._send_ready()
-        for _ in senders:
-            self._sends.put(None)
-        for sender in senders:
-            sender.join()
+        self._sends.stop()
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Take requests; what they are told comes later."""
@@ -166,23 +215,9 @@ class TritonPythonModel:
                     self._asked[one.sender] = call
 
     def _told(self, taken: _Taken, result: Answer | RamsisError) -> None:
-        """Answer a request, once the loop's turn is over and idle workers have their batches."""
+        """Answer a request."""
         self._asked.pop(taken.sender, None)
-        if not self._ready:
-            self._loop.call_soon(self._send_ready)
-        self._ready.append(partial(self._answer, taken.sender, result))
-
-    def _send_ready(self) -> None:
-        """Hand over what is to be sent to the threads that wait until Triton has it."""
-        ready, self._ready = self._ready, []
-        for send in ready:
-            self._sends.put(send)
-
-    def _send_all(self) -> None:
-        """Send answers until there are no more."""
-        for send in iter(self._sends.get, None):
-            with contextlib.suppress(triton.TritonModelException):  # Triton takes no more
-                send()
+        self._sends.add(taken.sender, partial(self._answer, taken.sender, result))
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
         """Send the answer, or the reason that there is none; how long it took is overhead.
@@ -209,15 +244,15 @@ class TritonPythonModel:
 
     async def _watch_clients(self) -> None:
         """Give up the requests whose clients are gone."""
-        while True:
+        while not self._stopping.is_set():
             await asyncio.sleep(_CLIENTS_S)
             before_ms = self._server.front.now_ms() - 1000.0 * _CLIENTS_S
             for sender, call in list(self._asked.items()):
-                gone = (call.arrival_ms < before_ms
-                        and await asyncio.to_thread(sender.is_cancelled))
-                if gone and self._asked.pop(sender, None) is not None:
+                if (sender in self._asked and call.arrival_ms < before_ms
+                        and await self._sends.is_cancelled(sender)
+                        and self._asked.pop(sender, None) is not None):
                     self._server.abandon(call)
-                    self._sends.put(partial(_send, sender, _refusal(
+                    self._sends.add(sender, partial(_send, sender, _refusal(
                         "the client is gone", triton.TritonError.CANCELLED)))
 
 
