@@ -19,16 +19,27 @@ taken.
 Jeffreys' interval there is half an event more than seen, of the largest weight u: U = u/2 and
 S² = u²/2. Without any late query the upper end is the quantile of Gamma(1/2) times u.
 
-*By the tail that batches share* (:mod:`ramsis.profiles.tails`). A tail of N' pooled samples that
-starts at a deviation t says that long batches make Z = Σ_i (J_i(m_i·d) − J_i(m_i·t))⁺ late on
-average over its deviations d, m_i being the median times. What that is more than the groups' own
-samples above t say is added to U, and E Z²/N' to S². So a policy that was chosen because a batch
-was slow in few of its samples, by luck, does not gain by it. What has not been seen in the tail is
-half a far sample of all groups, of the weight Σ_i (J_i(far) − E J_i)/N'; what is below the start,
-half a sample of one group's own, of the weight (J_i(t·m_i) − E J_i)/n_i.
-The tail is that of the group's model where that says more, and else the common one. Groups that
-are unlike their tail rest on their own samples. Other batches' samples count for no more than
-10,000: what happens once in so many runs, one measurement of a machine does not tell.
+*By the tail that batches share* (:mod:`ramsis.profiles.tails`). A point of the tail is a deviation
+d of batches of about M ms. In a batch of m_i ms it is the time m_i + (d − 1)·min(m_i, M): what
+slows a longer batch slows a shorter one in proportion, and what stalls a shorter batch stalls a
+longer one for as many ms, but as often as this is longer, m_i/M times. A tail of N' pooled samples
+that starts at a deviation t so says that long batches make Z = Σ_i (J_i(m_i + (d − 1)·min(m_i, M))
+− J_i(m_i·t))⁺·max(m_i/M, 1) late on average over its points. What that is more than the groups'
+own samples above t say is added to U, and E Z²/N' to S². So a policy that was chosen because a
+batch was slow in few of its samples, by luck, does not gain by it. The tail is that of the group's
+model where that says more, and else the common one. Groups that are unlike their tail rest on
+their own samples. Other batches' samples count for no more than 10,000: what happens once in so
+many runs, one measurement of a machine does not tell.
+
+What has not been seen in the tail is half a sample of all groups that takes longer than any seen,
+of the weight Σ_i (E J_i(m_i + X·x_i) − E J_i)/N', x_i being the longest time beyond the median
+that follows from the tail or any group. How much longer, is an *assumption*: of samples beyond the
+longest one in X² is X times as far from the median or more, the tail of a generalized Pareto law
+of the shape 1/2, which is the heaviest with a variance. What is below the start, or of a group
+that is unlike its tail, is half a sample of one group's own: of the weight (J_i(t·m_i) − E
+J_i)/n_i, or of the same as above with n_i samples. Slowness of another kind, that not one sample
+shows, is not in it. So with fewer than 2,000 samples in the common tail, which would miss one in
+500 with a probability of 2 %, a sample that was not seen is a far one.
 
 That the policy was chosen for the same samples is not in the interval otherwise.
 
@@ -52,7 +63,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +81,8 @@ HARDLY = 1e-9
 _LEAST_WEIGHT = 1e-12
 _BEYOND = 1.5  # SLOs that a sample which was not seen takes at least
 _MOST_POOLED = 10_000  # samples of other batches
+_FEWEST_POOLED = 2_000  # samples that show every kind of slowness
+_LONGER = (1.0 - (np.arange(16) + 0.5) / 16) ** -0.5  # than the longest sample seen
 
 
 class Evidence(NamedTuple):
@@ -242,17 +254,25 @@ def evidence_of_groups(
 
 
 class _Group(NamedTuple):
-    """An effect with what follows from it: E J, and what a far sample adds to J."""
+    """An effect with what follows from it.
+
+    Attributes
+    ----------
+    effect : Effect
+    times : Deviations
+    mean : float
+        E J.
+    far : float
+        What a far sample adds to J.
+    longest_ms : float
+        Beyond the median, of what is known of any group.
+    """
 
     effect: Effect
     times: Deviations
     mean: float
     far: float
-
-    @classmethod
-    def of(cls, effect: Effect, times: Deviations, far_ms: float) -> _Group:
-        mean = float(effect.at(effect.quantiles_ms) @ times.weights)
-        return cls(effect, times, mean, max(float(effect.at(far_ms)) - mean, 0.0))
+    longest_ms: float
 
     @property
     def own(self) -> float:
@@ -264,19 +284,54 @@ class _Group(NamedTuple):
         return self.effect.at(deviation * self.times.median_ms)
 
     def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
-        """What deviations add to J above the start of a tail."""
+        """What own deviations add to J above the start of a tail."""
         return np.maximum(self.at(np.maximum(deviation, start)) - self.at(start), 0.0)
+
+    def beyond_by(self, tail: Tail) -> FloatArray:
+        """What the points of a tail add to J above its start."""
+        of_ms = np.array(tail.median_ms) if tail.median_ms else self.times.median_ms
+        late = self.effect.at(self.times.median_ms + self._over_ms(tail)) - self.at(tail.start)
+        return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / of_ms, 1.0)
+
+    def unseen(self, tail: Tail) -> float:
+        """What a sample that is longer than any seen adds to J."""
+        over_ms = max(self.longest_ms, float(self._over_ms(tail).max()))
+        return self._longer(over_ms)
+
+    @property
+    def own_unseen(self) -> float:
+        """Weight of a sample that is longer than its own."""
+        return self._longer(_over_ms(self.times, self.times.median_ms)) / self.effect.samples
 
     def weight_at(self, deviation: float) -> float:
         """Weight of a sample of its own with a deviation."""
         return max(float(self.at(deviation)) - self.mean, 0.0) / self.effect.samples
 
+    def _longer(self, over_ms: float) -> float:
+        times_ms = self.times.median_ms + over_ms * _LONGER
+        return max(float(self.effect.at(times_ms).mean()) - self.mean, 0.0)
+
+    def _over_ms(self, tail: Tail) -> FloatArray:
+        """How far from the median the points of a tail are."""
+        of_ms = np.array(tail.median_ms) if tail.median_ms else self.times.median_ms
+        return (np.array(tail.deviation) - 1.0) * np.minimum(self.times.median_ms, of_ms)
+
 
 def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> list[_Group]:
     times = [Deviations.of(one.quantiles_ms, weights, one.samples) for one in effects]
     longest = max(float(one.values[-1]) for one in times)
-    return [_Group.of(effect, one, max(longest * one.median_ms, _BEYOND * slo_ms))
-            for effect, one in zip(effects, times, strict=True)]
+    found = list[_Group]()
+    for effect, one in zip(effects, times, strict=True):
+        mean = float(effect.at(effect.quantiles_ms) @ one.weights)
+        far_ms = max(longest * one.median_ms, _BEYOND * slo_ms)
+        found.append(_Group(effect, one, mean, max(float(effect.at(far_ms)) - mean, 0.0),
+                            max(_over_ms(other, one.median_ms) for other in times)))
+    return found
+
+
+def _over_ms(times: Deviations, median_ms: float) -> float:
+    """How far from its median a batch is, where another one takes its longest time."""
+    return (float(times.values[-1]) - 1.0) * min(median_ms, times.median_ms)
 
 
 class _Pooled(NamedTuple):
@@ -287,10 +342,10 @@ class _Pooled(NamedTuple):
 
     @classmethod
     def of(cls, groups: Sequence[_Group], tail: Tail) -> _Pooled:
-        deviation, share = np.array(tail.deviation), np.array(tail.share)
+        share = np.array(tail.share)
         z, own = np.zeros_like(share), 0.0
         for one in groups:
-            z += one.beyond(tail.start, deviation)
+            z += one.beyond_by(tail)
             own += float(one.beyond(tail.start, one.times.values) @ one.times.weights)
         return cls(max(float(z @ share) - own, 0.0), float(z**2 @ share) / tail.samples)
 
@@ -299,52 +354,35 @@ class _Pooled(NamedTuple):
         assert isinstance(other, _Pooled)
         return _Pooled(self.mean + other.mean, self.variance + other.variance)
 
-    @property
-    def high(self) -> float:
-        """What it hardly passes."""
-        return float(self.mean + 2.0 * self.variance**0.5)
-
 
 def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
     """U and S by the tails; ``seen`` is the weight of a sample that was late."""
-    own, far_common, weights = seen, 0.0, list[float]()
-    found, of_common = _Pooled(0.0, 0.0), list[_Group]()
-    for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
-        tail = tails.models.get(name)
-        shared = tails.common if tail is not None and tails.common.is_like(tail) else tail
-        alike = list[_Group]()
-        for one in of_model:
-            if shared is not None and shared.is_like(one.times):
-                alike.append(one)
-                own = max(own, one.weight_at(shared.start))
-            else:
-                own = max(own, one.own)
-        if tail is None or shared is None:
-            continue
-        by_model = _Pooled.of(alike, tail)
-        if shared is tail:
-            weights.append(_far(alike, tail))
-            found += by_model
-        elif by_model.high > _Pooled.of(alike, shared).high:
-            far_common += _far(alike, shared)
-            found += by_model
+    own, found, weights = seen, _Pooled(0.0, 0.0), list[float]()
+    shows_all = tails.common.samples >= _FEWEST_POOLED
+    own_tails = {name: tail for name, tail in tails.models.items()
+                 if not tails.common.is_like(tail)}
+    by_tail = dict[str, list[_Group]]()
+    for one in groups:
+        name = one.effect.model
+        if name in tails.models:
+            by_tail.setdefault(name if name in own_tails else "", []).append(one)
         else:
-            far_common += _far(alike, shared)
-            of_common += alike
-    found += _Pooled.of(of_common, tails.common)
-    weights += [far_common, own]
+            own = max(own, one.own)
+    for name, of_tail in by_tail.items():
+        tail, alike = own_tails.get(name, tails.common), list[_Group]()
+        for one in of_tail:
+            if tail.is_like(one.times):
+                alike.append(one)
+                own = max(own, one.weight_at(tail.start))
+            else:
+                own = max(own, one.own_unseen if shows_all else one.own)
+        found += _Pooled.of(alike, tail)
+        longer = sum(one.unseen(tail) if shows_all else one.far for one in of_tail)
+        weights.append(longer / min(tail.samples, _MOST_POOLED))
+    weights.append(own)
     variance = found.variance + sum(one**2 for one in weights) / 2.0
     return (max(found.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
             max(variance**0.5, _LEAST_WEIGHT))
-
-
-def _far(groups: Sequence[_Group], tail: Tail) -> float:
-    """Weight of a far sample of all groups that is one of a tail's."""
-    return sum(one.far for one in groups) / min(tail.samples, _MOST_POOLED)
-
-
-def _model_of(group: _Group) -> str:
-    return group.effect.model
 
 
 def rate_interval(

@@ -121,5 +121,7 @@ def _tail(tail: Fields) -> Tail:
     if sum(share) > 1.0 + _ROUNDING:
         raise tail.refusal("share", "probabilities of more than 1", value=sum(share),
                            allowed="numbers that add up to 1 at most")
+    known = "median_ms" in tail and tail.value("median_ms") != []
+    median_ms = tail.numbers("median_ms", POSITIVE, len(deviation)) if known else []
     return Tail(tail.whole("samples", 1), tail.number("start", POSITIVE), tuple(deviation),
-                tuple(share))
+                tuple(share), tuple(median_ms))
