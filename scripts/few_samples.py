@@ -72,7 +72,7 @@ def settings(number: int, few: int, seed: int) -> list[Setting]:
 @cache
 def samples_of(profile: str, count: int, seed: int) -> Samples:
     """As many samples of each batch, drawn from a shipped profile's own distributions."""
-    shipped = load_profile(profile)
+    shipped: ProfileSet = load_profile(profile)
     rng = np.random.default_rng(seed)
     times = ServiceTimes.of_all(shipped, DISTRIBUTION, _LARGEST)
     return {name: {size: np.interp(rng.random(count), times.levels, of_model[size - 1])
@@ -82,7 +82,7 @@ def samples_of(profile: str, count: int, seed: int) -> Samples:
 
 def profile_of(profile: str, samples: Samples) -> ProfileSet:
     """What is measured by these samples."""
-    shipped = load_profile(profile)
+    shipped: ProfileSet = load_profile(profile)
     return replace(shipped, models=tuple(
         ModelProfile(model.name, model.accuracy, tuple(
             BatchProfile.from_samples(one.batch, samples[model.name][one.batch])

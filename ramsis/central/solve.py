@@ -114,8 +114,8 @@ def solve_central(
     Parameters
     ----------
     start : CentralSolution, optional
-        Of a like problem, whose policy is the first one if workers are few and the levels, slack
-        bins and actions as many.
+        Of a like problem, whose policy is the first one if workers are few, or service times the
+        same, and the levels, slack bins and actions as many.
     """
     for restart in _RESTARTS:
         found = _solved(problem, restart * problem.load / problem.workers, start)
@@ -150,7 +150,7 @@ def _solved(
     """The solution; None where the values of a policy on the way could not be computed."""
     model = central_model(problem, restart)
     first: CentralSolution | _Policy | None = start
-    if start is None or problem.workers > FEW_WORKERS or not _alike(problem, start.problem):
+    if start is None or not _is_near(problem, start.problem):
         first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
     found = None if first is None else _iterated(model, first.to, first.action, first.chain)
     steady_state = None if found is None else found.chain.steady_state()
@@ -161,10 +161,11 @@ def _solved(
                            found.values, found.chain)
 
 
-def _alike(problem: CentralProblem, other: CentralProblem) -> bool:
-    """Whether a policy of one is one of the other."""
+def _is_near(problem: CentralProblem, other: CentralProblem) -> bool:
+    """Whether a policy of another problem is one of this, and few rounds from its best."""
     return (problem.slack_ms.shape == other.slack_ms.shape
-            and problem.same_decisions(replace(other, slack_ms=problem.slack_ms)))
+            and problem.same_decisions(replace(other, slack_ms=problem.slack_ms))
+            and (problem.workers <= FEW_WORKERS or problem.times.same_as(other.times)))
 
 
 def _from_few_levels(model: CentralArrays) -> _Policy | None:

@@ -96,7 +96,8 @@ class Central(Recipe["CentralProblem"]):
             played = plans.figures(plans.solution(), 1.0)
             if played.gain < plans.policy.certificate.gain - max(played.half_width, _NO_MATTER):
                 try:
-                    other = _planned(problem.varied(random_ends=True), inputs, settings)
+                    other = _planned(problem.varied(random_ends=True), inputs, settings,
+                                     plans.solution())
                 except NotConvergedError:
                     other = plans
                 if other.figures(other.solution(), 1.0).gain > played.gain:
@@ -181,9 +182,12 @@ def _in_simulation(policy: Policy) -> float:
     return found.effective_accuracy - policy.violation_price * found.violation_rate
 
 
-def _planned(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings) -> Plans:
+def _planned(
+    problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings,
+    near: CentralSolution | None = None,
+) -> Plans:
     """The plans of a problem, which its optimum is replayed for."""
-    plans = Plans(problem)
+    plans = Plans(problem, near=near)
     plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs,
                               settings.overhead_ms)
     return plans

@@ -33,10 +33,15 @@ class Plans:
     policy : Policy, optional
         Any policy for these times, load and workers, by which tables are replayed; without one
         what they come to is the model's.
+    near : CentralSolution, optional
+        Of the same problem with batches that end evenly, where it is at hand.
     """
 
-    def __init__(self, true: CentralProblem, policy: Policy | None = None) -> None:
-        self.true, self.policy = true, policy
+    def __init__(
+        self, true: CentralProblem, policy: Policy | None = None,
+        near: CentralSolution | None = None,
+    ) -> None:
+        self.true, self.policy, self._near = true, policy, near
         self._solutions: dict[float, CentralSolution] = {}
         self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
         self._figures: dict[tuple[CentralSolution, float], PlayedFigures] = {}
@@ -52,10 +57,18 @@ class Plans:
         from ramsis.central.solve import solve_central
 
         if factor not in self._solutions:
-            start = None if factor == 1.0 else self.solution()
+            start = self._start() if factor == 1.0 else self.solution()
             problem = self.true if factor == 1.0 else _made_for(self.true, factor)
             self._solutions[factor] = solve_central(problem, start)
         return self._solutions[factor]
+
+    def _start(self) -> CentralSolution | None:
+        """What the pure optimum is looked for from."""
+        from ramsis.central.solve import solve_central
+
+        if self._near is None and self.true.random_ends:
+            self._near = solve_central(self.true.varied(random_ends=False))
+        return self._near
 
     def solution_of(self, problem: CentralProblem, factor: float) -> CentralSolution:
         """The optimum where service takes a factor longer, at the levels of a file."""
