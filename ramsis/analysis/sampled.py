@@ -289,9 +289,8 @@ class _Group(NamedTuple):
 
     def beyond_by(self, tail: Tail) -> FloatArray:
         """What the points of a tail add to J above its start."""
-        of_ms = np.array(tail.median_ms) if tail.median_ms else self.times.median_ms
         late = self.effect.at(self.times.median_ms + self._over_ms(tail)) - self.at(tail.start)
-        return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / of_ms, 1.0)
+        return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / self._of_ms(tail), 1.0)
 
     def unseen(self, tail: Tail) -> float:
         """What a sample that is longer than any seen adds to J."""
@@ -301,7 +300,7 @@ class _Group(NamedTuple):
     @property
     def own_unseen(self) -> float:
         """Weight of a sample that is longer than its own."""
-        return self._longer(_over_ms(self.times, self.times.median_ms)) / self.effect.samples
+        return self._longer(_longest_ms(self.times, self.times.median_ms)) / self.effect.samples
 
     def weight_at(self, deviation: float) -> float:
         """Weight of a sample of its own with a deviation."""
@@ -313,8 +312,12 @@ class _Group(NamedTuple):
 
     def _over_ms(self, tail: Tail) -> FloatArray:
         """How far from the median the points of a tail are."""
-        of_ms = np.array(tail.median_ms) if tail.median_ms else self.times.median_ms
-        return (np.array(tail.deviation) - 1.0) * np.minimum(self.times.median_ms, of_ms)
+        short_ms = np.minimum(self.times.median_ms, self._of_ms(tail))
+        return (np.array(tail.deviation) - 1.0) * short_ms
+
+    def _of_ms(self, tail: Tail) -> FloatArray:
+        """Medians of the batches that the points of a tail are of."""
+        return np.array(tail.median_ms or [self.times.median_ms])
 
 
 def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> list[_Group]:
@@ -325,11 +328,11 @@ def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> li
         mean = float(effect.at(effect.quantiles_ms) @ one.weights)
         far_ms = max(longest * one.median_ms, _BEYOND * slo_ms)
         found.append(_Group(effect, one, mean, max(float(effect.at(far_ms)) - mean, 0.0),
-                            max(_over_ms(other, one.median_ms) for other in times)))
+                            max(_longest_ms(other, one.median_ms) for other in times)))
     return found
 
 
-def _over_ms(times: Deviations, median_ms: float) -> float:
+def _longest_ms(times: Deviations, median_ms: float) -> float:
     """How far from its median a batch is, where another one takes its longest time."""
     return (float(times.values[-1]) - 1.0) * min(median_ms, times.median_ms)
 

@@ -11,6 +11,7 @@ from ramsis.analysis.sampled import Effect, Evidence, evidence_of_effects, rate_
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.profiles.tails import Tail, Tails
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.sim.raw_replay import replayed
 from tests.sim.raw_samples import LAWS, Measured, one_model
@@ -86,6 +87,32 @@ def test_a_rate_of_the_size_of_rounding_counts_as_none() -> None:
     assert evidence(2.0e-13, 6.6e-31) == none
     assert none[:3] == pytest.approx((100.0, 0.005, 0.01 / 2.0**0.5))
     assert evidence(1e-8, 1e-14).samples == pytest.approx(1e6)
+
+
+def of_tail(late_ms: float, median_ms: tuple[float, ...], samples: int = 4000) -> Evidence:
+    """Of a batch of 50 ms that is late beyond a time; one in 1,000 takes 11 times as long."""
+    effect = Effect("m", np.full(10, 50.0), 100, np.array([0.0, late_ms, late_ms + 1e-6]),
+                    np.array([0.0, 0.0, 1.0]), 0.0)
+    tail = Tail(samples, 1.2, (1.5, 11.0), (0.03, 0.001), median_ms)
+    found = evidence_of_effects(0.0, 0.0, [effect], np.full(10, 0.1), Tails(tail, {"m": tail}),
+                                400.0)
+    assert found is not None
+    return found
+
+
+def test_what_stalls_a_short_batch_stalls_a_longer_one_for_as_long() -> None:
+    """Batches of 5 ms took 55: so 50 ms may be 100, ten times as often, and seldom more."""
+    assert of_tail(90.0, (5.0, 5.0)).unseen == pytest.approx(10 * 0.001 + 0.5 / 4000, rel=0.01)
+    unseen = 0.5 * (50.0 / (120.0 - 50.0)) ** 2 / 4000
+    assert of_tail(120.0, (5.0, 5.0)).unseen == pytest.approx(unseen, rel=0.1)
+    for known in ((), (80.0, 80.0)):  # a longer batch's is longer in proportion
+        assert of_tail(500.0, known).unseen == pytest.approx(0.001 + 0.5 / 4000, rel=0.01)
+
+
+def test_few_pooled_samples_do_not_bound_what_was_not_seen() -> None:
+    """With fewer than 2,000 a sample may take one and a half SLOs."""
+    assert of_tail(590.0, (5.0, 5.0), 1999).unseen == pytest.approx(0.5 / 1999)
+    assert of_tail(590.0, (5.0, 5.0), 2000).unseen < 0.02 / 2000
 
 
 def test_confidence_is_stated_and_widens_the_interval() -> None:
