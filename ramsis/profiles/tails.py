@@ -10,7 +10,7 @@ samples above a deviation d, a batch of n samples has a Poisson number of them a
 mean n·s. A batch, or a model, that has k of them is *unlike* where so many or more have a
 probability of less than 0.001, at any d. The tail is the common one of all batches; while there
 are unlike ones, the one that is least probable is left out and the tail worked out again; with its
-second batch a model is left out as a whole. So
+second batch a model is left out as a whole, unless it is the last. So
 nothing is pooled with a batch whose samples are evidently slower. One that is evidently faster
 stays: what it borrows is too much.
 
@@ -251,7 +251,8 @@ def _with_top(
             name = next(one for one, own in models.items() if own[indices[least]])
         else:
             name = names[least - len(indices)]
-        if least >= len(indices) or (~left & models[name]).sum() >= _MANY_UNLIKE:
+        many = (~left & models[name]).sum() >= _MANY_UNLIKE
+        if least >= len(indices) or (many and (left & ~models[name]).any()):
             left[models[name]] = False
         rest = left & models[name]
         if not rest.any():  # a model that is left out has its own tail, of all its batches

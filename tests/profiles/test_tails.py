@@ -65,6 +65,15 @@ def test_a_tail_starts_higher_where_batches_differ_below() -> None:
     assert tails.common.above(np.array([3.0]))[0] == pytest.approx(0.005, rel=0.4)
 
 
+def test_the_last_model_is_not_left_out_with_its_second_unlike_batch() -> None:
+    """Of one model alone only the unlike batches are left out."""
+    rng = np.random.default_rng(1)
+    found = [Deviations.of(np.sort(1.0 + spread * rng.exponential(size=1000)),
+                           np.full(1000, 1e-3), 1000) for spread in (*[0.01] * 12, *[1.0] * 3)]
+    tails = shared({"m": found})
+    assert tails.common.samples == 12_000
+
+
 class Pool(NamedTuple):
     """Some batches taken together, by the text of the module alone."""
 
@@ -119,7 +128,7 @@ def pooled_slowly(
         if least >= 1e-3 or sum(map(len, left.values())) == 1:
             return common, {name: Pool.of(left.get(name, found), top)
                             for name, found in batches.items()}
-        second = len(batches[name]) - len(left[name]) > 0
+        second = len(left) > 1 and len(batches[name]) > len(left[name])
         rest = [] if i < 0 or second else [*left[name][:i], *left[name][i + 1:]]
         left = {**left, name: rest} if rest else {
             one: found for one, found in left.items() if one != name}
