@@ -51,6 +51,7 @@ def test_a_model_on_each_type_is_mixed_in_the_shares_that_the_accuracy_asks_for(
     assert cost == pytest.approx(2 / 3 * SMALL_MS + LARGE_MS)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(costs=st.tuples(st.floats(0.2, 5.0), st.floats(0.2, 5.0)), load=st.floats(100.0, 600.0),
        effective=st.floats(0.3, 0.88))
