@@ -132,6 +132,7 @@ def test_most_are_within_2_percent_of_the_optimum_and_none_is_above() -> None:
     assert np.mean(shares) >= 0.977
 
 
+@pytest.mark.slow
 def test_no_schedule_costs_less_at_prices() -> None:
     shares = []
     for seed in range(12):

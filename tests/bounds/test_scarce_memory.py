@@ -15,6 +15,7 @@ from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, SchedulerError, measure, scheduler
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.reference.cluster_program import SmallCluster, most_with_memory
+from tests.slow import slow_after
 
 _STEP_MS = 7.3
 
@@ -56,6 +57,7 @@ def gaps(seeds: Iterable[int], *, limit_s: float) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_bound_is_near_the_optimum() -> None:
     assert np.mean(gaps((2, 4, 5, 6), limit_s=60.0)) <= 0.1
 
@@ -155,7 +157,7 @@ def above(seed: int) -> list[str]:
     return higher
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", slow_after(2, range(5)))
 def test_no_scheduler_is_above(seed: int) -> None:
     assert not above(seed)
 

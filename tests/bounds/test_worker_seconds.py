@@ -13,6 +13,7 @@ from ramsis.arrays import FloatArray
 from ramsis.bounds import fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError
+from tests.slow import slow_after
 
 Spans = list[tuple[float, float]]
 
@@ -116,6 +117,7 @@ class Case:
         return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
     """Fleets that come and go, and the same ones that know when they will be busy."""
@@ -138,7 +140,7 @@ def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
     assert max(near) > 0.8
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", slow_after(1, range(2)))
 def test_no_fleet_costs_less_at_prices(part: int) -> None:
     """Worker time, violations and missed accuracy of the same fleets, at prices that are drawn."""
     near = []

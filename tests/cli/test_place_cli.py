@@ -19,6 +19,7 @@ from placement_milp import Limits, place, problem_from_document, read_problem, s
 from ramsis.errors import NotConvergedError
 from tests.cli.command import Run, refused
 from tests.placement.samples import document
+from tests.slow import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +50,7 @@ def test_the_json_document_has_the_promised_keys(
     assert sum(len(group["workers"]) for group in written["groups"]) == len(written["moves"])
 
 
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
+@pytest.mark.parametrize("solver", slow_after(1, ["highs", "cbc"]))
 def test_a_solver_prints_nothing_of_its_own(solver: str, tmp_path: Path) -> None:
     """In a process of its own, since a solver in C++ writes past Python's ``sys.stdout``."""
     ran = subprocess.run(

@@ -37,6 +37,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
 from tests.placement.samples import problem, shared_problem
+from tests.slow import slow_after
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
@@ -122,7 +123,7 @@ def test_usher_alternates_memory_and_compute_heavy_models() -> None:
 
 
 @pytest.mark.parametrize(("total_rps", "optimum"),
-                         [(3000, 2989.78), (4000, 3612.17), (5000, 4043.76)])
+                         slow_after(1, [(3000, 2989.78), (4000, 3612.17), (5000, 4043.76)]))
 def test_the_program_by_utilisation(
     v100: SharingProfile, total_rps: float, optimum: float
 ) -> None:

@@ -80,6 +80,7 @@ def test_the_planner_against_all_plans() -> None:
     assert sum(found.values()) >= 0.998 * best
 
 
+@pytest.mark.slow
 def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100: SharingProfile) -> None:
     """The mix of a plan that was busy all the time: 9 % of it was late in the second half."""
     models = models_of(v100, dict.fromkeys(

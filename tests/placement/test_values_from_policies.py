@@ -91,6 +91,7 @@ def delivered(profile: ProfileSet, placement: Placement) -> float:
     return right / sum(family.demand_qps for family in FAMILIES)
 
 
+@pytest.mark.slow
 def test_the_joint_placement_delivers_what_it_promises_and_more_than_rates_do(
     profile: ProfileSet, tables: tuple[Values, ...]
 ) -> None:

@@ -20,6 +20,7 @@ from ramsis.sim.metrics.groups import jain_index
 from tests.cli.command import Run, refused
 from tests.scenario.samples import document, model, stream
 from tests.sim.cluster.random_scenarios import Chance, random_scenario
+from tests.slow import slow_after
 
 STAGES = ("waiting", "loading", "service", "machine")
 
@@ -99,7 +100,7 @@ def agree(run: SimulatedRun, scenario: Scenario, by: str) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", slow_after(10, range(40)))
 def test_groups_agree_with_events_of_random_runs(seed: int) -> None:
     made = random_scenario(np.random.default_rng([17, seed]))
     run = ClusterEngine(made, seed).serve(Chance)

@@ -107,6 +107,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     check_schema(results, "ramsis.cli.output", "results-1", "results.json")
@@ -125,6 +126,7 @@ def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder
         promised["high"])
 
 
+@pytest.mark.slow
 def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(
     run: Run, folder: Path, tmp_path: Path
 ) -> None:
@@ -146,6 +148,7 @@ def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(
     assert "violations and missed accuracy included; no scheduler costs less than" in text
 
 
+@pytest.mark.slow
 def test_a_static_fleet_is_tuned_to_the_least_cost(folder: Path) -> None:
     saved = SavedScaling.load(folder)
     assert isinstance(saved.target, Prices)

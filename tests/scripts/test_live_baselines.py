@@ -23,6 +23,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.slow import slow_after
 from tests.synthesis.samples import tiny_profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -30,7 +31,7 @@ from live.baselines import as_policy
 
 
 @pytest.mark.parametrize("slo_ms", [15.0, 40.0])  # two models are in time, or three
-@pytest.mark.parametrize("load_qps", [30.0, 150.0, 600.0])
+@pytest.mark.parametrize("load_qps", slow_after(1, [30.0, 150.0, 600.0]))
 @pytest.mark.parametrize("spec", [JellyfishPlus(), ModelSwitching(profile_s=1.0)],
                          ids=lambda spec: spec.name)
 def test_a_scheme_and_its_table_run_the_same_batches(

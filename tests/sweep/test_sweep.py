@@ -28,6 +28,7 @@ from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schedulers import PolicyScheduler
 from tests.cli.command import Run
+from tests.slow import slow_after
 from tests.sweep.samples import WORKER, document, spec, tables
 
 
@@ -56,6 +57,7 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
     assert all(row["effective_accuracy"] <= row["upper_bound"] + 1e-9 for row in result.rows)
 
 
+@pytest.mark.slow
 def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
     run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +138,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", slow_after(6, CHANGES))
 def test_only_what_changed_is_computed(
     tiny_file: Path, tmp_path: Path, change: str
 ) -> None:

@@ -21,6 +21,7 @@ from ramsis.synthesis import SynthesisSettings, choose_loads, generate_policy, g
 from ramsis.synthesis.division import best_division, rounded
 from ramsis.synthesis.stations import ClusterProblem
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
+from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = SynthesisSettings(
@@ -70,7 +71,7 @@ def test_equal_types_and_equal_classes_change_nothing(
     assert part.policy.expectations == single
 
 
-@pytest.mark.parametrize("chosen", [FLEET, WORKER])
+@pytest.mark.parametrize("chosen", slow_after(1, [FLEET, WORKER]))
 @pytest.mark.parametrize("load_qps", [1500.0])
 def test_a_mixed_fleet_is_never_worse_than_its_best_type(
     chosen: SynthesisSettings, load_qps: float
