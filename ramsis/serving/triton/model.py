@@ -90,13 +90,14 @@ class _Sends:
 
         From 24.08 on Triton deletes what it looks at when it has the answer, and would crash.
         """
-        self._asked = sender
-        gone = await asyncio.to_thread(sender.is_cancelled)
+        self._asked, gone = sender, False
+        with contextlib.suppress(triton.TritonModelException):  # Triton does not say
+            gone = bool(await asyncio.to_thread(sender.is_cancelled))
         self._asked = None
         for send in self._held:
             self.add(sender, send)
         self._held.clear()
-        return bool(gone)
+        return gone
 
     def stop(self) -> None:
         """Return when all is sent."""
