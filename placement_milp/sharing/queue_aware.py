@@ -20,8 +20,10 @@ The search changes a plan while that makes it better, from several starts:
 Changes are compared by the first seed's arrivals, and those that look best by all of them. It
 stops where none is better; at the end replicas go that add less than 0.05 % of what is in time.
 Starts place the models one after the other, the lightest or the heaviest first, and from nothing.
+All these give a model replicas of one batch. So one more start is the best of the plans of Usher,
+WAO-Usher, iGniter, AO-MILP and WSM-MILP, by this planner's worth; programs have a minute.
 Of the plans that they lead to, the best one by longer runs of other arrivals is taken; these also
-say what the plan promises. No plan of another policy is looked at.
+say what the plan promises.
 
 *Fair*: the largest share of requests in time of the model that has the least comes first, then
 goodput. Where GPUs are too few for all models that costs nearly all of it: all queues grow without
@@ -39,10 +41,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from placement_milp.backend import Limits
 from placement_milp.sharing.estimate import Estimator, Item, State
+from placement_milp.sharing.igniter import Igniter
+from placement_milp.sharing.plan import SharingPolicy
+from placement_milp.sharing.usher import Usher
 from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, RamsisError
 
 _SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
 """First seeds of the arrivals: for the search, for its last choice, for what is promised."""
@@ -55,6 +61,7 @@ _KEPT = 5e-4
 _PER_BATCH = 1e-8
 _PER_CHANGE = 1e-4
 _BETTER = 1e-6
+_PROGRAM_S = 60.0
 _FULL = 0.9
 """Load up to which a GPU counts as having room."""
 
@@ -217,6 +224,23 @@ class _Search:
             yield state
         if any(self.kept):
             yield self.kept
+        plans = [one for policy in _others() if (one := self._like(policy)) is not None]
+        if plans:
+            yield max(plans, key=self.worth)
+
+    def _like(self, policy: SharingPolicy) -> State | None:
+        """What fits of another policy's plan, without shares; None where it has no plan."""
+        found: State = ((),) * len(self.gpus)
+        try:
+            planned = self.state_of(policy(self.models, self.gpus))
+        except RamsisError:
+            return None
+        for g, there in enumerate(planned):
+            for item in there:
+                one = item._replace(mps_share=None)
+                if self._fits(found, g, one):
+                    found = _with(found, g, (*found[g], one))
+        return found
 
     def _heaviness(self, m: int) -> float:
         model = self.models[m]
@@ -368,6 +392,15 @@ class _Search:
             mine = model.rate_rps * item.batch / gathered[item.model]
             load += row.utilisation * min(1.0, mine / row.rate_rps)
         return load
+
+
+def _others() -> list[SharingPolicy]:
+    """The published policies; programs as far as they are solved in a minute."""
+    from placement_milp.sharing.programs import Program  # its presets import this module
+
+    limits = Limits(seconds=_PROGRAM_S)
+    return [Usher(), Usher(metric="weighted_occupancy"), Igniter(),
+            replace(Program.ao_milp(), limits=limits), replace(Program.wsm_milp(), limits=limits)]
 
 
 def _with(state: State, g: int, there: tuple[Item, ...]) -> State:

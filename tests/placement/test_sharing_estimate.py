@@ -95,6 +95,15 @@ def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100: SharingPro
         assert promised >= 0.995 * 1400
 
 
+@pytest.mark.slow
+def test_the_search_leaves_plans_that_lack_a_model(v100: SharingProfile) -> None:
+    """From starts with one batch for each model it ends with 2535 of 3000 in time."""
+    models, gpus = models_of(v100, dict.fromkeys(_VISION, 600.0), 350), gpus_of(4)
+    planner = QueueAware()
+    served = planner.served(models, gpus, planner(models, gpus))
+    assert sum(served.values()) >= 0.99 * 3000
+
+
 def test_longer_latencies_count_for_half() -> None:
     """Batches of 1 are in time sooner, but do not keep up when all takes half as long again."""
     model = SharedModel("a", 70, 80, {"gpu": tuple(
