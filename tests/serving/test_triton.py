@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -221,9 +222,16 @@ def test_workers_end_with_the_model_and_with_the_server(served: Triton) -> None:
         second = running.workers()
         assert set(second).isdisjoint(first)
         assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
-        running.process.kill()
-        running.process.wait(20)
-        assert _left(second) == []
+        processes = [*second, _parent(second[0])]
+        with concurrent.futures.ThreadPoolExecutor(40) as threads:
+            asked = [threads.submit(running.infer, k, deadline_ms=50_000) for k in range(400)]
+            time.sleep(0.3)
+            running.process.kill()
+            running.process.wait(20)
+            for one in asked:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    one.result()
+        assert _left(processes) == []
 
 
 @pytest.mark.slow

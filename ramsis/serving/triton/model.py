@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,8 @@ _SWITCH_S = 0.0005
 """The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
 _SENDERS = 8
 """Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
+_LOOKS_S = 1.0
+"""Between looks at whether Triton is there."""
 _CLIENTS_S = 0.1
 """Between looks at which clients are gone; no request is asked about before it is so old."""
 
@@ -136,6 +139,7 @@ class TritonPythonModel:
     def _start(self, args: Mapping[str, str]) -> None:
         """Run the server in an event loop of its own thread."""
         sys.setswitchinterval(_SWITCH_S)
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         begun = threading.Event()
         self._failed: RamsisError | None = None
         self._thread = threading.Thread(target=self._loop_runs, args=(args, begun), daemon=True,
@@ -255,6 +259,13 @@ class TritonPythonModel:
                     self._server.abandon(call)
                     self._sends.add(sender, partial(_send, sender, _refusal(
                         "the client is gone", triton.TritonError.CANCELLED)))
+
+
+def _end_with(parent: int) -> None:
+    """End this process, and so its workers, when Triton is gone: answers would wait for it."""
+    while os.getppid() == parent:
+        time.sleep(_LOOKS_S)
+    os._exit(1)
 
 
 def _reads_arrays() -> bool:
