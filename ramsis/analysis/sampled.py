@@ -63,6 +63,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -357,6 +358,11 @@ class _Pooled(NamedTuple):
         assert isinstance(other, _Pooled)
         return _Pooled(self.mean + other.mean, self.variance + other.variance)
 
+    @property
+    def high(self) -> float:
+        """What it hardly passes."""
+        return float(self.mean + 2.0 * self.variance**0.5)
+
 
 def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
     """U and S by the tails; ``seen`` is the weight of a sample that was late."""
@@ -379,13 +385,30 @@ def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[fl
                 own = max(own, one.weight_at(tail.start))
             else:
                 own = max(own, one.own_unseen if shows_all else one.own)
-        found += _Pooled.of(alike, tail)
+        found += _shared(alike, tail, tails)
         longer = sum(one.unseen(tail) if shows_all else one.far for one in of_tail)
         weights.append(longer / min(tail.samples, _MOST_POOLED))
     weights.append(own)
     variance = found.variance + sum(one**2 for one in weights) / 2.0
     return (max(found.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
             max(variance**0.5, _LEAST_WEIGHT))
+
+
+def _shared(groups: Sequence[_Group], tail: Tail, tails: Tails) -> _Pooled:
+    """What samples that are shared say of groups: those of a model where they say more."""
+    found, of_tail = _Pooled(0.0, 0.0), list[_Group]()
+    for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
+        alike = list(of_model)
+        by_model = _Pooled.of(alike, tails.models[name])
+        if by_model.high > _Pooled.of(alike, tail).high:
+            found += by_model
+        else:
+            of_tail += alike
+    return found + _Pooled.of(of_tail, tail)
+
+
+def _model_of(group: _Group) -> str:
+    return group.effect.model
 
 
 def rate_interval(

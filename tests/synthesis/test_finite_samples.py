@@ -195,7 +195,7 @@ def test_a_rare_slowness_that_other_batches_show_is_in_the_interval() -> None:
     interval = policy.expectations.interval
     assert interval is not None
     assert policy.expectations.violation_rate < 0.2 * truth
-    assert truth < interval.violation_rate[1] < 4.0 * truth
+    assert truth < interval.violation_rate[1] < 5.0 * truth
 
 
 @pytest.mark.slow
