@@ -112,19 +112,13 @@ def _family(process: int) -> list[int]:
 
 @contextlib.contextmanager
 def _running(
-    command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None,
-    off: int | None = None,
+    command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process, ended with all that it has started; it starts off a core."""
-    def keep_off() -> None:
-        if off is not None:
-            os.sched_setaffinity(0, os.sched_getaffinity(0) - {off})
-
+    """A process, ended with all that it has started."""
     log = folder / "log.txt"
     with log.open("w") as errors, subprocess.Popen(
         list(command), stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder,
         env={**os.environ, **ONE_THREAD, **(more or {})}, start_new_session=True,
-        preexec_fn=keep_off,
     ) as process:
         try:
             yield process
@@ -227,7 +221,7 @@ def triton(
         (place / "1").mkdir(parents=True)
         (place / "1" / "model.py").symlink_to(APPS / "triton_model.py")
         (place / "config.pbtxt").write_text(_triton_model(models, name, *ways[way]))
-    with _tritonserver(models, site, folder) as (url, process):
+    with _tritonserver(site, folder) as (url, process):
         yield {key: Endpoint(f"{url}/{place}", process) for key, place in places.items()}
 
 
@@ -235,32 +229,24 @@ def triton(
 def ours_in_triton(
     models: Models, policies: Sequence[Policy], load_qps: float | None, site: Path, folder: Path
 ) -> Iterator[Endpoint]:
-    """The model of `ramsis export triton`; Triton's Python needs what `ramsis[serve]` needs.
-
-    It is told the load where that is known, and to leave workers their cores, as `ramsis serve`
-    does.
-    """
+    """The model of `ramsis export triton`, told the load; its Python needs `ramsis[serve]`."""
     write_set(folder / "policies", set_of(list(policies)), created_by="scripts/league.py")
     subprocess.run(
         [sys.executable, "-m", "ramsis", "export", "triton", folder / "policies", "--variants",
          models.variants.resolve(), "--out", folder / "repository"],
         check=True, capture_output=True, cwd=ROOT)
     (name,) = (place.name for place in (folder / "repository").iterdir() if place.is_dir())
-    settings = {} if load_qps is None else {"load_qps": repr(load_qps)}
-    if models.core is not None:
-        settings["cores"] = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    with (folder / "repository" / name / "config.pbtxt").open("a") as config:
-        for key, value in settings.items():
-            config.write(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n')
-    with _tritonserver(models, site, folder, f"{ROOT}{os.pathsep}{site}") as (url, process):
+    if load_qps is not None:
+        with (folder / "repository" / name / "config.pbtxt").open("a") as config:
+            config.write('parameters { key: "load_qps" value { string_value: '
+                         f'"{load_qps!r}" }} }}\n')
+    with _tritonserver(site, folder, f"{ROOT}{os.pathsep}{site}") as (url, process):
         yield Endpoint(f"{url}/{name}", process)
 
 
 @contextlib.contextmanager
-def _tritonserver(
-    models: Models, site: Path, folder: Path, path: str = ""
-) -> Iterator[tuple[str, int]]:
-    """Triton on the repository in a folder, off the worker's core: URL of models, its process."""
+def _tritonserver(site: Path, folder: Path, path: str = "") -> Iterator[tuple[str, int]]:
+    """Triton on the repository in a folder: URL of its models, and its process."""
     server = site / "pytriton" / "tritonserver"
     backend = folder / "backends" / "python"
     backend.mkdir(parents=True)
@@ -278,7 +264,7 @@ def _tritonserver(
     places_of = {"LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
                  "PATH": f"{site.parents[2] / 'bin'}{os.pathsep}{os.environ['PATH']}",
                  "VIRTUAL_ENV": str(site.parents[2]), "PYTHONPATH": path}
-    with _running(command, folder, places_of, models.core) as process:
+    with _running(command, folder, places_of) as process:
         _wait_for(f"http://127.0.0.1:{http}/v2/health/ready", process)
         yield f"http://127.0.0.1:{http}/v2/models", process.pid
 

@@ -78,19 +78,6 @@ def test_a_few_hiccups_and_batches_that_no_policy_knows_do_not_count() -> None:
     assert found.estimate().overhead_ms == pytest.approx(1.7)
 
 
-def test_a_wait_before_arrivals_that_is_told_is_not_guessed() -> None:
-    found = watch()
-    for _ in range(100):
-        found.batch("m", 1, 12.0, 11.5)
-    assert found.estimate().arrival_ms == pytest.approx(0.5)
-    for _ in range(100):
-        found.arrived(4.0)
-    parts = found.estimate()
-    assert (parts.arrival_ms, parts.overhead_ms) == (pytest.approx(4.0), pytest.approx(6.0))
-    found.clear()
-    assert found.estimate() == OverheadParts(0.0, 0.0, 0.0, 0.0)
-
-
 def test_old_batches_are_forgotten() -> None:
     found = watch()
     for _ in range(600):

@@ -256,32 +256,9 @@ def test_a_restart_leaves_nothing_behind(served: Triton, end: signal.Signals) ->
         assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
 
 
-CORES = sorted(os.sched_getaffinity(0))
-
-
 def setting(name: str, value: str) -> str:
     """A setting of the model, before the comment on paths."""
     return f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}\n# Paths'
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_workers_and_dispatcher_keep_to_their_cores_and_serve_the_stated_load(
-    tmp_path: Path,
-) -> None:
-    triton_command()
-    config = export(make(tmp_path)) / "sums" / "config.pbtxt"
-    ours, theirs = CORES[0], CORES[-1]
-    config.write_text(config.read_text() + setting("cores", f"{ours},{theirs}")
-                      + setting("load_qps", "200"))
-    with triton(tmp_path / "repository") as running:
-        assert running.infer(2, deadline_ms=5000)[1]["sum"] == [6.0]
-        (worker,) = running.workers()
-        assert os.sched_getaffinity(worker) == {theirs}
-        kept = [os.sched_getaffinity(int(thread.name))
-                for thread in Path(f"/proc/{_parent(worker)}/task").iterdir()]
-        assert kept.count({ours}) > 1  # the dispatcher, and what sends answers
-        assert os.sched_getaffinity(running.process.pid) == set(CORES)
 
 
 WRONG = {
@@ -291,10 +268,6 @@ WRONG = {
     "shapes": ("dims: [ 3 ]", "dims: [ 4 ]", "shapes/config.pbtxt: input: not the inputs of the "),
     "load": ("# Paths", setting("load_qps", "many"),
              "load/config.pbtxt: load_qps: not a number: got 'many'"),
-    "cores": ("# Paths", setting("cores", "all"), "cores/config.pbtxt: cores: not cores of this "
-              "machine: got 'all'; allowed: such as 0,1,2"),
-    "few": ("# Paths", setting("cores", str(CORES[0])), f"too few cores: got '{CORES[0]}'; "
-            "allowed: one for each of 1 worker(s) and one more"),
 }
 
 

@@ -8,8 +8,7 @@ The overhead is the 95th percentile of the sum of the three, which are taken to 
 taken from its slack twice.
 
 The front end does not see how long bytes wait for it. It knows how long the message of a worker
-does, together with the time until that worker begins, and takes an arrival to wait as long. Where
-requests come through another server, :meth:`OverheadWatch.arrived` says how long instead.
+does, together with the time until that worker begins, and takes an arrival to wait as long.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class OverheadWatch:
     ) -> None:
         self._stated_ms, self._most_ms = stated_ms, most_ms
         self._batches = deque[_Batch](maxlen=_BATCHES)
-        self._answers, self._arrivals = (deque[float](maxlen=_ANSWERS) for _ in range(2))
+        self._answers = deque[float](maxlen=_ANSWERS)
         self.last = OverheadParts(0.0, 0.0, 0.0, 0.0)
 
     def batch(self, variant: str, run_as: int, service_ms: float, model_ms: float) -> None:
@@ -76,12 +75,8 @@ class OverheadWatch:
 
     def clear(self) -> None:
         """Forget all batches and answers."""
-        for found in (self._batches, self._answers, self._arrivals):
-            found.clear()
-
-    def arrived(self, after_ms: float) -> None:
-        """A request was under way so long outside of what this server sees."""
-        self._arrivals.append(after_ms)
+        self._batches.clear()
+        self._answers.clear()
 
     def answered(self, after_ms: float) -> None:
         """An answer has gone, so long after the end of its last batch."""
@@ -98,8 +93,7 @@ class OverheadWatch:
                 arrival_ms.append(max(service_ms - model_ms, 0.0))
                 batch_ms.append(service_ms - known_ms)
         parts = [np.asarray(found or [0.0])
-                 for found in (list(self._arrivals) or arrival_ms, batch_ms,
-                               list(self._answers))]
+                 for found in (arrival_ms, batch_ms, list(self._answers))]
         total_ms: FloatArray = sum((part[(drawn * len(part)).astype(int)]
                                     for part, drawn in zip(parts, _DRAWS, strict=True)),
                                    np.zeros(_DRAWN))

@@ -43,10 +43,10 @@ from ramsis.serving.variants import read_variants
 _OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06 (2.47) or later"
 _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")
-_SETTINGS = ("policies", "variants", "code", "overhead_ms", "load_qps", "cores")
+_SETTINGS = ("policies", "variants", "code", "overhead_ms", "load_qps")
 _SWITCH_S = 0.0005
 """The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
-_SENDERS = 8
+_SENDERS = 4
 """Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
 _LOOKS_S = 1.0
 """Between looks at whether Triton is there."""
@@ -159,7 +159,6 @@ class TritonPythonModel:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._asked: dict[Any, Call] = {}  # by what sends their answers
         try:
-            _keep_to_cores(args, self._server)
             await self._server.start()
             _check(args, self._server.pool.inputs)
         except RamsisError as error:
@@ -225,11 +224,7 @@ class TritonPythonModel:
         self._sends.add(taken.sender, partial(self._answer, taken.sender, result))
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
-        """Send the answer, or the reason that there is none; how long it took is overhead.
-
-        How long a request is in Triton before ``execute`` is not told, nor an answer after Triton
-        has taken it. Each is counted as the time that Triton takes for an answer.
-        """
+        """Send the answer, or the reason that there is none; how long it took is overhead."""
         if isinstance(result, OverloadedError):
             _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
         elif isinstance(result, RamsisError):
@@ -241,11 +236,8 @@ class TritonPythonModel:
             except Exception as error:  # whatever a variant's outputs are, others are answered
                 server.log("answer failed", error=repr(error))
                 response = _refusal(error, triton.TritonError.INTERNAL)
-            begun_ms = server.front.now_ms()
             _send(sender, response)
-            sent_ms = server.front.now_ms()
-            server.overhead.arrived(2.0 * (sent_ms - begun_ms))
-            server.overhead.answered(sent_ms - result.finish_ms)
+            server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     async def _watch_clients(self) -> None:
         """Give up the requests whose clients are gone."""
@@ -301,7 +293,7 @@ def _server(args: Mapping[str, str], said: Mapping[str, str]) -> Server:
     trust(*said.get("code", "").split())
     dispatch = DispatchSettings(timer_ms=1.0, load_qps=_number(said, "load_qps", where),
                                 overhead_ms=_number(said, "overhead_ms", where) or 0.0)
-    settings = ServerSettings(dispatch, pin="cores" in said,
+    settings = ServerSettings(dispatch, pin=False,
                               measure_overhead="overhead_ms" not in said)
     return Server(read_policies(folder / said["policies"]),
                   read_variants(folder / said["variants"]), settings)
@@ -313,22 +305,6 @@ def _number(said: Mapping[str, str], name: str, where: str) -> float | None:
         return float(said[name]) if name in said else None
     except ValueError:
         raise InputFileError("not a number", where=f"{where}: {name}", value=said[name]) from None
-
-
-def _keep_to_cores(args: Mapping[str, str], server: Server) -> None:
-    """Keep this thread, and what it starts, to the cores that ``config.pbtxt`` states."""
-    said, where = _said(args).get("cores"), f"{_where(args)}: cores"
-    if said is None:
-        return
-    try:
-        cores = set(map(int, said.split(",")))
-        os.sched_setaffinity(0, cores)
-    except (OSError, OverflowError, ValueError):
-        raise InputFileError("not cores of this machine", where=where, value=said,
-                             allowed="such as 0,1,2") from None
-    if len(os.sched_getaffinity(0)) <= server.workers:
-        raise InputFileError("too few cores", where=where, value=said,
-                             allowed=f"one for each of {server.workers} worker(s) and one more")
 
 
 def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
