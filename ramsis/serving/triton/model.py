@@ -15,9 +15,9 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,8 @@ _SWITCH_S = 0.0005
 """The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
 _SENDERS = 4
 """Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
-_LOOKS_S = 1.0
-"""Between looks at whether Triton is there."""
+_WATCH = "while kill -0 $1 && kill -0 $2; do sleep 1; done; kill -9 $2"
+"""What a shell runs, given the processes of Triton and of the model."""
 _CLIENTS_S = 0.1
 """Between looks at which clients are gone; no request is asked about before it is so old."""
 
@@ -139,7 +139,7 @@ class TritonPythonModel:
     def _start(self, args: Mapping[str, str]) -> None:
         """Run the server in an event loop of its own thread."""
         sys.setswitchinterval(_SWITCH_S)
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        _end_with_triton()
         begun = threading.Event()
         self._failed: RamsisError | None = None
         self._thread = threading.Thread(target=self._loop_runs, args=(args, begun), daemon=True,
@@ -253,11 +253,14 @@ class TritonPythonModel:
                         "the client is gone", triton.TritonError.CANCELLED)))
 
 
-def _end_with(parent: int) -> None:
-    """End this process, and so its workers, when Triton is gone: answers would wait for it."""
-    while os.getppid() == parent:
-        time.sleep(_LOOKS_S)
-    os._exit(1)
+def _end_with_triton() -> None:
+    """Have a shell end this process, and so its workers, when Triton is gone.
+
+    A thread could not: what sends an answer may keep Python's lock while it waits for Triton.
+    """
+    subprocess.Popen(["/bin/sh", "-c", _WATCH, "sh", str(os.getppid()), str(os.getpid())],
+                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                     stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def _reads_arrays() -> bool:
