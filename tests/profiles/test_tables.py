@@ -72,6 +72,10 @@ SHAPES: dict[str, tuple[str, str | bytes]] = {
         "model,batch_size,metric,value,unit,accuracy", "small,1,p50,6,ms,0.705",
         "small,1,p95,6.25,ms,0.705", "small,4,p95,1.3125,s,0.705", "large,1,p95,10750,us,0.8125",
         "large,4,p95,2033,ms,0.8125")),
+    "one statistic a row, which states the unit": ("p95", lines(
+        "model,batch_size,metric,value,accuracy", "small,1,p95_ms,6.25,0.705",
+        "small,1,throughput_qps,160,0.705", "small,4,p95_ms,1312.5,0.705",
+        "large,1,p95_ms,10.75,0.8125", "large,4,p95_ms,2033,0.8125")),
     "samples": ("p50", lines(
         "model,batch_size,latency_us,accuracy", *(
             f"{model},{batch},{1000 * took},{100 * ACCURACY[model]}"

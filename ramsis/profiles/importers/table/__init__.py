@@ -282,6 +282,12 @@ class _Reader:
             return own or str(said), MS[own or str(said)]
         if "unit" in self.layout.fields:
             return None
+        statistic = self.layout.fields.get("statistic")
+        if statistic is not None:  # as p95_ms
+            names = [read_heading(row.cells[statistic.column]) for row in self.grid.rows]
+            units = {name.unit for name in names if name.field in _TIMES}
+            if len(units) == 1 and (unit := units.pop()):
+                return f"{unit}, as {statistic.column} says", MS[unit]
         for column in self.grid.columns:
             if column.lower() in _OF_TOOLS:
                 unit, tool = _OF_TOOLS[column.lower()]
