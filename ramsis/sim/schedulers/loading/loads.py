@@ -11,9 +11,8 @@ those of least rate per MB first. A load into free memory that blocks its worker
 nothing waits for what the worker holds: else loads in a row make late what the first of them was
 for. A further copy whose load would block its worker for longer than requests can wait is not
 loaded while all holders of the model are calm. They are calm where batches so large that two fit
-into the time that a request may take would leave them time. But into free room it is loaded once
-more requests for the model have been dropped, since its last load, than this one would make late
-(as skis are bought once their rent has cost as much). Or the plan is given, and does not change.
+into the time that a request may take would leave them time. Or the plan is given, and does not
+change.
 
 *Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
 requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
@@ -135,7 +134,6 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.to_load: list[list[int]] = [[] for _ in range(count)]
         self.gaps: list[float] = []
         self.plan_ms = _FIRST * window_ms
-        self.lost = np.zeros(models)  # requests dropped by its holders since its last load
         self.at_start = np.zeros(models)  # requests
         self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
         self.mean_lanes = float(self.places.lanes.mean())
@@ -304,18 +302,12 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                    key=self.rate.__getitem__, default=-1)
 
     def spare(self, worker: int, model: int) -> bool:
-        """Whether a further copy would make requests late while it blocks, for no overload.
-
-        Not where it takes free room, and more requests for the model were lost than it makes late.
-        """
+        """Whether a further copy would make requests late while it blocks, for no overload."""
         if not self.places.blocking[worker] or not self.holders[model]:
             return False
         held = self.held[worker]
         load_ms = self.places.load_ms[worker, model]
-        too_long_ms = np.maximum(load_ms - self.slack_ms[held], 0.0)
-        late = (too_long_ms * self.rate[held] / self.copies[held]).sum()
-        if not too_long_ms.any() or (
-                late <= self.lost[model] and self.engine.workers.fits(worker, model)):
+        if not (self.slack_ms[held] < load_ms).any():
             return False
         each = self.rate * self.least_each() / np.maximum(self.copies, 1)
         return all(each[self.held[other]].sum() < _CALM * self.places.lanes[other]
@@ -385,7 +377,6 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             self.set_shares()
             self.loading_ms[worker] += ready_ms - self.engine.now_ms
         self.coming[model] += 1
-        self.lost[model] = 0.0
 
     def loaded(self, worker: int, model: int) -> None:
         """A load has ended; begin the next."""

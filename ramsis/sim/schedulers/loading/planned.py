@@ -219,7 +219,6 @@ class Planned(LoadsByPlan):
                            self.mean_lanes * max(len(self.holders[model]), 1))
         for _ in range(count):
             self.engine.drop(queue.popleft())
-        self.lost[model] += count
         self.requeue(model)
         return count > 0
 
@@ -241,10 +240,8 @@ class Planned(LoadsByPlan):
         """Drop what can be in time no more."""
         queue = self.waiting[model]
         limit_ms = self.engine.now_ms + self.shortest_ms[model] - EPSILON_MS
-        before = len(queue)
         while queue and self.deadline_ms[queue[0]] < limit_ms:
             self.engine.drop(queue.popleft())
-        self.lost[model] += before - len(queue)
         self.requeue(model)
 
     def requeue(self, model: int) -> None:
