@@ -399,7 +399,7 @@ def _others() -> list[SharingPolicy]:
     from placement_milp.sharing.programs import Program  # its presets import this module
 
     limits = Limits(seconds=_PROGRAM_S)
-    return [Usher(), Usher(metric="weighted_occupancy"), Igniter(),
+    return [Usher(), Usher(metric="weighted_occupancy"), Igniter(measured_batches=True),
             replace(Program.ao_milp(), limits=limits), replace(Program.wsm_milp(), limits=limits)]
 
 
