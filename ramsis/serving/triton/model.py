@@ -131,7 +131,7 @@ class TritonPythonModel:
         if not _reads_arrays():
             raise triton.TritonModelException(_OTHER_NUMPY)
         try:
-            self._server = _server(args, _said(args))
+            self._server = _server(args)
             self._start(args)
         except RamsisError as error:
             raise triton.TritonModelException(str(error)) from None
@@ -275,8 +275,8 @@ def _where(args: Mapping[str, str]) -> str:
     return f"{args['model_name']}/config.pbtxt"
 
 
-def _said(args: Mapping[str, str]) -> dict[str, str]:
-    """The settings in ``config.pbtxt``, checked."""
+def _server(args: Mapping[str, str]) -> Server:
+    """The server that ``config.pbtxt`` describes."""
     config, where = json.loads(args["model_config"]), _where(args)
     instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
     if instances != 1:
@@ -287,12 +287,7 @@ def _said(args: Mapping[str, str]) -> dict[str, str]:
     if missing:
         raise InputFileError("settings are missing", where=f"{where}: parameters", value=missing,
                              allowed=", ".join(_SETTINGS))
-    return said
-
-
-def _server(args: Mapping[str, str], said: Mapping[str, str]) -> Server:
-    """The server that ``config.pbtxt`` describes."""
-    folder, where = Path(args["model_repository"], args["model_version"]), _where(args)
+    folder = Path(args["model_repository"], args["model_version"])
     trust(*said.get("code", "").split())
     dispatch = DispatchSettings(timer_ms=1.0, load_qps=_number(said, "load_qps", where),
                                 overhead_ms=_number(said, "overhead_ms", where) or 0.0)
