@@ -49,7 +49,8 @@ class Estimate:
         if len(values) == 1:
             return cls(values[0], None)
         quantile = float(stdtrit(len(values) - 1, (1.0 + confidence) / 2.0))
-        spread = float(np.std(values, ddof=1))
+        # Less the first one: runs that are equal have an error of 0, and not that of their mean.
+        spread = float(np.std(np.subtract(values, values[0]), ddof=1))
         return cls(float(np.mean(values)), quantile * spread / math.sqrt(len(values)))
 
 

@@ -157,6 +157,7 @@ def test_intervals_are_those_of_student() -> None:
     assert found.mean == pytest.approx(np.mean(values))
     assert found.half_width == pytest.approx((high - low) / 2)
     assert Estimate.of([2.0]) == Estimate(2.0, None)
+    assert Estimate.of(3 * [0.1]).half_width == 0.0  # whose mean by NumPy is another number
     assert math.isnan(Estimate.of([]).mean)
     with pytest.raises(InvalidValueError, match="confidence"):
         Estimate.of(values, 1.0)
