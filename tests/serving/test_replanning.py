@@ -17,8 +17,8 @@ from tests.serving.servers import make, running
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
 
-from ramsis.errors import InvalidValueError  # noqa: E402
-from ramsis.serving.replanning.on_drift import profile_option, rescaled  # noqa: E402
+from ramsis.errors import InputFileError, InvalidValueError  # noqa: E402
+from ramsis.serving.replanning.on_drift import options_of, profile_option, rescaled  # noqa: E402
 
 
 def profile() -> ProfileSet:
@@ -40,6 +40,18 @@ def test_options_without_one_profile_are_refused() -> None:
     for options in (["--slo-ms", "25"], ["--profiles", "a=b.json"], ["--profiles"]):
         with pytest.raises(InvalidValueError, match="--replan"):
             profile_option(options)
+
+
+def test_options_are_those_of_the_manifest(tmp_path: Path) -> None:
+    said = ["ramsis generate --profiles 'a b.json' --load 40 --slo-ms 25 --out set --overwrite",
+            "ramsis generate --profiles 'a b.json' --load=50,60 --slo-ms 25 --out=set"]
+    (tmp_path / "manifest.json").write_text(json.dumps({"commands": said}))
+    assert options_of(str(tmp_path)) == ["--profiles", "a b.json", "--slo-ms", "25"]
+    for others in ([*said, "ramsis generate --profiles other.json --load 70 --out set"],
+                   ["ramsis scale --out set"], []):
+        (tmp_path / "manifest.json").write_text(json.dumps({"commands": others}))
+        with pytest.raises(InputFileError, match="commands: not the options of one"):
+            options_of(str(tmp_path))
 
 
 @pytest.mark.slow
@@ -123,7 +135,7 @@ def test_after_replanning_the_promise_holds_again(tmp_path: Path) -> None:
     subprocess.run([*ramsis, "generate", *made, "--load", str(LOAD_QPS), "--out",
                     str(folder / "policies"), "--overwrite"], check=True, capture_output=True)
 
-    with running(folder, "--replan", " ".join(made)) as server:
+    with running(folder, "--replan", "auto") as server:
         def violations(seconds: int, seed: int) -> float:
             done = subprocess.run(
                 [*ramsis, "load", f"http://{server.host}:{server.port}", "--model", "sums",

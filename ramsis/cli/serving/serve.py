@@ -93,7 +93,7 @@ _MORE = (
                    "headless Service.  [default: only this one]")
 @click.option("--replan", metavar="OPTIONS",
               help="Make policies anew on drift; what ramsis generate made them with, without "
-                   "--load and --out.")
+                   "--load and --out; or auto: what their manifest says.")
 @click.option("--calibrate", type=OUT_FILE, metavar="FILE",
               help="Measure service times and overhead through the server, write a profile, end.")
 @click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
@@ -125,7 +125,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
-    from ramsis.serving.replanning.on_drift import Replanning, profile_option
+    from ramsis.serving.replanning.on_drift import Replanning, options_of, profile_option
     from ramsis.serving.replanning.watch import watch_policies
     from ramsis.serving.scaling.fleet import read_fleet, scaling_file
     from ramsis.serving.scaling.workers import Advice, OwnWorkers
@@ -168,12 +168,14 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     if given["calibrate"]:
         _calibrate(Server(found, models, settings), given)
         return
-    options = _words(given["replan"] or "")
-    if options:
-        load(options[profile_option(options)])
+    options: list[str] = []
+    if given["replan"]:
         if not Path(policies).is_dir():
             raise InvalidValueError("not a folder, where policies can be added", where="--replan",
                                     value=policies, allowed="a folder with a manifest.json")
+        options = (options_of(policies) if given["replan"] == "auto"
+                   else _words(given["replan"]))
+        load(options[profile_option(options)])
     listening = bound_socket(http)
 
     async def run() -> None:

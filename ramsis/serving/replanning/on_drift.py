@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ramsis.audit.drift import SERVICE, DriftAlarm
-from ramsis.errors import InvalidValueError, RamsisError
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
+from ramsis.files import read_json
 from ramsis.profiles import BatchProfile, ProfileSet, load, save
+from ramsis.runtime.manifest import manifest_path
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.replan import GENERATE, Replanner
 from ramsis.runtime.selector import Selector
@@ -30,6 +33,34 @@ _PROFILES = "--profiles"
 _BATCHES, _OF_VARIANT = 200, 20
 _HEADROOM = 1.25
 _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+def options_of(policies: str) -> list[str]:
+    """What ``ramsis generate`` made a folder with, by its manifest, but for the loads and folder.
+
+    Raises
+    ------
+    InputFileError
+        The manifest cannot be read, or does not name one such command.
+    """
+    path = manifest_path(policies)
+    said = read_json(path).get("commands")
+    made = {tuple(_without_loads(words[2:]))
+            for words in map(shlex.split, said if isinstance(said, list) else ())
+            if words[1:2] == ["generate"]}  # again for each load that was added later
+    if len(made) != 1:
+        raise InputFileError("not the options of one ramsis generate", where=f"{path}: commands",
+                             value=said, allowed='--replan "--profiles FILE …"')
+    return list(made.pop())
+
+
+def _without_loads(words: Sequence[str]) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        if word in ("--load", "--out"):
+            next(rest, None)
+        elif not word.startswith(("--load=", "--out=", "--overwrite")):
+            yield word
 
 
 def profile_option(options: Sequence[str]) -> int:
