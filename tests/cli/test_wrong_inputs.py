@@ -150,24 +150,27 @@ CASES: list[tuple[list[str], int, str]] = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes | None]]:
+    """A folder that no command changes, and all that is in it."""
+    folder = tmp_path_factory.mktemp("wrong")
     for name, content in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    save(load("digits-cpu"), tmp_path / "profile.json")
-    (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "manifest.json").write_text('{"format": "ramsis.manifest/1"}')
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    save(load("digits-cpu"), folder / "profile.json")
+    (folder / "policies").mkdir()
+    (folder / "policies" / "manifest.json").write_text('{"format": "ramsis.manifest/1"}')
+    return folder, snapshot(folder)
 
 
 @pytest.mark.parametrize(("arguments", "code", "step"), CASES, ids=lambda one: (
     " ".join(one)[-60:] if isinstance(one, list) else ""))
 def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
-    run: Run, folder: Path, arguments: list[str], code: int, step: str
+    run: Run, filled: tuple[Path, dict[str, bytes | None]], monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], code: int, step: str,
 ) -> None:
-    before = snapshot(folder)
+    folder, before = filled
+    monkeypatch.chdir(folder)
     refused(run(*arguments), code, step)
     assert snapshot(folder) == before
 
