@@ -92,7 +92,7 @@ def test_options_that_the_file_answers_are_refused(
 
 
 def test_options_of_how_to_print_are_not_the_files(run: Run, placement_file: Path) -> None:
-    played = ("simulate", "--placement", placement_file, "--duration-s", 1)
+    played = ("simulate", "--placement", placement_file, "--duration-s", 1, "--fixed")
     assert run(*played, "--wide").code == 0
     ran = run(*played, "--wide", "--strict")
     assert ran.code in (0, 4)

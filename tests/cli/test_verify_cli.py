@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,17 @@ from tests.cli.command import Run, refused
 from tests.synthesis import samples
 
 
+@pytest.fixture(scope="module")
+def made(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "set"
+    generate_set(tiny, (50.0, 900.0), samples.settings(grid="fixed:6", max_queue=4), folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tiny: ProfileSet, tmp_path: Path) -> Path:
-    generate_set(tiny, (50.0, 900.0), samples.settings(grid="fixed:6", max_queue=4),
-                 tmp_path / "set")
-    return tmp_path / "set"
+def folder(made: Path, tmp_path: Path) -> Path:
+    """The same, a test's own to change."""
+    return Path(shutil.copytree(made, tmp_path / "set"))
 
 
 def tamper(path: Path, name: str, value: object) -> None:
@@ -28,8 +35,7 @@ def tamper(path: Path, name: str, value: object) -> None:
 
 
 def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
-    for paths, files in (((folder,), 2), ((folder / "manifest.json",), 2),
-                         ((folder / "round-robin-00050qps.json",), 1),
+    for paths, files in (((folder / "manifest.json",), 2),
                          ((folder, folder / "round-robin-00050qps.json"), 3)):
         ran = run("verify", *paths)
         assert (ran.code, ran.err) == (0, "")
