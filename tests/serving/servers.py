@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ramsis.plugins import trust
-from ramsis.policy import write_set
+from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -80,8 +81,13 @@ def make(folder: Path, *, loads: tuple[float, ...] = (20.0, 200.0), workers: int
     chosen = SynthesisSettings(**{"slo_ms": 100.0, "grid": "fixed:20", "max_queue": 8,
                                   "workers": workers, "late": "drop", **settings})
     write_set(folder / "policies", set_of(
-        [generate_policy(profile(), load, chosen) for load in loads]), created_by="tests")
+        [_policy(load, chosen) for load in loads]), created_by="tests")
     return folder
+
+
+@cache
+def _policy(load_qps: float, settings: SynthesisSettings) -> Policy:
+    return generate_policy(profile(), load_qps, settings)
 
 
 @dataclass
