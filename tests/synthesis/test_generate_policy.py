@@ -146,7 +146,8 @@ def test_iterations_settle_far_above_capacity(
     tiny: ProfileSet, solver: worker.SolverName, load_qps: float
 ) -> None:
     """Requests beyond the table are charged to the gain many times over there."""
-    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver, late="serve"))
+    policy = generate_policy(tiny, load_qps, samples.settings(
+        solver=solver, late="serve", grid="fixed:8", max_queue=4))
     assert policy.certificate.converged
     assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
 
@@ -295,6 +296,6 @@ def test_numbers_of_any_type_make_the_file_of_those_numbers(
 def test_whole_numbers_of_numpy_are_whole_numbers(tiny: ProfileSet, dispatch: str) -> None:
     ours, theirs = (
         generate_policy(tiny, 700.0, SynthesisSettings(
-            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5)))
+            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5), headroom=0.0))
         for kind in (int, np.int64))
     assert policy_text(theirs) == policy_text(ours)
