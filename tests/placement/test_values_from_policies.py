@@ -46,7 +46,7 @@ def promise(
     profile: ProfileSet, models: tuple[str, ...], workers: int, load_qps: float, slo_ms: float
 ) -> Expectations:
     settings = ramsis.SynthesisSettings(
-        slo_ms=slo_ms, workers=workers, grid="fixed:12", max_queue=8)
+        slo_ms=slo_ms, workers=workers, grid="fixed:12", max_queue=8, headroom=0.0)
     policy = ramsis.generate_policy(profile.subset(models), load_qps, settings)
     expected: Expectations = policy.expectations
     return expected
