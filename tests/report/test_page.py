@@ -48,9 +48,11 @@ def inputs(evil: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     """Something of each kind, by its name."""
     folder = tmp_path_factory.mktemp("inputs")
     save(evil, folder / "evil.json")
-    settings = SynthesisSettings(slo_ms=SLO, workers=2, grid="fixed:10", max_queue=8)
+    settings = SynthesisSettings(slo_ms=SLO, workers=2, grid="fixed:10", max_queue=8,
+                                 headroom=0.0)
     generate_set(evil, (20.0, 60.0, 100.0), settings, folder / "policies")
-    central = SynthesisSettings(slo_ms=SLO, workers=2, dispatch="central-queue", max_queue=8)
+    central = SynthesisSettings(slo_ms=SLO, workers=2, dispatch="central-queue", max_queue=8,
+                                headroom=0.0)
     generate_set(evil, (20.0, 60.0), central, folder / "central")
     run_sweep(SweepSpec.of({
         "profiles": str(folder / "evil.json"), "slo_ms": SLO, "workers": [1, 2],

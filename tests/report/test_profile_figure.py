@@ -12,6 +12,7 @@ import pytest
 from ramsis.profiles.importers import import_profile
 from tests.cli.command import Run, refused
 from tests.profiles.samples import model, profile_set
+from tests.slow import slow_after
 
 pytest.importorskip("matplotlib")
 
@@ -20,11 +21,13 @@ from matplotlib.figure import Figure
 from ramsis.report.labels import label_points
 from ramsis.report.profile import plot_profile
 
+OPTIONS = [("--batch", 8), ("--step", 0.01), ("--statistic", "mean")]
 MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
-@pytest.mark.parametrize("suffix", MAGIC)
-@pytest.mark.parametrize("more", [(), ("--batch", 8), ("--step", 0.01), ("--statistic", "mean")])
+@pytest.mark.parametrize(("suffix", "more"), slow_after(6, [
+    *((suffix, ()) for suffix in MAGIC), *((".svg", more) for more in OPTIONS),
+    *((suffix, more) for suffix in (".png", ".pdf") for more in OPTIONS)]))
 def test_a_figure_is_written_in_the_kind_of_its_suffix(
     run: Run, tmp_path: Path, suffix: str, more: tuple[object, ...]
 ) -> None:
