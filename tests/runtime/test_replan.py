@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ramsis import policy, runtime
+from ramsis.cli.main import _run
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.runtime.replan import Replanner
 from tests.policy.samples import small_policy
@@ -67,9 +68,7 @@ def test_a_load_above_every_level_gets_a_policy_in_the_background(
     tmp_path: Path, errors: list[RamsisError]
 ) -> None:
     folder = tmp_path / "policies"
-    command = [sys.executable, "-m", "ramsis", "generate", *OPTIONS]
-    subprocess.run([*command, "--load", "50", "--out", str(folder)], check=True,
-                   capture_output=True)
+    assert _run(["generate", *OPTIONS, "--load", "50", "--out", str(folder)]) == 0
     with Replanner(folder, OPTIONS, on_error=errors.append, headroom=1.5) as replanner:
         before = replanner.policies
         assert replanner.at(80.0).above_highest
