@@ -79,7 +79,7 @@ def make(folder: Path, *, loads: tuple[float, ...] = (20.0, 200.0), workers: int
     (folder / "summing.py").write_text(FUNCTIONS)
     (folder / "variants.toml").write_text(variants)
     chosen = SynthesisSettings(**{"slo_ms": 100.0, "grid": "fixed:20", "max_queue": 8,
-                                  "workers": workers, "late": "drop", **settings})
+                                  "headroom": 0.0, "workers": workers, "late": "drop", **settings})
     write_set(folder / "policies", set_of(
         [_policy(load, chosen) for load in loads]), created_by="tests")
     return folder
