@@ -131,6 +131,7 @@ def _width(task: Task) -> tuple[float | None, int]:
 
     tried = []
     shortest = float(times.min()) * (1.0 - _SHORTER)
+    # Whole fractions of the shortest batch round nothing off it.
     for width in np.append(shortest / np.arange(1, 9), np.geomspace(
             shortest / 8.0, shortest, 30)).tolist():
         if columns(width) <= _MOST_IN_ALL:
@@ -139,6 +140,7 @@ def _width(task: Task) -> tuple[float | None, int]:
             tried.append((float(lost), width))
     if not tried:
         return None, 0
+    # Wider bins make a smaller program, so a little more rounding is taken for them.
     enough = min(tried)[0] + _GOOD_ENOUGH
     width = max(width for lost, width in tried if lost <= enough)
     return width, columns(width)
@@ -224,6 +226,8 @@ class _Program:
                 bins = int(np.floor(task.load_ms[t, m] / self.width))
                 running = self._column(self.edges, machines * lanes)
                 held = self._column(self.edges, machines)
+                # A worker may do several loads in one bin if they are shorter, so only requests
+                # limit them.
                 begun = self._column(self.edges, at_once if bins else float(n))
                 begun_upto = self._column(self.edges, float(n))
                 self._steps(begun_upto, begun, k)
@@ -275,6 +279,7 @@ class _Program:
             share = self._column(len(who), 1.0)
             each = np.arange(len(who))
             self._rows(np.zeros(len(who)), (each, share, 1.0), (each, batch[which], -1.0))
+            # Where no more requests than ``size`` can be in a batch, x <= y of each is enough.
             full = np.bincount(which) > size
             place = np.cumsum(full) - 1
             inside = full[which]

@@ -202,6 +202,7 @@ def held_runs(
     bin_ms, memory = prices.width, used.shape[0] - 1
     for g in range(model.size):
         first, past, m = offsets[g], offsets[g + 1], model[g]
+        # A run that is not among the best by itself may be once holding the model has its price.
         gain, on, ran, _, _ = kernels.runs_of(groups, batches, prices, at, g, True)
         shortest = batches.duration[:, m, 0].min()
         states = _room(groups.release[first:past], groups.deadline[first:past] - shortest,

@@ -81,6 +81,7 @@ def _cheapest(
     cost = _integral(high + length, price, total, width) - _integral(high, price, total, width)
     if cost < best - _EVEN or (cost <= best + _EVEN and coin % 2 == 0):
         best, start = min(best, cost), high
+    # Prices are >= 0, so nothing is cheaper.
     if best <= 0.0:
         return best, start
     bins = price.size
@@ -99,6 +100,7 @@ def _cheapest(
             best, start = cost, k * width
             if cost <= 0.0:
                 return best, min(max(start, low), high)
+    # Starts that are at an edge are done; these are those whose end is at one.
     first, past = int((low + length) / width) + 1, min(int((high + length) / width) + 1, bins)
     for k in range(max(first, whole + 1), past):
         cost = total[k] - total[k - whole - 1] - price[k - whole - 1] * (width - rest)
@@ -156,6 +158,7 @@ def cell_costs(
             bends[u, k, 1] = (total[t, min(last + 1, bins)] - total[t, k]
                               - price[t, k] * (width - rest))
             least[u, 0, k] = min(bends[u, k, 0], bends[u, k, 1])
+        # A table of spans of 2^level bins gives the least of any span by two look-ups.
         for level in range(1, levels):
             half = 1 << (level - 1)
             for k in range(bins):
@@ -190,6 +193,7 @@ def _least_cost(
             best = min(best, bends[u, last, 1])
         inner = last - first - 1
         if inner > 0:
+            # Two spans of 2^level bins, which may overlap, cover the bins between.
             level = 0
             while (2 << level) <= inner:
                 level += 1
@@ -260,8 +264,10 @@ def runs_of(
         released = release[last]
         for size in range(1, min(sizes, j) + 1):
             head = first + j - size
+            # A longer run has an earlier first deadline and a longer batch, so none fits either.
             if released + shortest > deadline[head]:
                 break
+            # As prices are >= 0, a run gains no more than its size.
             if not everything and best[j - size] + size <= best[j]:
                 continue
             top = -np.inf

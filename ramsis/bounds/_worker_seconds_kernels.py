@@ -74,6 +74,8 @@ def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArr
                 continue
             for k in range(count - size + 1):
                 if arrival[k + size - 1] - arrival[k] <= window[m, g]:
+                    # Each request is set once for a size, however many such batches it could be
+                    # in.
                     for i in range(max(k, reach), k + size):
                         found[m, i] = max(found[m, i], g + 1)
                     reach = max(reach, k + size)
@@ -124,6 +126,7 @@ def _still_apart(
     each, left = 2 * NEAR + 2, 0
     backlog, lost, late = paths
     for b in range(apart):
+        # Equal to the last digit: two queues meet when both are empty, or both are full.
         same = True
         for at in range(b * each + 1, (b + 1) * each):
             same = same and backlog[at] == backlog[b * each]

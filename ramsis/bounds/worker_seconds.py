@@ -718,6 +718,7 @@ class _Layered:
         cost, loss, path = cheapest(0.0)
         low = (cost, loss)
         price = 1.0
+        # Fourfold steps to a price at which the plan loses no more than is allowed.
         for _ in range(80):
             cost, loss, path = cheapest(price)
             if loss <= self.slack:
@@ -728,6 +729,8 @@ class _Layered:
         for _ in range(_ROUNDS):
             if low[1] <= high[1] or low[1] <= self.slack:
                 break
+            # Each plan limits the bound by a line. No price gives more than where the lines of the
+            # two plans cross, so that price is looked at next.
             price = (high[0] - low[0]) / (low[1] - high[1])
             cost, loss, at = cheapest(price)
             value = cost + price * (loss - self.slack)
