@@ -126,6 +126,7 @@ def evaluation_sweeps(
             then[state] = total
             low = min(low, total)
             high = max(high, total)
+        # Only now: the sweep needs the old change of every state.
         for state in range(change.size):
             value[state] += change[state]
             change[state] = then[state]
@@ -211,6 +212,7 @@ def stabilised_biconjugate_gradients(
             low = min(low, residual[i])
             high = max(high, residual[i])
         span = high - low
+        # Put this way round, a residual that is no number ends it as well.
         if not span > allowed:
             return span
     return span

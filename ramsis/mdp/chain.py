@@ -186,6 +186,7 @@ def recurrent_system(
     """
     frequency = np.full(label.size, 1.0 / label.size)
     for _ in range(_REFERENCE_STEPS):
+        # Half steps settle on a periodic chain too.
         frequency = 0.5 * (frequency + frequency @ transition)
     order = np.lexsort((-frequency, label))
     references = order[np.searchsorted(label[order], np.arange(label[order[-1]] + 1))]

@@ -84,6 +84,7 @@ def canonical_pairs(
     if costs is not None:
         _check_numbers("cost", costs, place, lowest=0.0)
     matrix = _check_matrix(matrix, place)
+    # Pairs that come sorted are left as they are, which spares a copy of the matrix.
     if not np.array_equal(order, np.arange(n_pairs)):
         states, actions, rewards = states[order], actions[order], rewards[order]
         matrix, costs = matrix[order], None if costs is None else costs[order]

@@ -101,6 +101,7 @@ def policy_iteration(
         better, doubtful = _improve(mdp, rows, evaluation, discount)
         seen.add(rows.tobytes())
         doubts = doubts + 1 if doubtful else 0
+        # Each round improves the policy, so only rounding brings an earlier one back.
         stopped = better.tobytes() in seen or doubts > _PATIENCE
         if stopped or iteration == max_iterations:
             break

@@ -96,6 +96,7 @@ def stationary_distribution(
     distribution = np.zeros(label.size)
     distribution[recurrent] = inner * weight[label[recurrent]]
     residual = _residual(chain, distribution)
+    # A direct solution that rounding has spoilt is still a good start for steps of the chain.
     if residual <= _RESIDUAL:
         return StationaryResult(distribution, residual, 0, True, method)
     return power_iteration(chain, start=distribution)
@@ -140,6 +141,7 @@ def power_iteration(
         if residual <= tolerance or iteration == max_iterations:
             break
         current = current + (1.0 - damping) * change
+        # Over many steps rounding would let the sum drift away from 1.
         current /= current.sum()
     return StationaryResult(current, residual, iteration, residual <= tolerance, "power")
 

@@ -26,9 +26,9 @@ next block. A fast-mixing chain is so never damped, a slowly mixing one loses a 
 periodic one wastes one. The span never grows, whichever level is used.
 
 **An end.** Where the gain depends on the starting state the bounds of average reward never meet,
-and on a long ring not for millions of sweeps. With adaptive damping, after 128, 256, 512, … sweeps
-the span is compared with that at half of them; if at this pace more than ten times as many sweeps
-were still needed, policy iteration goes on from the greedy policy.
+and on a long ring not for millions of sweeps. With adaptive damping, after 256, 512, … sweeps the
+span is compared with that at half of them; if at this pace more than ten times as many sweeps were
+still needed, policy iteration goes on from the greedy policy.
 
 Sources: Puterman (1994), sections 6.6, 8.5 and 11.5; Schweitzer (1971); Porteus (1971).
 """
@@ -57,7 +57,7 @@ _BLOCK = 5
 _DAMPED = 0.5
 _PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of the values
 _ROUNDING = 1e-10
-_LOOK_AT = 128  # sweeps after which the pace is first measured
+_LOOK_AT = 128  # sweeps from which the pace is measured
 _TOO_LONG = 10.0  # times as many sweeps again as were made
 
 
