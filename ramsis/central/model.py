@@ -88,6 +88,7 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
     batch, mean_ms = problem.action_batch, problem.mean_ms
     in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
                                      problem.quantiles_ms, problem.times.levels)
+    # While all workers are busy the chain may restart, which what follows loses as probability.
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age
     left_age = problem.left_age if carries else np.zeros((1, 1, len(PARTS)))

@@ -155,6 +155,8 @@ class CentralProblem:
         _check(slo_ms, workers, load_qps, price, steps)
         check_preference(prefer)
         largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
+        # There are at least this many levels, so too large a problem is refused before it is
+        # built.
         _check_size((2 * largest) ** 2 * (steps or STEPS), largest, load_qps)
         model, batch = worthwhile_batches(times, slo_ms)
         if not len(model):

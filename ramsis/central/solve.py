@@ -222,6 +222,7 @@ def _iterated(
                 break
             if values.exact:
                 return _Policy(to, action, values, rounds, most, chain)
+            # That nothing is better counts by exact values only.
             exact = EXACT
         to, action = better_to, better_action
     raise NotConvergedError("policy iteration did not come to rest",

@@ -81,6 +81,7 @@ def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> Floa
     """
     queue, batch, arrivals = model.queue, model.batch, model.arrivals
     result = np.full((queue.size, batch.size, 1), -np.inf)
+    # By count first, so that each queue and action is one sum over the arrivals.
     value = np.empty(queue[-1] + arrivals.shape[1] + 1)  # of each count
     for count in range(value.size):
         over = max(count - queue[-1], 0)
@@ -90,6 +91,7 @@ def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> Floa
             value[count] += x * (free[at + 1] - free[at])
     for a in range(batch.size):
         most = arrivals.shape[1]
+        # Short batches see far fewer arrivals than the row has room for.
         while most > 1 and arrivals[a, most - 1] == 0.0:
             most -= 1
         for n in range(1, queue.size):
@@ -132,6 +134,7 @@ def after_last_kept(
             left = queue[n] - batch[a]
             if left < 0:
                 continue
+            # All bins of a queue together, so that one pass over the arrivals serves them.
             found = 0
             for j in range(from_bin[n], upto[n] + 1):
                 if model.in_time[n, a, j] == 0.0:
@@ -209,6 +212,7 @@ def _expected(
                 total[h] += weight * (
                     value + (at - below) * (after[k, below + 1] - value))
         return total
+    # More arrivals mean a later end, so each search goes on from the bin before.
     bin_ = np.full(head_ms.size, top)
     for k in range(arrivals.size):
         for h in range(head_ms.size):
@@ -414,6 +418,7 @@ def improve(
                          or model.slack_probability[1, n, j] > 0.0)
     free = free.copy()
     after = after_starts(model, free, last, gain, 1, model.lowest, model.highest)
+    # With one worker idle each bin has a row of its own, whether it is drawn or not.
     changed, most = _improve_level(model, 1, after, free, wait[1], every, to[1], action[1])
     after = np.full((lengths, model.batch.size, 1), -np.inf)
     for i in range(2, model.idle.size):

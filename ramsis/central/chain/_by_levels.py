@@ -36,10 +36,12 @@ def values(system: System, levels: Levels) -> FloatArray:
         for n in range(lengths):
             if waits[i, n] >= 0:
                 result[i * lengths + n] = found[waits[i, n]]
+        # At the top level the place of home, whose value is 0, holds the gain.
         gain, result[home] = result[home], 0.0
         if i > 1:
             for r in range(size + i * lengths, size + (i + 1) * lengths):
                 result[r] = _own(system, r, result, 0.0)
+    # By what leads to what: first bins with one worker idle, then decisions, waiting last.
     for r in range(3 * size, result.size):
         result[r] = _own(system, r, result, gain)
     for r in range(2 * size + lengths, 3 * size):

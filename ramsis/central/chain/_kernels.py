@@ -96,6 +96,8 @@ def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16])
                 e = _write(system, e, lengths, -1.0)
             elif model.lowest[n] <= j <= model.highest[n]:
                 if _as_before(model, n, j, to, action):
+                    # It leads to the row before, which may have hundreds of entries, and differs
+                    # in what it earns.
                     level, a = to[1, n, j], action[1, n, j]
                     e = _write(system, e, r - 1, -1.0)
                     system.constant[r] = (
@@ -139,9 +141,11 @@ def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
                 rate = model.load / (model.queue[n + 1] - model.queue[n])
                 e = _write(system, e, 2 * size + s + 1, -rate)
             else:
+                # The longest queue drops its head when one more comes, and decides anew.
                 rate = model.load
                 e = _write(system, e, size + s, -rate)
                 system.constant[s] -= rate * model.price
+            # A restart leads to home, whose value is 0: it adds to the total alone.
             total = model.restart + rate
             busy = model.workers - model.idle[i]
             if busy > 0:
@@ -290,6 +294,7 @@ def _kept_row(
             at, x = model.low[left + k - over], model.share[left + k - over]
             slack = head - model.spacing_ms[a, k]
             below = bin_below(model.slack_ms, slack, below)
+            # Each level has rows from its own lowest to its own highest bin only.
             for more in range(2 if x > 0.0 else 1):
                 share = x if more else 1.0 - x
                 b, y = around(model.slack_ms, slack, below, model.lowest[at + more],
@@ -309,6 +314,7 @@ def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
     r = first + lengths * bins + a
     system.cost[r] = model.mean_ms[a] / model.workers
     e = _start_row(r, system, e)
+    # Without an arrival one worker waits with nothing queued.
     e = _write(system, e, lengths, -model.arrivals[a, 0])
     for k in range(1, model.arrivals.shape[1]):
         w = model.arrivals[a, k]

@@ -90,6 +90,7 @@ def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
             onward[-1] += gain[d]
             gain = onward
         else:
+            # The first unknown of the top is the gain, as home's own value is 0.
             gain = by[0].copy()
         chosen = np.empty(sizes[i - 1, 0], np.int64)
         for n in range(lengths):
@@ -124,6 +125,7 @@ def _deciding(
                     row[c] -= weight[x] * known[c]
             elif at == i - 1:
                 row[w + needed[i - 1, m]] -= weight[x]
+            # Home's value is 0, so it has no column.
             elif not (i == idle - 1 and m == 0):
                 row[waits[i, m]] -= weight[x]
         row /= weight[start[r]]
@@ -145,6 +147,7 @@ def _places(
             if column[x] < size:
                 waits[column[x] // lengths, column[x] % lengths] = 0
     needed[1] = 0
+    # From the top down, as a row leads to its own level and to the one below.
     for i in range(idle - 1, 0, -1):
         for n in range(lengths - 1, -1, -1):
             if waits[i, n] == 0:
@@ -196,6 +199,7 @@ def _wait(
         matrix[own] += weight[start[s]]
     for x in range(start[s] + 1, end[s]):
         c = column[x]
+        # Deciding after an arrival is no unknown: its row is put in.
         if c >= 2 * size:
             right[-1] -= weight[x] * constant[c]
             for y in range(start[c] + 1, end[c]):
