@@ -212,6 +212,8 @@ def round_robin(
                     now_ms, queued = first_ms, 1
                 else:
                     now_ms, tail = free_ms, head + queued * workers
+                    # At one instant batches end before requests arrive, so who comes just now is
+                    # not seen yet.
                     while tail < n and arrival_ms[index(tail)] < now_ms:
                         tail += workers
                         queued += 1
@@ -303,6 +305,7 @@ def first_come(
     head, arrived, count, gone = 0, 0, 0, 0
     level = terms.level
     while True:
+        # At one instant batches end before requests arrive.
         if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
             now_ms = times[first & mask]
             idle[(first_idle + idles) & mask] = who[first & mask]

@@ -111,6 +111,7 @@ def count(run: Decisions, window: Window) -> Counted:
         arrived += inside
         if batch >= 0:
             row = index(batch)
+            # A batch is decided on by the slack of the request that is due first.
             due_ms[row] = min(due_ms[row], deadline_ms)
             if inside:
                 done_ms = finish_ms[row]

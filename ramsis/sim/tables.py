@@ -249,6 +249,8 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
         slack[i, : len(policy.slack_ms)] = _reached_from(policy.slack_ms)
         answer[i, : codes.shape[0], : codes.shape[1], : codes.shape[2]] = codes
         for row, levels_of in ((idle_row, policy.idle_levels), (queue_row, policy.queue_levels)):
+            # The first level, no idle worker or an empty queue, has no row: nothing is decided
+            # there.
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
         model[i, : len(policy.actions)] = np.asarray(index)[policy.actions[:, 0]]
         batch[i, : len(policy.actions)] = policy.actions[:, 1]

@@ -313,6 +313,7 @@ class EventEngine:
         self._waiting -= 1
         drops = self._record.drops
         drops.append((request, self.now_ms))
+        # A closed loop sends a new request for each one dropped, and could do so for ever.
         if state.reacts and len(drops) > _MOST and drops[-_MOST][1] == self.now_ms:
             self._refuse("requests are dropped without end", request, f"{_MOST} at one instant")
         if request in self._at_machine:
@@ -349,6 +350,7 @@ class EventEngine:
                          f"{workers.free_mb[worker]:g} MB are free, "
                          f"{workers.max_models[worker]:g} models at most")
         self._check_progress()
+        # Asked for before the model is noted as loaded once, as a first load may take longer.
         ready_ms = self.now_ms + self.load_ms(worker, model)
         self._loaded_once.add(model)
         workers.reserve(worker, model, ready_ms)
@@ -492,6 +494,7 @@ class EventEngine:
                 next_ms = coming[0][0]
             event_ms = events[0][0] if events else inf
             if timers and timers[0][0] < next_ms and timers[0][0] < event_ms:
+                # Timers alone, with nothing that waits, keep no run going.
                 if next_ms == inf and event_ms == inf and not self._waiting:
                     break
                 in_a_row += 1
@@ -517,6 +520,7 @@ class EventEngine:
                     continue
                 self._event = "end of batch", batch
                 on_end(worker, batch)
+                # Only now, as the scheduler may ask who was in the batch.
                 del members[batch]
             else:
                 self.now_ms = next_ms

@@ -91,6 +91,7 @@ def _fleet_of(engine: ClusterEngine) -> Fleet:
     kinds = arrays.kind
     most = int(np.isfinite(arrays.quantiles_ms[0, kinds, :, 0]).sum(axis=1).min())
     quantiles = arrays.quantiles_ms[0, kinds, :most]
+    # Latencies of a table do not fall with the batch, as measured means may.
     latency = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
     table = LatencyTable.measured(arrays.models, arrays.accuracy, latency, "mean")
     slo_ms = max(stream.slo_ms for stream in engine.scenario.streams)

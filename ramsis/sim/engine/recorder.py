@@ -51,6 +51,7 @@ class Recorder:
         """The record of the run."""
         batch_of = _ints(state.batch)
         finish_ms = _floats(self.finishes)
+        # Batches whose speed changed did not end when it was foreseen as they began.
         if self.finish_ms:
             finish_ms[list(self.finish_ms)] = list(self.finish_ms.values())
         processed_ms = np.empty(0)

@@ -119,6 +119,7 @@ class FleetTimes(Times):
             alike = fleet.own_ms.shape == drawn.shape and bool((fleet.own_ms == drawn).all())
             self.rows.append([*before, *drawn.mean(axis=2).tolist(), *behind])
             self.quantiles.append([*before, *drawn.tolist(), *behind])
+            # Lists that are the same are there once, as they are large.
             if not fleet.own_ms.size:
                 self.own_rows.append(None)
                 self.own_quantiles.append(self.quantiles[-1])

@@ -136,6 +136,7 @@ def play(
         tuple((at_ms, tuple(_placed(cluster, one) for one in plan)) for at_ms, plan in changes))
     engine = ClusterEngine(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
+    # The engine makes its scheduler when it starts, and what that has sent is wanted afterwards.
     made: list[Router] = []
 
     def start(of: ClusterEngine) -> Router:

@@ -130,6 +130,8 @@ class Router(Scheduler[ClusterEngine]):
             if batch is None:
                 batch = self.open[model] = []
                 due_ms = self.due_ms[model] = engine.now_ms + self.routing.waiting_ms
+                # A batch that is full is sent before it is due: its timer must not send the next
+                # one.
                 serial = self.serial[model] = self.serial.get(model, 0) + 1
                 if not self.routing.lazy:
                     engine.wake_at(due_ms, ("due", model, serial))

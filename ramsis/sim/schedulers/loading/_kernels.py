@@ -108,6 +108,7 @@ def _spread(
             order[j] = order[j - 1]
             j -= 1
         order[j] = one
+    # Water filling: the level rises past holder after holder until all of the demand is in.
     speed, filled, level = 0.0, 0.0, 0.0
     for i in range(order.size):
         base = loads[order[i]]
@@ -145,6 +146,8 @@ def _balanced(
                     holders[m, count] = -1
             while count < workers and holders[m, count] >= 0:
                 count += 1
+            # Each model is spread anew beside all others; a few sweeps come near the balance of
+            # all.
             if count:
                 for i in range(count):
                     w = holders[m, i]

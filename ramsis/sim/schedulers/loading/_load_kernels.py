@@ -213,6 +213,7 @@ def best_load(
     for i in range(cold.size + models):
         m = cold[i] if i < cold.size else i - cold.size
         waiting = float(length[m])
+        # More holders help a model only if several requests wait and none is on its way.
         if i >= cold.size:
             waiting = missed[m]
             if waiting < 1.0 or length[m] < 2 or coming[m] > 0:
@@ -230,6 +231,7 @@ def best_load(
                     if held[w, k]:
                         blocked += _late(k, took_ms, free_share, demand, now_ms)
             cost = 0.0
+            # What a load costs takes long to work out, and can only make it worth less.
             if gain / away_ms <= best:
                 continue
             mb, free = free_mb[w], free_places[w]
@@ -253,6 +255,7 @@ def best_load(
                                     lost[e] += _late(k, again_ms, free_share, demand, -np.inf)
                     if blocking[w]:
                         lost[e] -= _late(e, took_ms, free_share, demand, now_ms)
+                    # Of models that cost nothing the one that is sooner back goes first.
                     lost[e] += 1e-3 * rate[e] * load_ms[w, e]
                 while not fits:
                     e = -1

@@ -90,6 +90,7 @@ def first_batch(
         if start < now_ms - EPSILON_MS:
             if due_ms[m] < now_ms + shortest_ms[m] - EPSILON_MS:
                 return -2 - m, 0, False
+            # A worker of another type may be quick enough.
             continue
         place = count
         key = start if pooled else start + 0.5 * took_ms[k, b]
@@ -134,6 +135,8 @@ def first_batch(
         if not pooled:
             free_ms[0] -= length_ms[worst]
         elif worst != i:
+            # On which worker a batch is planned depends on all before it, so the plan is made
+            # anew.
             free_ms[:] = before_ms
             for j in range(i + 1):
                 if kept[j]:
@@ -256,6 +259,7 @@ def count_copies(
             model[count] = m
             worth[count] = -gain / memory_mb[m] * (_HELD if have[m] >= h else 1.0)
             count += 1
+        # Each further copy gains less than the one before, so no model has one from here on.
         if h > 1 and count == before:
             break
     used = 0.0

@@ -107,6 +107,7 @@ class Clockwork(Scheduler[ClusterEngine]):
                 latest_ms = (self.deadline_ms[queue[0]] - self.margin_ms
                              - self.rows[0][model][size - 1])
                 heappush(self.common, (latest_ms, model, size, queue[0]))
+        # Workers of several types may differ in the sizes that they run.
         elif size in self.sizes[holders[0]][model] or not self.alike:
             self.note(model, holders)
         free_ms = self.free_ms
@@ -226,6 +227,7 @@ class Clockwork(Scheduler[ClusterEngine]):
                 return None
             found = heappop(heap)
             latest_ms, model, size, head = found
+            # Strategies that no longer hold stay in the heap until they come up here.
             queue = queues[model]
             if not queue or queue[0] != head or len(queue) < size or model not in held:
                 continue

@@ -119,6 +119,7 @@ class Planned(LoadsByPlan):
             queue.append(request)
             self.queued.add(model)
             self.due_ms[model] = self.last_ms[model] = self.deadline_ms[request]
+        # A model may have streams of several SLOs.
         elif self.deadline_ms[queue[-1]] > self.deadline_ms[request]:
             self.insert(queue, request)
             self.due_ms[model] = self.deadline_ms[queue[0]]
