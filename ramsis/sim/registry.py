@@ -275,7 +275,7 @@ def scheduler(
         takes.pop(next(iter(takes)))  # the engine
     spec = SchedulerSpec(text, kind, read_parameters(name, rest, takes, error), place)
     if not _is_class(kind):
-        assert spec.of_fleets  # what is out of range is refused now
+        _ = spec.of_fleets  # what is out of range is refused now
     return spec
 
 
