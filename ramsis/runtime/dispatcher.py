@@ -207,6 +207,7 @@ class Dispatcher(Generic[R]):
         now_ms = self._clock(now_ms)
         if slo_ms is None:
             slo_ms = self.slo_class(deadline_ms - now_ms)
+        # First, as the level is looked up for a load that has these requests in it.
         if self.settings.load_qps is None:
             self.monitor.record(now_ms, len(requests))
         if deadline_ms > self._due_last_ms:
@@ -237,6 +238,7 @@ class Dispatcher(Generic[R]):
         InvalidValueError
             It was idle.
         """
+        # A worker that is up again comes here as well: it is down, and runs nothing.
         if self._up[worker] and not self._busy[worker]:
             raise InvalidValueError("the end of a batch that was not started", where="worker",
                                     value=worker, allowed="a worker that is busy")

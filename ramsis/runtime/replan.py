@@ -261,6 +261,7 @@ class Replanner:
             self._on_change(policies)
 
     def _execute(self, command: list[str]) -> None:
+        # Whoever wants something newer takes this lock, and so finds the process to stop.
         with self._changed:
             if self._superseded():
                 return

@@ -149,6 +149,8 @@ class Selector:
             When nothing is queued, a count is not a whole number or negative, ``slack_ms`` is
             NaN or not a number, or the queue has several workers and ``idle`` is left out.
         """
+        # Each decision comes this way: what is unusual fails one comparison, and is looked at
+        # below.
         try:
             if 0 < queued <= self._longest and slack_ms <= inf:
                 if idle is None:
