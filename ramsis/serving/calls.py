@@ -117,6 +117,7 @@ class Call:
                 "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
                 "service_ms": round(first.finish_ms - first.start_ms, 3)}, first.finish_ms)
         finish_ms = max(one.finish_ms for one in served)
+        # Parameters of the protocol hold no lists, so values of several queries are one text.
         said: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
         for name, values in (
             ("variant", [one.variant for one in served]),

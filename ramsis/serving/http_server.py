@@ -124,6 +124,7 @@ async def serve(
 
         async def drain() -> None:
             await server.drain()
+            # What has been answered last is still on its way to the clients.
             await asyncio.sleep(_LAST_ANSWERS_S)
             http.force_exit = True
             for connection in list(http.server_state.connections):
@@ -132,6 +133,7 @@ async def serve(
         def end() -> None:
             if not http.should_exit:
                 tasks.append(loop.create_task(drain()))
+            # A second signal ends it at once.
             http.force_exit, http.should_exit = http.should_exit, True
 
         for number in (signal.SIGINT, signal.SIGTERM):

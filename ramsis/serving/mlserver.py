@@ -85,6 +85,7 @@ class PolicyRuntime(MLModel):
         arrival_ms, pool = server.front.now_ms(), server.pool
         plain = payload.model_dump(exclude_none=True)
         headers = plain.get("parameters", {}).pop("headers", {})
+        # Written again, so that the checks are those of a request over HTTP.
         try:
             request = parse_request(orjson.dumps(plain), None, headers.get("x-deadline-ms"),
                                     pool.inputs, pool.outputs, self._limits)

@@ -156,6 +156,8 @@ def _read(
     if len(text) > limits.json_bytes:
         raise _wrong("body", "a JSON document that is too long", len(text),
                      allowed=f"up to {limits.json_bytes} bytes; tensors may follow it as bytes")
+    # Counted before it is read, as a document of many small parts takes far more room than its
+    # bytes.
     if text.count(b"[") + text.count(b"{") > _MOST_PARTS:
         raise _wrong("body", "too many lists and objects", allowed=f"up to {_MOST_PARTS}")
     if len(text) > _LONG:
@@ -254,6 +256,7 @@ def _part(
         raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
                      allowed=spec.datatype)
     shape = tensor.get("shape")
+    # By type, as true and false are whole numbers to Python.
     if not isinstance(shape, list) or any(type(n) is not int for n in shape) \
             or not shape or not 1 <= shape[0] < 2**31 or tuple(shape[1:]) != spec.shape:
         raise _wrong(f"{where}.shape", "not the input's shape", shape,

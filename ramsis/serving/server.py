@@ -232,6 +232,7 @@ class Server:
                              loop.create_task(self._watch_arrivals())]
         if settings.measure_overhead:
             self._background.append(loop.create_task(self._watch_overhead()))
+        # What is there now stays: collections, which hold requests up, need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
@@ -519,6 +520,7 @@ class Server:
         del self._running[worker]
         now_ms, start = self.front.now_ms(), running.start
         count = len(start.tickets)
+        # Copied before the worker gets another batch, whose outputs come to the same memory.
         outputs = {name: array[:count].copy() for name, array in arrays.items()}
         self._give_slots(start)
         if worker in self._leaving:

@@ -101,6 +101,8 @@ def write_repository(folder: Path, name: str, config: str) -> None:
         raise InvalidValueError("a model that this command has not written", where="--out",
                                 value=str(target), allowed="another folder")
     try:
+        # A rename cannot replace a folder that holds files, so the old one first goes into the new
+        # one.
         aside = folder / f".{name}-{os.getpid()}"
         try:
             (aside / "1").mkdir(parents=True)

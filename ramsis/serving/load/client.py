@@ -212,6 +212,7 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
             correct = _same(np.asarray(outputs[name]), right[place])
         batch, run_as, worker = (_whole(parameters.get(name))
                                  for name in ("batch", "run_as", "worker"))
+        # Triton's answers have no parameters: an output names the variant.
         variant = parameters.get("variant") or next(iter(outputs.get("variant", ())), None)
         name = str(variant or document.get("model_name") or "model")
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -80,6 +80,7 @@ async def measure_service(
         settings.workers, max(settings.batches), settings.batches, max(settings.batches), pin=pin),
         WorkerEvents(lambda worker: None, end, gone))
     loop = asyncio.get_running_loop()
+    # There before the start, as a worker may be lost while it starts.
     ended += [loop.create_future() for _ in range(settings.workers)]
     await pool.start()
     _fill(pool, rng)
@@ -129,6 +130,7 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
 
     async def probe() -> None:
         host, _, port = url[0].rpartition("/")[2].partition(":")
+        # In a process of its own: a client in this one would keep the server from its work.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "ramsis.serving.load.probe", host, port, server.name,
             str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)

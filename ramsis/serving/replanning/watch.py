@@ -45,6 +45,7 @@ async def watch_policies(server: Server, path: str, interval_s: float = 1.0) -> 
         now = _state(file)
         if now == before:
             continue
+        # A set that is refused is looked at again only when it has changed.
         before = now
         try:
             policies = await asyncio.get_running_loop().run_in_executor(None, read_policies, path)

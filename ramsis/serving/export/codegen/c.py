@@ -60,6 +60,7 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
         "shortest_span": SHORTEST_SPAN, "tables": "@tables"})
     written = re.sub(r"\bramsis_", f"{prefix}_", written)
     written = re.sub(r"\bRAMSIS_", f"{prefix.upper()}_", written)
+    # Put in last, so that no name of a model or class is taken for one of the header's own.
     tables = "\n".join(_tables(flat, prefix)) + "\n"
     return written.replace("@tables", tables, 1)
 

@@ -165,6 +165,7 @@ def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
     by_level, longer = compiled(table)
     start, rows, either = dict[int, int](), list[int](), None
     for row in (row for line in by_level for row in line):
+        # A row that stands for several levels is one object, and is written once.
         if id(row) in start:
             continue
         start[id(row)] = len(rows)
