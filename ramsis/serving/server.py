@@ -55,9 +55,9 @@ _MOST_OVERHEAD = 0.5
 _LEAST_CHANGE_MS = 0.1
 """A smaller change of the overhead is none: timers ring to a millisecond."""
 _CHANGE_MS, _CHANGE = 0.5, 0.25
+"""A change of the overhead by so much is a line of the log."""
 _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
 """Relative change of the slowdown that is taken for chance, and that is worth a line."""
-"""A change of the overhead by so much is a line of the log."""
 
 
 @dataclass(frozen=True)
