@@ -201,6 +201,7 @@ def _once_with_highs(
     solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
                     mip_feasibility_tolerance=tolerance,
                     primal_feasibility_tolerance=tolerance, mip_allow_restart=False)
+    # Ctrl-C before there is a new model must not go to that of the last search.
     lp.solverModel = None
     interrupted = _interruptible(lambda: lp.solve(solver),
                                  lambda: lp.solverModel and lp.solverModel.cancelSolve())

@@ -59,6 +59,7 @@ def cut_gpus(
                     for name, start in (layouts[gpu].layout if gpu in layouts else ())]
             there = [(start, name, worker) for start, name, worker in mine
                      if worker in used or worker in now]
+            # A GPU that nothing runs on is left as it is.
             if not any(worker in used for _, _, worker in there):
                 continue
             stays = {worker for _, _, worker in there}

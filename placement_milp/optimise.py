@@ -224,6 +224,7 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
     for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
         busy = any(shares[offer.quality] > _NEGLIGIBLE for offer in pattern.offers)
         n.varValue = count if busy or _counts_moves(program) else 0
+    # In this order: what GPUs are cut into, and what stays, follows from the counts.
     _cut(program)
     _keep(program)
     for quality, share in shares.items():

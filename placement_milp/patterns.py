@@ -206,6 +206,8 @@ def _queues(
         demand_qps = batches[0].family.demand_qps
         for workers in (k for k in _STATIONS if k <= worker_type.count):
             rate_qps, batch = 0.0, batches[0]
+            # The fastest first: no station does more than full batches, so most others need not be
+            # run.
             ordered = sorted(batches, key=lambda b: -b.processes * b.batch / b.latency_ms)
             for item in ordered:
                 lane = lanes[name][item.processes, item.batch]
@@ -219,6 +221,7 @@ def _queues(
                 offer = _offer(batch, rate_qps, batch.processes, in_time=quantile)
                 yield Pattern(worker_type.name, (offer,), workers, batch.memory_mb,
                               batch.latency_ms)
+            # More workers than answer the whole demand are of no use.
             if rate_qps >= demand_qps:
                 break
 

@@ -90,6 +90,7 @@ def gpu_sharing(
     solved = solve(lp, objective, maximise=True, size=total, limits=limits)
     chosen = _chosen(x)
     if solved.status is SearchStatus.OPTIMAL:
+        # Relative to the load, as solvers' tolerances are absolute.
         lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
         solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
     groups = gpu_groups(problem, chosen, sorted({item.gpu for item in chosen}))

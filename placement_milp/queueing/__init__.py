@@ -120,6 +120,7 @@ def rate_beside(
         for seed in _SEEDS:
             times = _unit_arrivals(seed) / rate_per_ms
             other = _unit_arrivals(seed + 100) / (first_qps / 1000.0)
+            # Both end at once, as what one has to itself at the end would count as too good.
             end_ms = min(times[-1], other[-1])
             others = other[other <= end_ms]
             mine = times[times <= end_ms]

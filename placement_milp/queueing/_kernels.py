@@ -41,6 +41,7 @@ def responses_ms(
                 lane = other
         start = max(free[lane], first)
         q = turn[lane]
+        # It ends, as the start is not before the first request of all queues.
         while head[q] == begin[q + 1] or arrivals[head[q]] > start:
             q = (q + 1) % queues
         end = head[q]

@@ -64,6 +64,7 @@ def gathered(
         target = targets[turn]
         due = arrivals[i] + waiting_ms
         j = i + 1
+        # A lazy router looks at the time only when a request comes, and at the end.
         if lazy:
             while j < n and j - i < target and arrivals[j - 1] < due:
                 j += 1

@@ -183,6 +183,7 @@ class Igniter:
                 plan[i] = new
             else:
                 plan.append([(part, part.lower)])
+        # The plan is for GPUs of the first type; those of another may not have the batch.
         replicas = [Replica(part.model.name, gpu.name, part.row.batch, min(1.0, share))
                     for gpu, there in zip(gpus, plan, strict=False) for part, share in there
                     if part.model.batch(gpu.gpu_type, part.row.batch) is not None]

@@ -340,6 +340,7 @@ class _Search:
             for other in range(len(state)):
                 if other != g and self._fits(rest, other, item):
                     yield _with(rest, other, (*rest[other], item))
+                # Each pair of GPUs once, as an exchange is the same from both sides.
                 for j, second in enumerate(state[other] if other > g else ()):
                     both = _with(rest, other, state[other][:j] + state[other][j + 1:])
                     if self._fits(both, g, second):
