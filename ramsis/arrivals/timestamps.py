@@ -83,7 +83,6 @@ def _times(
 ) -> NDArray[np.float64]:
     reader: TimeColumn | None = None
     for first, text in pieces:
-        rest = text
         if reader is None:
             lines = lines_of(text, first)
             begin = next(lines, None)
@@ -95,13 +94,9 @@ def _times(
             if has_header:
                 content = begin[1]
                 place = text.index(content) + len(content)
-                rest = text[place:].removeprefix("\r").removeprefix("\n")
+                text = text[place:].removeprefix("\r").removeprefix("\n")
                 first = begin[0] + 1
-            # The first line alone, so that the kind of timestamps is known for what follows.
-            head, mark, tail = rest.partition("\n")
-            reader.add(first, head + mark)
-            first, rest = first + 1, tail
-        reader.add(first, rest)
+        reader.add(first, text)
     return np.empty(0) if reader is None else reader.times_ms()
 
 

@@ -194,19 +194,16 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
     _refuse_unit(format, unit, table.unit)
     reader: TimeColumn | None = None
     for first, text in blocks(path):
-        rest, line = text, first
         if reader is None:
-            header, _, rest = text.partition("\n")
+            header, _, text = text.partition("\n")
             names = [name.strip() for name in fields_of(header.strip(), ",")]
             _require(names, table.known_by, f"{path}: line {first}")
             reader = TimeColumn(
                 InstantColumn(names.index(table.time), table.unit,
                               None if table.minus is None else names.index(table.minus), ",",
                               in_any_order=True), str(path))
-            head, mark, tail = rest.partition("\n")
-            reader.add(first + 1, head + mark)
-            rest, line = tail, first + 2
-        reader.add(line, rest)
+            first += 1
+        reader.add(first, text)
     times = np.empty(0) if reader is None else reader.times_ms()
     if reader is None or not len(times):
         raise InputFileError("no requests", where=str(path), allowed="lines below the header")

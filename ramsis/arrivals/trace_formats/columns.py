@@ -102,6 +102,14 @@ class TimeColumn:
 
     def add(self, first: int, text: str) -> None:
         """Take the lines of a block that begins with line ``first``."""
+        if self._instants is None:
+            # The first line alone, so that the kind of timestamps is known for what follows.
+            head, mark, text = text.partition("\n")
+            self._take(first, head + mark)
+            first += 1
+        self._take(first, text)
+
+    def _take(self, first: int, text: str) -> None:
         times = None if self._instants is None else self._fast(text)
         if times is None:
             times = self._by_line(first, text)
