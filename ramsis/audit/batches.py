@@ -71,6 +71,7 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     copies = np.where(named | (stated == 0), 1, -(-together // np.maximum(stated, 1)))
     of = np.full(len(log), -1)
     first = np.cumsum(copies) - copies
+    # Dealt out evenly, so that the sizes of batches that are told apart differ by one at most.
     of[known] = first[group] + _place(group) * copies[group] // together[group]
     each = np.repeat(np.arange(len(copies)), copies)
     size = np.bincount(of[known], minlength=len(each))

@@ -340,6 +340,7 @@ class _Table:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise not_utf8(path) from error
+        # CSV comes last, as any text could be some.
         frame = access_frame(text, where)
         if frame is None:
             frame = json_frame(text, where)

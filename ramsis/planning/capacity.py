@@ -213,6 +213,7 @@ def fewest_by_scenario_bound(
         short, count = count, min(2 * count, highest)
     if violations is None:
         return None
+    # More never makes the bound lower, so halving finds the first number that is enough.
     return growth.amount(bisect_left(
         range(count), True, short + 1,
         key=lambda steps: (lost(steps) or 0.0) <= max_violation + _ROUNDING))

@@ -144,6 +144,7 @@ def compare(
             figures[i].append(run.figures)
             for kept, grouping in zip(grouped[i], groupings, strict=True):
                 kept.append(grouping.figures(run))
+            # Runs are large: of each scheduler the first is kept.
             if len(firsts) <= i:
                 firsts.append(run)
             on_run()

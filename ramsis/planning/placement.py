@@ -46,6 +46,7 @@ def placement_problem(
         name=scenario.name,
         families=tuple(Family(arrays.models[f], float(peak_qps[f]), float(slo_ms[f]))
                        for f in asked),
+        # A problem wants a number: memory without a limit is what all models take.
         worker_types=tuple(
             WorkerType(one.name, one.count * one.lanes, one.memory_mb or max(all_mb, _LEAST_MB))
             for one in scenario.worker_types),

@@ -101,6 +101,7 @@ def worker_claims(
                              value=policy.certificate.solver, allowed=", ".join(SOLVERS))
     made, certificate, remade = _made_again(policy, problem, own_arrivals)
     table = _table_check(policy, problem)
+    # The rest is derived from the table's choices, which the model has to allow.
     if not table.holds:
         return (table,)
     bound, capacity = _dual_bound(policy, problem)
@@ -128,6 +129,7 @@ def worker_claims(
         again_checks += made_again_checks(
             policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
             tolerance)
+    # From here on: figures that are made again are held to the tolerance as it is.
     if derived.overloaded:
         tolerance *= _LOOSER
     return (

@@ -141,6 +141,7 @@ def table_of(document: Document) -> TableArrays:
     if second is not None:
         i, n, j = second["place"]
         code, ends = (list(part) for part in rows[row_of[i, n]])
+        # A wait from above ends here, where the answer may be another one.
         for above in range(j + 1, bins):
             if code[above] == _WAIT and ends[above] <= j:
                 ends[above] = j + 1
