@@ -159,6 +159,7 @@ class MarkovModulated(ShippedProcess):
             pmf -= mean[..., None]
             pmf -= constant
             np.exp(pmf, out=pmf)
+            # At a mean of 0, whose logarithm there is none of, nothing comes for certain.
             pmf[mean == 0] = k == 0
             return np.asarray(pmf, dtype=np.float64)
 
@@ -206,8 +207,10 @@ class MarkovModulated(ShippedProcess):
         burst = lengths[:, None] * (1.0 + node) / 2.0
         s = np.sqrt(begin * end * quiet * burst)
         factor = lengths[:, None] * weight / 2.0
+        # i0e and i1e leave out exp(2s): it is in this factor, whose exponent so is never above 0.
         factor = factor * np.exp(-((np.sqrt(begin * quiet) - np.sqrt(end * burst)) ** 2))
         zero = factor * i0e(2.0 * s)
+        # I₁(2s)/s is 1 in the limit of s = 0.
         one = factor * np.where(s > 1e-8, i1e(2.0 * s) / np.maximum(s, 1e-8), 1.0) * begin * end
         rows = np.zeros((len(lengths), 4, points + 2))
         rows[:, 0, :-2], rows[:, 0, -2] = one * quiet, np.exp(-begin * lengths)

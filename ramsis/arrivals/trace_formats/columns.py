@@ -137,6 +137,7 @@ class TimeColumn:
 
         column, instants = self.column, self._instants
         assert instants is not None
+        # pandas ends a line at a lone carriage return as well.
         if text.count("\r") != text.count("\r\n"):
             return None
         wanted = [column.index] if column.minus is None else [column.index, column.minus]

@@ -76,6 +76,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(path, error) from error
+    # By name, as the library that has this class need not be installed.
     except Exception as error:
         if type(error).__name__ == "ZstdError":
             raise _unreadable(path, error) from error

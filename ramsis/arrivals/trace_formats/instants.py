@@ -97,6 +97,7 @@ class Instants:
             try:
                 self._origin = _iso(first, self._zoned)
                 self._offset = _iso(first.removesuffix(self._zone), False) - self._origin
+            # A date that does not exist is refused where its line is read.
             except ValueError:
                 self._origin = 0
             return
@@ -181,6 +182,7 @@ def _digits_to_ns(values: list[str]) -> NDArray[np.int64] | None:
     year = whole[:, :4] @ [1000, 100, 10, 1]
     month, day, hour, minute, second = (whole[:, i] * 10 + whole[:, i + 1]
                                         for i in range(4, 14, 2))
+    # Within these years nanoseconds fit into 64 bits; other dates are read one by one.
     if not ((year >= 1700) & (year <= 2200) & (month >= 1) & (month <= 12) & (hour < 24)
             & (minute < 60) & (second < 60)).all():
         return None

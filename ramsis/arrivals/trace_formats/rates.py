@@ -63,6 +63,7 @@ def _sums(
             return len(counts), counts.sum(axis=0)
     except (ValueError, OverflowError):
         pass
+    # Line by line, so that an error has its line.
     totals = np.zeros(len(columns))
     rows = 0
     for line, content in lines_of(text, first, comments=True):
