@@ -172,6 +172,7 @@ def heights(
     counted = (length > 0) & (busy | idle)
     if not counted.any():
         raise InvalidValueError(describe("kernels without any duration"))
+    # Where nothing runs the sum is 0 up to rounding.
     height = np.where(busy, height, 0.0)[counted]
     total = float(length[counted].sum())
     return Heights(float(height.max()), float((length[counted] * height).sum() / total))

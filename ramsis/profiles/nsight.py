@@ -205,6 +205,7 @@ def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
     found: dict[_Key, deque[float]] = defaultdict(deque)
     rows = [row for row in _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
             if row.cells.get("ID")]  # without the units of the raw page
+    # Nsight Systems has a GPU's number in brackets behind its name, Nsight Compute that alone.
     number = re.search(r"\((\d+)\)$", device)
     there = {row.cells.get("Device", "") for row in rows}
     if number and len(there) > 1:

@@ -108,6 +108,7 @@ def import_profile(
     given = given or Given()
     chosen = (format if format != "auto" else
               "instances" if given.instance or given.processes else detect(path))
+    # Who says what columns hold has a table, whatever its header looks like.
     if format == "auto" and chosen in _TABLES and given and not path.is_dir():
         chosen = "table"
     measured = _pick(_read(path, chosen, given), models, str(path))

@@ -114,6 +114,7 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
     slo_ns = _number(source, lines, "target_latency (ns)")
     levels = [(float(found[1]) / 100.0, _number(source, lines, label)) for label in lines
               if (found := _PERCENTILE.fullmatch(label))]
+    # Beyond a percentile that is late all are late; up to one that is in time none are.
     some_late = _number(source, lines, "Max latency (ns)") > slo_ns
     above = [level for level, latency_ns in levels if latency_ns > slo_ns]
     within = [level for level, latency_ns in levels if latency_ns <= slo_ns]

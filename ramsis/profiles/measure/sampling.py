@@ -180,6 +180,7 @@ def sample_batches(
                 note = _failure(batch, error)
                 samples = {size: kept for size, kept in samples.items() if size < batch}
                 waiting = [size for size in waiting if size < batch]
+                # The batch sizes that are left to be measured have changed.
                 break
             if rule.finished(samples[batch]):
                 waiting.remove(batch)
@@ -259,6 +260,7 @@ def sample_interleaved(
         pairs = [(name, batch) for name, left in waiting.items() for batch in left]
         for place in rng.permutation(len(pairs)).tolist():
             name, batch = pairs[place]
+            # A smaller batch has failed in this round, which ends the larger ones.
             if batch not in waiting[name]:
                 continue
             own = samples[name][batch]

@@ -113,6 +113,7 @@ def _layout(path: Path, grid: Grid, given: Given) -> _Layout:
     if not times:
         times, more = _times(fields)
         left_out += more
+    # Batch sizes down the rows and no latencies: what is left over is called after models.
     by_model = not times and "model" not in fields and "batch" in fields and len(left_out) > 0
     if by_model:
         times = [_of_model(column) for column in left_out]

@@ -101,8 +101,10 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
     if not body:
         raise InputFileError("no rows below the header", where=str(path))
     notes = [f"lines above the header, passed over: {start}"] if start else []
+    # R writes no heading above the names of its rows.
     if all(len(cells) == len(header) + 1 for _, cells in body) and any(c for _, (c, *_) in body):
         header = ["", *header]
+    # A separator at the end of each line makes a column of nothing.
     while len(header) > 1 and not header[-1] and all(
             len(cells) < len(header) or not cells[-1] for _, cells in body):
         header.pop()

@@ -115,6 +115,7 @@ def read_heading(column: str) -> Heading:
         return Heading(column)
     words = _words(text)
     if not unit and len(words) > 1:
+        # A single letter is a unit at the end only: elsewhere it may be part of a name.
         stated = [word for word in words if word in _UNITS and (len(word) > 1 or word == "%")]
         if words[-1] in _UNITS:
             unit = words.pop()
