@@ -75,7 +75,7 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     of[known] = first[group] + _place(group) * copies[group] // together[group]
     each = np.repeat(np.arange(len(copies)), copies)
     size = np.bincount(of[known], minlength=len(each))
-    _check_workers(worker[each], start_s[each], finish_s[each], workers, where)
+    _check_workers(start_s[each], finish_s[each], workers, where)
     busy = _busy_ms(worker[each], start_s[each], finish_s[each])
     return LoggedBatches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each],
                          busy)
@@ -101,9 +101,7 @@ def _busy_ms(worker: FloatArray, start_s: FloatArray, finish_s: FloatArray) -> F
     return np.asarray(1000.0 * busy)
 
 
-def _check_workers(
-    worker: FloatArray, start_s: FloatArray, finish_s: FloatArray, workers: int, where: str
-) -> None:
+def _check_workers(start_s: FloatArray, finish_s: FloatArray, workers: int, where: str) -> None:
     """Refuse more batches at one time than there are workers."""
     ends = np.maximum(finish_s - _TOUCHING_S, start_s)
     at = np.concatenate([start_s, ends])
