@@ -574,6 +574,8 @@ class _Layered:
 
     Attributes
     ----------
+    slope, added_ms : ndarray, shape (n,)
+        Value per ms of each piece of all hulls, and the work of all requests on it.
     demand : ndarray, shape (layers, kinds)
         Work that is worth more than a layer's threshold per ms, of each request.
     weight : ndarray, shape (layers,)
@@ -584,7 +586,8 @@ class _Layered:
 
     problem: _Problem
     worth: tuple[float, float]
-    hulls: list[_Hull]
+    slope: FloatArray
+    added_ms: FloatArray
     demand: FloatArray
     weight: FloatArray
     slack: float
@@ -601,19 +604,16 @@ class _Layered:
                             if (one.slope >= at).any() else 0.0 for one in hulls]
                            for at in threshold])
         slack = work.most(worth) - problem.target.asked(worth)
-        return cls(problem, worth, hulls, demand, -np.diff(np.append(threshold, 0.0)),
+        return cls(problem, worth, slope, added, demand, -np.diff(np.append(threshold, 0.0)),
                    max(slack, 0.0) + _EXACT * work.most(worth))
 
     def least_work(self) -> float:
         """Worker time that the target takes, whenever it is, in ms."""
-        count = self.problem.work.count
-        slope = np.concatenate([one.slope for one in self.hulls])
-        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * number
-                                for one, number in zip(self.hulls, count, strict=True)])
-        order = np.argsort(slope)
-        value, lost = slope[order] * added[order], 0.0
-        total = float(added.sum())
-        for gain, ms in zip(value.tolist(), added[order].tolist(), strict=True):
+        order = np.argsort(self.slope)
+        added, lost = self.added_ms[order], 0.0
+        total = float(self.added_ms.sum())
+        # What is worth least per ms is what the target can best do without.
+        for gain, ms in zip((self.slope[order] * added).tolist(), added.tolist(), strict=True):
             part = min(1.0, (self.slack - lost) / gain)
             total -= part * ms
             lost += part * gain
@@ -626,12 +626,8 @@ class _Layered:
 
         The least workers are paid for in any case. Their time is taken by what is worth most.
         """
-        count = self.problem.work.count
-        slope = np.concatenate([one.slope for one in self.hulls])
-        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * number
-                                for one, number in zip(self.hulls, count, strict=True)])
-        order = np.argsort(-slope)
-        slope, added = slope[order], added[order]
+        order = np.argsort(-self.slope)
+        slope, added = self.slope[order], self.added_ms[order]
         there_ms = self.problem.fleet.least * self.problem.fleet.end_ms
         beyond = added - np.clip(there_ms - (np.cumsum(added) - added), 0.0, added)
         return there_ms + float(beyond @ np.minimum(slope, 1.0))
@@ -642,8 +638,7 @@ class _Layered:
         end, window = problem.fleet.end_ms, problem.window_ms
         bins = max(1, min(1000, int(end / window)))
         edges = np.linspace(0.0, end, bins + 1)
-        share = np.bincount(problem.work.kind, minlength=len(problem.work.count))
-        own = np.histogram(problem.arrival, edges)[0] / share.sum()
+        own = np.histogram(problem.arrival, edges)[0] / len(problem.arrival)
         return edges, own * total_ms / np.diff(edges)
 
     @cached_property
