@@ -392,6 +392,7 @@ class Policy:
             When the document breaks the format; the message gives the JSON path.
         """
         fields = Fields(document, where)
+        # First, as it says of a file of another format or version that it is one.
         table = decision_table(fields)
         fields.only(_KEYS)
         service = fields.text("service", SERVICES)

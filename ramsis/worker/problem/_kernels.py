@@ -159,6 +159,8 @@ def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
                 row[:] = 0.0
                 row[workers - 1] = 1.0
                 continue
+            # Relative to the likeliest count, as the weights themselves may all be too small for
+            # numbers.
             peak = min(max(int(mean[j]) - first, 0), workers - 1)
             row[workers - 1 - peak] = 1.0
             weight, total = 1.0, 1.0

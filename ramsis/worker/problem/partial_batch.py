@@ -138,6 +138,7 @@ def partial_batch_transitions(
     _check_entries(len(first), size)
     edges = _edges(queue, batches, first, last)
     which = np.stack([*batches[:3], service, first], axis=1)
+    # The loop goes by the phase p = K - r.
     indptr, indices, data, excess = partial_batch_rows(
         np.ascontiguousarray(phase[:, :, ::-1]), new, columns, which, edges.start,
         (edges.y, edges.below, edges.log_weight), _NEGLIGIBLE, size,
@@ -255,6 +256,7 @@ def waiting_in_partial_batch(
     found = [total]
     for i in range(1, largest):
         n, j = (index.ravel() for index in np.mgrid[i + 1 : lengths, :columns])
+        # A batch of the first i that takes no time leaves the next one as the head: its slack now.
         batches = PartialBatches(n, j, np.full(len(n), i), np.zeros(len(n)))
         at = partial_batch_transitions(queue, phase, bins, batches).transition.tocoo()
         one = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),

@@ -88,6 +88,7 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
                                          counts)
     n, j = np.nonzero(likely.impossible)
     upto[n, j] = np.floor(likely.share[j] * likely.number[n, j][:, None] / queue.workers)
+    # Rounding may let them fall, or pass the last.
     np.minimum(upto, upto[:, :, -1:], out=upto)
     np.maximum.accumulate(upto, axis=2, out=upto)
     between, own = _steps(upto)

@@ -124,6 +124,7 @@ def partial_actions(
     if after_drop is not None:
         dropped = _drop_transitions(after_drop, columns, length[~served], slack_bin[~served],
                                     transition.shape[1])
+        # Where each action has its row, batches being first and drops behind them.
         index = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
         transition = csr_array(vstack([transition, dropped], format="csr"))[index]
         excess = np.append(excess, np.zeros(dropped.shape[0]))[index]

@@ -177,6 +177,7 @@ def _improve(
             if n == 0:
                 most += dot(phase[0, j], emptied, 0, emptied.size)
             else:
+                # Shorter queues come first, so what a drop leads to has its value already.
                 most += dot(next_slack[n, j], value[n - 1], first[s], stop[s])
             kept = most if place[n, j] < 0 else kept
         for a in range(service.shape[1]):
@@ -232,6 +233,7 @@ def _with_passages(
             first = indptr[service]
             row[slot[service]] = model.row[latency[first]]
             mixed = mixed or indptr[service + 1] != first + 1 or weights[first] != 1.0
+    # Fixed times have the passages of the model itself: nothing is copied.
     if not mixed:
         return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
     reach = np.zeros((used, model.reach.shape[1], model.reach.shape[2]))
@@ -351,6 +353,7 @@ def _evaluated(
         left[k + 1] = -turns[k, 1] * left[k]
         left[k] *= turns[k, 0]
         k += 1
+    # Put this way round, values that are no numbers end here as well.
     if not abs(left[k]) <= enough:
         return np.nan
     for i in range(k - 1, -1, -1):
@@ -393,6 +396,7 @@ def rounds(
     gain = np.nan
     for count in range(1, most + 1):
         policy = _with_passages(model, actions, states, place)
+        # Rough values are enough to find a change; that there is none, only exact ones say.
         for tolerance in (rough, exact):
             gain = _evaluated(model, actions, states, policy, value, tolerance, steps)
             if np.isnan(gain):
