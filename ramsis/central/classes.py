@@ -114,11 +114,7 @@ class ClassesProblem(CentralProblem):
     def after_drop(self) -> NDArray[np.int16]:
         """Bin of the head when the queue is dropped from a level to a lower one, (N, N, J)."""
         dropped = np.maximum(self.queue[:, None] - self.queue, 0)
-        slack = np.moveaxis(self._behind(self._head[0], dropped), 2, 1)
-        bins = np.maximum(np.searchsorted(self.slack_ms, slack, side="right") - 1, 0)
-        here = np.arange(len(self.queue))
-        bins[here, here] = np.arange(len(self.slack_ms))
-        return bins.astype(np.int16)
+        return self.bins_after_drop(np.moveaxis(self._behind(self._head[0], dropped), 2, 1))
 
     @cached_property
     def _newest(self) -> int:

@@ -292,8 +292,13 @@ class CentralProblem:
     def after_drop(self) -> NDArray[np.int16]:
         """Bin of the head when the queue is dropped from a level to a lower one, (N, N, J)."""
         share = np.minimum(self.queue / np.maximum(self.queue, 1)[:, None], 1.0)
-        slack = self.slo_ms - self.mean_age_ms[:, None, :] * share[:, :, None]
-        bins = np.maximum(np.searchsorted(self.slack_ms, slack, side="right") - 1, 0)
+        return self.bins_after_drop(
+            self.slo_ms - self.mean_age_ms[:, None, :] * share[:, :, None])
+
+    def bins_after_drop(self, slack_ms: FloatArray) -> NDArray[np.int16]:
+        """Bins of slacks by level before a drop, level after it, and bin before it."""
+        bins = np.maximum(np.searchsorted(self.slack_ms, slack_ms, side="right") - 1, 0)
+        # Without a drop the bin stays, whatever slack its middle stands for.
         here = np.arange(len(self.queue))
         bins[here, here] = np.arange(len(self.slack_ms))
         return bins.astype(np.int16)
