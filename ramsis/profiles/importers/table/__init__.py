@@ -9,7 +9,7 @@ says. What was recognised is the profile's first note; a unit that nothing state
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -329,10 +329,7 @@ class _Reader:
         if unit and stated is not None and stated[1] != MS[unit]:
             self.notes.append(f"line {row.line}, {heading.column}: {text!r} states another unit "
                               f"than the column, {stated[0]}: the cell's is taken")
-        try:
-            return self.decimal.number(number, MS[unit] if unit else (stated or ("", "1"))[1])
-        except (ArithmeticError, ValueError):
-            self._bad(row, heading.column, "not a number")
+        return self._number(row, heading, number, MS[unit] if unit else (stated or ("", "1"))[1])
 
     def models(self) -> dict[str, Measured]:
         """Profiles of all models."""
@@ -483,24 +480,16 @@ class _Reader:
             return
         read: dict[str, tuple[CsvRow, float]] = {}
         units: set[str] = set()
-        filled = ""
-        for row in self.grid.rows:
-            filled = self._model(row, filled)
-            text = row.cells[heading.column]
-            if is_missing(text) or filled not in models:
-                continue
+        for row, model, text in self._cells(heading, models):
             number, unit = split_unit(text)
             if unit:
                 units.add({"%": "percent", "percent": "percent", "pct": "percent"}.get(unit, unit))
-            try:
-                value = self.decimal.number(number, "1")
-            except (ArithmeticError, ValueError):
-                self._bad(row, heading.column, "not a number")
-            if filled in read and read[filled][1] != value:
+            value = self._number(row, heading, number, "1")
+            if model in read and read[model][1] != value:
                 self._bad(row, heading.column,
                           "differs from the accuracy of an earlier row of this model",
                           "one per model")
-            read.setdefault(filled, (row, value))
+            read.setdefault(model, (row, value))
         percent = self._is_percent(heading, units, read)
         for name, (row, value) in read.items():
             if not 0 <= value <= (100 if percent else 1):
@@ -538,18 +527,26 @@ class _Reader:
             heading = self.layout.fields.get(name)
             if heading is None or heading.unit not in units:
                 continue
-            filled = ""
-            for row in self.grid.rows:
-                filled = self._model(row, filled)
-                text = row.cells[heading.column]
-                if is_missing(text) or filled not in models:
-                    continue
-                try:
-                    value = self.decimal.number(split_unit(text)[0], units[heading.unit])
-                except (ArithmeticError, ValueError):
-                    self._bad(row, heading.column, "not a number")
-                held = "memory_mb" if name == "memory" else "load_ms"
-                setattr(models[filled], held, max(value, getattr(models[filled], held) or 0.0))
+            held = "memory_mb" if name == "memory" else "load_ms"
+            for row, model, text in self._cells(heading, models):
+                value = self._number(row, heading, split_unit(text)[0], units[heading.unit])
+                setattr(models[model], held, max(value, getattr(models[model], held) or 0.0))
+
+    def _cells(
+        self, heading: Heading, models: Mapping[str, Measured]
+    ) -> Iterator[tuple[CsvRow, str, str]]:
+        """The cells of a column that hold something, each with its row and model."""
+        model = ""
+        for row in self.grid.rows:
+            model = self._model(row, model)
+            if model in models and not is_missing(row.cells[heading.column]):
+                yield row, model, row.cells[heading.column]
+
+    def _number(self, row: CsvRow, heading: Heading, text: str, factor: str) -> float:
+        try:
+            return self.decimal.number(text, factor)
+        except (ArithmeticError, ValueError):
+            self._bad(row, heading.column, "not a number")
 
     def _recognised(self) -> str:
         """What was recognised, in a line."""

@@ -40,6 +40,16 @@ class Torch:
                 "cuda": self.torch.version.cuda,
                 **({"mig_device": self._named} if self._named != "cuda" else {})}
 
+    def notes(self, inputs: str) -> dict[str, str]:
+        """What is measured of a model that is built with random weights."""
+        return {
+            "latency": f"wall time of one forward pass in inference mode, from random {inputs} in "
+                       "the host's memory to logits there",
+            "load_ms": "time to build the model with random weights",
+            "memory_mb": "parameters and buffers in 10^6 bytes",
+            "weights": "random: latency does not depend on them",
+        }
+
     def loaded(
         self, network: Any, prepare: Callable[[int], Any], input_shape: object
     ) -> LoadedModel:

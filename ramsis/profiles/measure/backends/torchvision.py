@@ -28,13 +28,7 @@ class Torchvision:
         self._models = library("torchvision.models", "torch")
         self._known = self._models.list_models(module=self._models)
         self.hardware = self._torch.hardware
-        self.notes = {
-            "latency": "wall time of one forward pass in inference mode, from random images in "
-                       "the host's memory to logits there",
-            "load_ms": "time to build the model with random weights",
-            "memory_mb": "parameters and buffers in 10^6 bytes",
-            "weights": "random: latency does not depend on them",
-        }
+        self.notes = self._torch.notes("images")
 
     def name(self, model: str) -> str:
         """The name in the profile."""

@@ -35,13 +35,7 @@ class Transformers:
         self._library = library("transformers", "torch")
         self._tokens = options.tokens
         self.hardware = self._torch.hardware
-        self.notes = {
-            "latency": "wall time of one forward pass in inference mode, from random token ids in "
-                       "the host's memory to logits there",
-            "load_ms": "time to build the model with random weights",
-            "memory_mb": "parameters and buffers in 10^6 bytes",
-            "weights": "random: latency does not depend on them",
-        }
+        self.notes = self._torch.notes("token ids")
 
     def name(self, model: str) -> str:
         """The name in the profile."""
