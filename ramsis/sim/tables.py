@@ -65,11 +65,6 @@ class Tables(NamedTuple):
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
-    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The lowest and the highest model, and batch."""
-        return ((int(self.model.min()), int(self.model.max())),
-                (int(self.batch.min()), int(self.batch.max())))
-
 
 class CentralTables(NamedTuple):
     """Policies of central queues, of L levels, padded to common shapes.
@@ -111,11 +106,6 @@ class CentralTables(NamedTuple):
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
-    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The lowest and the highest model, and batch."""
-        return ((int(self.model.min()), int(self.model.max())),
-                (int(self.batch.min()), int(self.batch.max())))
-
 
 @dataclass(frozen=True)
 class Compiled:
@@ -152,11 +142,11 @@ class Compiled:
         SchedulerError
             No such model, or no such batch.
         """
-        for what, (lowest, highest), most in zip(("model", "batch"), self.tables.reach(),
-                                                 (models - 1, max_batch), strict=True):
-            if highest > most or lowest < 0:
+        for what, held, most in (("model", self.tables.model, models - 1),
+                                 ("batch", self.tables.batch, max_batch)):
+            if held.max() > most or held.min() < 0:
                 raise SchedulerError(f"no such {what}", where="tables of the scheduler",
-                                     value=highest, allowed=f"at most {most}")
+                                     value=int(held.max()), allowed=f"at most {most}")
 
     @property
     def by_chance(self) -> bool:
