@@ -517,6 +517,7 @@ def central_queue(
     idle[:workers] = np.arange(workers)
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, queued, count, gone = 0, 0, 0, 0
+    one_line = slo_of.size == 1
     head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
     timer_ms, wake_ms, drawn = np.inf, np.inf, 0
@@ -551,7 +552,7 @@ def central_queue(
                 answer = int(longer[level])
             elif idles == 0:
                 break
-            c = _due(arrival_ms, slo_of, order, head_of, end)
+            c = 0 if one_line else _due(arrival_ms, slo_of, order, head_of, end)
             head = order[head_of[c]]
             deadline_ms = arrival_ms[head] + slo_of[c]
             if not beyond:
@@ -602,7 +603,7 @@ def central_queue(
             size_of[count] = batch
             queued_of[count] = queued
             for _ in range(batch):
-                c = _due(arrival_ms, slo_of, order, head_of, end)
+                c = 0 if one_line else _due(arrival_ms, slo_of, order, head_of, end)
                 batch_of[order[head_of[c]]] = count
                 head_of[c] += 1
             queued -= batch
