@@ -103,7 +103,7 @@ class Plans:
             except (InvalidValueError, InfeasibleError, NotConvergedError):
                 return None
 
-        return most_robust(self.solution(), planned, self.figures, headroom)
+        return most_robust(self.solution(), planned, self.figures, headroom, self.policy)
 
     def figures(self, plan: CentralSolution, slower: float) -> PlayedFigures:
         """What a policy comes to when service takes a factor longer than the true times."""

@@ -98,14 +98,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
         analysis = analyse_worker(
             problem, solution.policy, solution.frequency, solution.excess, worker.at_hand)
-        unpromised = self._unpromised(profile, load_qps, settings, problem, solution)
-        gain, headroom = solution.gain, None
-        if settings.headroom:
-            tables = PlannedTables(worker, settings.solver, settings.grid or DEFAULT_GRID,
-                                   unpromised, settings.arrivals)
-            plan, headroom = tables.most_robust(solution, settings.headroom)
-            analysis = tables.analysis(plan, 1.0)
-            unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -113,6 +105,16 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
+        unpromised = replace(
+            self._unpromised(profile, load_qps, settings, problem, solution),
+            expectations=replace(NOTHING, capacity_qps=bound.capacity_qps))
+        gain, headroom = solution.gain, None
+        if settings.headroom:
+            tables = PlannedTables(worker, settings.solver, settings.grid or DEFAULT_GRID,
+                                   unpromised, settings.arrivals)
+            plan, headroom = tables.most_robust(solution, settings.headroom)
+            analysis = tables.analysis(plan, 1.0)
+            unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
         return replace(
             unpromised, headroom=headroom,
             expectations=analysis.expectations(capacity_qps=bound.capacity_qps,

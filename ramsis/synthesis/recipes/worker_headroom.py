@@ -69,7 +69,7 @@ class PlannedTables:
             problem, pure.policy, pure.frequency, pure.excess, self.true.at_hand)
         return most_robust(
             optimum, lambda factor: self.planned(factor, optimum),
-            self.figures, headroom)
+            self.figures, headroom, self.policy)
 
     def figures(self, plan: WorkerPlan, slower: float) -> PlayedFigures:
         """What a table comes to when service takes a factor longer than it does."""
