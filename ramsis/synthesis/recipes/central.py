@@ -96,8 +96,7 @@ class Central(Recipe["CentralProblem"]):
             played = plans.figures(plans.solution(), 1.0)
             if played.gain < plans.policy.certificate.gain - max(played.half_width, _NO_MATTER):
                 try:
-                    other = _planned(problem.varied(random_ends=True), inputs, settings,
-                                     plans.solution())
+                    other = _planned(problem.varied(random_ends=True), inputs, settings, plans)
                 except NotConvergedError:
                     other = plans
                 if other.figures(other.solution(), 1.0).gain > played.gain:
@@ -184,10 +183,10 @@ def _in_simulation(policy: Policy) -> float:
 
 def _planned(
     problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings,
-    near: CentralSolution | None = None,
+    like: Plans | None = None,
 ) -> Plans:
     """The plans of a problem, which its optimum is replayed for."""
-    plans = Plans(problem, near=near)
+    plans = Plans(problem, like=like)
     plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs,
                               settings.overhead_ms)
     return plans

@@ -33,19 +33,21 @@ class Plans:
     policy : Policy, optional
         Any policy for these times, load and workers, by which tables are replayed; without one
         what they come to is the model's.
-    near : CentralSolution, optional
-        Of the same problem with batches that end evenly, where it is at hand.
+    like : Plans, optional
+        Of the same problem with batches that end evenly, where they are at hand.
     """
 
     def __init__(
-        self, true: CentralProblem, policy: Policy | None = None,
-        near: CentralSolution | None = None,
+        self, true: CentralProblem, policy: Policy | None = None, like: Plans | None = None,
     ) -> None:
-        self.true, self.policy, self._near = true, policy, near
+        self.true, self.policy = true, policy
+        self._near = None if like is None else like.solution()
         self._solutions: dict[float, CentralSolution] = {}
         self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
-        self._figures: dict[tuple[CentralSolution, float], PlayedFigures] = {}
-        self._drawn: Drawn = {}
+        # Shared: what is replayed is a table, whatever it was planned for.
+        self._figures: list[tuple[CentralSolution, float, PlayedFigures]] = (
+            [] if like is None else like._figures)
+        self._drawn: Drawn = {} if like is None else like._drawn
 
     @classmethod
     def behind(cls, problem: CentralProblem, policy: Policy) -> Plans:
@@ -107,9 +109,13 @@ class Plans:
 
     def figures(self, plan: CentralSolution, slower: float) -> PlayedFigures:
         """What a policy comes to when service takes a factor longer than the true times."""
-        if (plan, slower) not in self._figures:
-            self._figures[plan, slower] = self._replayed(plan, slower)
-        return self._figures[plan, slower]
+        for other, factor, known in self._figures:
+            if factor == slower and (other is plan or (
+                    other.problem.same_decisions(plan.problem)
+                    and np.array_equal(other.table, plan.table))):
+                return known
+        self._figures.append((plan, slower, self._replayed(plan, slower)))
+        return self._figures[-1][2]
 
     def _replayed(self, plan: CentralSolution, slower: float) -> PlayedFigures:
         measured = None if self.policy is None else replayed_at(
