@@ -114,8 +114,8 @@ def solve_central(
     Parameters
     ----------
     start : CentralSolution, optional
-        Of a like problem, whose policy is the first one if workers are few, or service times the
-        same, and the levels, slack bins and actions as many.
+        Of a like problem. Its policy is the first one if workers are few, or service times the
+        same, and the levels, slack bins and actions as many; else the first one with few levels.
     """
     for restart in _RESTARTS:
         found = _solved(problem, restart * problem.load / problem.workers, start)
@@ -151,7 +151,8 @@ def _solved(
     model = central_model(problem, restart)
     first: CentralSolution | _Policy | None = start
     if start is None or not _is_near(problem, start.problem):
-        first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
+        # with many workers quicker than rounds with all levels
+        first = _from_few_levels(model, None if start is None else _carried_over(problem, start))
     found = None if first is None else _iterated(model, first.to, first.action, first.chain)
     steady_state = None if found is None else found.chain.steady_state()
     if found is None or steady_state is None:
@@ -168,15 +169,41 @@ def _is_near(problem: CentralProblem, other: CentralProblem) -> bool:
             and (problem.workers <= FEW_WORKERS or problem.times.same_as(other.times)))
 
 
-def _from_few_levels(model: CentralArrays) -> _Policy | None:
-    """The best policy with few levels of idle workers and the age drawn anew, for all levels."""
+def _from_few_levels(
+    model: CentralArrays, first: tuple[Codes, Codes] | None
+) -> _Policy | None:
+    """The best policy with few levels of idle workers and the age drawn anew, for all levels.
+
+    It is looked for from a first policy of all levels, where there is one.
+    """
     start = _coarse_levels(model.idle)
-    coarse = _iterated(model._replace(idle=model.idle[start], carries=False),
-                       *_first_policy(model, len(start)), few=_FEW)
+    to, action = _first_policy(model, len(start)) if first is None else (
+        part[start] for part in first)
+    coarse = _iterated(model._replace(idle=model.idle[start], carries=False), to, action, few=_FEW)
     if coarse is None:
         return None
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
     return replace(coarse, to=coarse.to[nearest], action=coarse.action[nearest])
+
+
+def _carried_over(problem: CentralProblem, start: CentralSolution) -> tuple[Codes, Codes]:
+    """The policy of a like problem, at the slack that service so much shorter leaves there.
+
+    Where its batch may not be run here, as large a one of the model as may be, or none.
+    """
+    other = start.problem
+    stretch = problem.mean_ms[0] / other.mean_ms[0]
+    middle_ms = (problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2
+    at = np.ix_(*(np.maximum(np.searchsorted(known, wanted, side="right") - 1, 0)
+                  for known, wanted in ((other.idle, problem.idle), (other.queue, problem.queue),
+                                        (other.slack_ms, middle_ms / stretch))))
+    models, sizes = problem.action_model, problem.action_batch
+    known = [np.flatnonzero((models == model) & (sizes <= batch)) for model, batch in
+             zip(other.action_model, other.action_batch, strict=True)]
+    same = np.array([*(here[sizes[here].argmax()] if len(here) else WAIT for here in known), WAIT])
+    to = np.searchsorted(problem.queue, other.queue[start.to[at]], side="right") - 1
+    return (np.minimum(to, np.arange(len(problem.queue))[:, None]).astype(np.int16),
+            same[start.action[at]].astype(np.int16))
 
 
 def _coarse_levels(idle: IntArray) -> IntArray:
