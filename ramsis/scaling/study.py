@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds, least_cost
 from ramsis.cluster import Cluster, ServiceTimes
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.comparison import Comparison, Part
 from ramsis.scaling.fleet import DecisionTables
@@ -69,6 +73,28 @@ class Study:
     def half_s(self) -> float:
         """Length of each half."""
         return self.duration_s / 2.0
+
+    def check(self, startup_s: float) -> None:
+        """Refuse what would be found out after the work: halves without a load, long start-ups.
+
+        Raises
+        ------
+        InvalidValueError
+            A half has no two arrivals, or the start-up takes longer than those of the second one.
+        """
+        for name, from_s in (("first", 0.0), ("second", self.half_s)):
+            first, last = np.searchsorted(self.arrival_ms,
+                                          [1000.0 * from_s, 1000.0 * (from_s + self.half_s)])
+            times_s = self.arrival_ms[first:last] / 1000.0
+            span_s = float(times_s[-1] - times_s[0]) if len(times_s) else 0.0
+            if span_s == 0.0:
+                raise InvalidValueError(
+                    f"no load on the {name} half", where="trace", value=len(times_s),
+                    allowed="arrivals at two times or more on each half")
+        if startup_s > span_s:
+            raise InvalidValueError(
+                "longer than the half of the trace that the policy is tried on",
+                where="startup_s", value=startup_s, allowed=f"0 to {math.floor(span_s)}")
 
     def make_tables(self, on_policy: Callable[[], object] | None = None) -> FleetTables:
         """Make the decision tables; they are kept."""

@@ -101,6 +101,21 @@ def test_a_trace_of_one_instant_is_refused(run: Run, tmp_path: Path) -> None:
                 "--unit", "s", "--startup-s", "0", "--out", tmp_path / "out"), 3, "one instant")
 
 
+@pytest.mark.parametrize(("loads", "startup", "words"), [
+    ((0, 0, 30, 30), "10", "no load on the first half"),
+    ((30, 30, 0, 0), "10", "no load on the second half"),
+    ((30, 30, 30, 0), "200", "half of the trace that the policy is tried on"),
+])
+def test_halves_that_say_nothing_are_refused_before_the_work(
+    run: Run, tmp_path: Path, loads: tuple[int, ...], startup: str, words: str
+) -> None:
+    trace = tmp_path / "halves.txt"
+    trace.write_text("".join(f"{120 * at} {load}\n" for at, load in enumerate(loads)))
+    refused(run("scale", "--profiles", "image-cpu", "--slo-ms", "350", "--trace", trace,
+                "--startup-s", startup, "--out", tmp_path / "out"), 2, words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_most_workers_that_are_too_few_are_told_the_best(
     run: Run, small: list[str], tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def scale_command(
         _profile(profile_names, models), slo_ms[0].slo_ms, target, dispatch, seed,
         workload.arrivals_ms(np.random.default_rng(seed)), duration_s, interval_s, min_workers,
         max_workers, levels, None if forecast is None else read_forecast(forecast))
+    study.check(startup_s)
     rows, more = _run(study, startup_s, out, compare)
     if cost_per_worker_s is not None:
         rows = [{**row, "cost": cost_per_worker_s * row.get("cost_worker_s", row["worker_s"])}
