@@ -26,6 +26,39 @@ from ramsis.runtime.table import MAX_WORKERS
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
 _ROUNDING = 1e-9
+_MOST_SHORT = 0.03  # of accuracy, on either side
+_MOST_FACTOR = 1.25  # of the load, and its inverse
+
+
+class Steering(NamedTuple):
+    """How the load is corrected by what was delivered, so that an accuracy is kept to.
+
+    Attributes
+    ----------
+    accuracy
+        That is kept to, in (0, 1).
+    requests
+        Over how many what is missing is made up for, > 0.
+    loads_qps, accuracies
+        Loads of a worker, rising and > 0, and what the decision tables deliver there, falling.
+    """
+
+    accuracy: float
+    requests: float
+    loads_qps: Sequence[float]
+    accuracies: Sequence[float]
+
+    def delivered(self, load_qps: float) -> float:
+        """The accuracy at a load of a worker."""
+        return _between(math.log(max(load_qps, self.loads_qps[0])),
+                        list(map(math.log, self.loads_qps)), self.accuracies)
+
+    def factor(self, short: float) -> float:
+        """By what the load is multiplied where so much accuracy is missing for each request."""
+        logs = [math.log(load) for load in reversed(self.loads_qps)]
+        usual, now = (_between(accuracy, self.accuracies[::-1], logs)
+                      for accuracy in (self.accuracy, self.accuracy + short))
+        return min(max(math.exp(usual - now), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
 
 
 class Anticipation(NamedTuple):
@@ -40,11 +73,14 @@ class Anticipation(NamedTuple):
         believed.
     window
         Intervals over whose loads the monitor's mean is taken, >= 1.
+    steering
+        None where loads are not corrected.
     """
 
     smoothing: float
     forecast_error: float
     window: int = 1
+    steering: Steering | None = None
 
 
 class ScalingTable:
@@ -73,7 +109,8 @@ class ScalingTable:
     """
 
     __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
-                 "levels_qps", "most", "smoothing", "startup_s", "thresholds", "trends", "window")
+                 "levels_qps", "most", "smoothing", "startup_s", "steering", "thresholds",
+                 "trends", "window")
 
     def __init__(
         self, levels_qps: Sequence[float], trends: Sequence[float],
@@ -83,7 +120,7 @@ class ScalingTable:
     ) -> None:
         self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
         self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
-        self.smoothing, self.forecast_error, self.window = anticipation
+        self.smoothing, self.forecast_error, self.window, self.steering = anticipation
         self.interval_s, self.startup_s = interval_s, startup_s
         self.least, self.most = workers
         if not self.levels_qps or not self.levels_qps[0] > 0 or not _rising(self.levels_qps):
@@ -92,6 +129,12 @@ class ScalingTable:
             raise _unfit("trends", "trends that do not rise")
         if self.window < 1:
             raise _unfit("window", "no intervals")
+        if self.steering is not None:
+            _, _, loads, accuracies = self.steering
+            if (len(loads) < 2 or len(loads) != len(accuracies) or not loads[0] > 0
+                    or not _rising(loads) or not _rising(accuracies[::-1])):
+                raise _unfit("steering", "not two or more rising loads_qps with accuracies that "
+                                         "fall")
         stages = math.ceil(startup_s / interval_s - 1e-9)
         if len(self.thresholds) != len(self.levels_qps) or any(
                 len(row) != len(self.trends) or any(len(one) != stages + 1 for one in row)
@@ -152,7 +195,8 @@ class ScalingTable:
             return cls(levels, trends, thresholds, Anticipation(
                            fields.number("smoothing", FRACTION),
                            fields.number("forecast_error", NON_NEGATIVE),
-                           fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1),
+                           fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1,
+                           _steering(fields, document.get("steering"))),
                        interval_s=fields.number("interval_s", POSITIVE),
                        startup_s=fields.number("startup_s", NON_NEGATIVE),
                        workers=(fields.whole("least", 1, MAX_WORKERS),
@@ -204,6 +248,9 @@ class ScalingTable:
 class ScalingControl:
     """Follows a scaling table: keeps the trend of the load and how long workers have started.
 
+    Where the table steers, it keeps the accuracy that was missed, too: the load of each interval
+    by the workers that served in it says what the decision tables delivered.
+
     Ask it once every interval.
 
     Parameters
@@ -212,7 +259,8 @@ class ScalingControl:
         What says how many workers are wanted.
     """
 
-    __slots__ = ("_ages", "_forecast_log", "_loads", "_log", "_trend", "believed", "table")
+    __slots__ = ("_ages", "_forecast_log", "_loads", "_log", "_served", "_short", "_trend",
+                 "believed", "table")
 
     def __init__(self, table: ScalingTable) -> None:
         self.table = table
@@ -221,6 +269,8 @@ class ScalingControl:
         self._trend = 0.0
         self._ages: list[int] = []
         self._forecast_log: float | None = None
+        self._served: int | None = None  # workers that served since the last decision
+        self._short = 0.0  # accuracy that was missed, of each request over which it is made up
         self.believed = True
 
     def wanted(
@@ -262,7 +312,8 @@ class ScalingControl:
         self._log = log
         forecast = forecast_qps is not None and self.believed
         ahead_qps = forecast_qps if ahead_qps is None else ahead_qps
-        anticipated = ahead_qps if forecast and ahead_qps is not None else mean_qps
+        anticipated = self._factor(load_qps, active) * (
+            ahead_qps if forecast and ahead_qps is not None else mean_qps)
         # The oldest have become active; what is not known began just before.
         ages = [age + 1 for age in self._ages]
         ages = ages[max(len(ages) - starting, 0):]
@@ -271,12 +322,38 @@ class ScalingControl:
                                    forecast=forecast)
         more = wanted - active - starting
         self._ages = ages + [0] * more if more > 0 else ages[:max(starting + more, 0)]
+        self._served = min(active, wanted)
         return wanted
+
+    def _factor(self, load_qps: float, active: int) -> float:
+        """By what the load is multiplied for what was missed, the last interval included."""
+        steering, table = self.table.steering, self.table
+        if steering is None or self._served is None:
+            return 1.0
+        # Workers that started are active for the rest of an interval.
+        starts = table.startup_s / table.interval_s
+        share = math.ceil(starts - _ROUNDING) - starts if table.startup_s else 1.0
+        served = (1.0 - share, min(self._served, active)), (share, active)
+        delivered = sum(part * steering.delivered(load_qps / max(workers, 1))
+                        for part, workers in served)
+        self._short += (load_qps * table.interval_s * (steering.accuracy - delivered)
+                        / steering.requests)
+        self._short = min(max(self._short, -_MOST_SHORT), _MOST_SHORT)
+        return steering.factor(self._short)
 
 
 def _nearest(places: Sequence[float], value: float) -> int:
     at = min(max(bisect_left(places, value), 1), len(places) - 1) if len(places) > 1 else 0
     return at - 1 if at and value - places[at - 1] <= places[at] - value else at
+
+
+def _between(value: float, places: Sequence[float], values: Sequence[float]) -> float:
+    """Linear between rising places, and at their ends beyond."""
+    at = bisect_left(places, value)
+    if at in (0, len(places)):
+        return values[min(at, len(places) - 1)]
+    share = (value - places[at - 1]) / (places[at] - places[at - 1])
+    return values[at - 1] + share * (values[at] - values[at - 1])
 
 
 def _rising(values: Sequence[float]) -> bool:
@@ -285,6 +362,14 @@ def _rising(values: Sequence[float]) -> bool:
 
 def _unfit(where: str, what: str) -> InvalidValueError:
     return InvalidValueError(what, where=where)
+
+
+def _steering(fields: Fields, value: Any) -> Steering | None:
+    if value is None:
+        return None
+    inner = Fields(value, fields.file, "steering")
+    return Steering(inner.number("accuracy", FRACTION), inner.number("requests", POSITIVE),
+                    inner.numbers("loads_qps", POSITIVE), inner.numbers("accuracies", FRACTION))
 
 
 def _list(fields: Fields, where: str, value: Any) -> list[Any]:

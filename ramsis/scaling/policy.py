@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
-from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
+from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, Steering
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.forecast import Forecast
@@ -61,7 +61,17 @@ _AS_GOOD = 2e-3
 _CAUTION, _RISE = 0.1, 1.3
 """What does not follow a load that rises by the factor is taken only if it is that much cheaper:
 the mean load of the other part may be another one."""
+_STEERED = 20  # mean intervals over whose requests missed accuracy is made up for
+_STEERED_TRIES = 4
+_ENOUGH = 3e-4  # accuracy above the target
+_DRIFT = 0.05
+"""What does not steer is taken only if it is that much cheaper: the other part may differ in what
+the same workers deliver."""
 _BEND = 0.8
+_BEYOND = 4.0
+_BEYOND_STEP = 1.05
+"""Loads up to how many times higher and lower than those of the dynamics have levels, and how far
+apart these are at least."""
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
 
 
@@ -212,8 +222,13 @@ class _ByPrice:
         return self._table(decisions), decisions, prices
 
     def _table(self, decisions: WorkerDecisions) -> ScalingTable:
-        shape = (len(self.dynamics.levels_qps), len(self.dynamics.trends), self.stages + 1)
-        return _table_of(decisions.thresholds.reshape(shape), self.dynamics, self.fleet)
+        known, levels = self.dynamics.levels_qps, _levels(self.dynamics, self.tables, self.fleet)
+        thresholds = decisions.thresholds.reshape(len(known), -1, self.stages + 1)
+        # Beyond the loads of the dynamics a worker gets no more than at the last of these.
+        near = np.clip(np.searchsorted(known, levels), 0, len(known) - 1)
+        share = (levels / known[near])[:, None, None]
+        limits = np.minimum(np.ceil(share * thresholds[near] - 1e-9), self.fleet.most)
+        return _table_of(levels, limits.astype(np.int64), self.dynamics, self.fleet)
 
 
 class _InProportion:
@@ -229,7 +244,8 @@ class _InProportion:
                  highest_qps: float, floor: float, keep: float, window: int) -> None:
         self.dynamics, self.tables, self.fleet = dynamics, tables, fleet
         self.window = window
-        loads = np.maximum(dynamics.levels_qps, floor * highest_qps)
+        self.levels = _levels(dynamics, tables, fleet)
+        loads = np.maximum(self.levels, floor * highest_qps)
         self.needed, self.keep = loads / tables.largest_qps, keep
         self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
 
@@ -239,22 +255,42 @@ class _InProportion:
         keep = np.minimum(np.ceil(self.keep * level * self.needed - 1e-9), self.fleet.most)
         limits = np.stack([start, *[keep] * self.stages], axis=1).astype(np.int64)[:, None, :]
         limits = np.repeat(limits, len(self.dynamics.trends), axis=1)
-        return _table_of(limits, self.dynamics, self.fleet, self.window), None, None
+        return _table_of(self.levels, limits, self.dynamics, self.fleet, self.window), None, None
 
 
 _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
 _Made = _ByPrice | _InProportion
 
 
+def _levels(dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet) -> FloatArray:
+    """Those of the dynamics, and of loads that were never met, as far as workers can follow."""
+    known = dynamics.levels_qps
+    step = max(float(known[1] / known[0]), _BEYOND_STEP)
+    most = math.floor(math.log(_BEYOND) / math.log(step))
+    beyond = step ** np.arange(1, most + 1)
+    below, above = known[0] / beyond[::-1], known[-1] * beyond
+    return np.concatenate([below[below > _ONE_IS_ENOUGH * tables.largest_qps], known,
+                           above[above < fleet.most * tables.largest_qps]])
+
+
 def _table_of(
-    thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet, window: int = 1
+    levels: FloatArray, thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet,
+    window: int = 1,
 ) -> ScalingTable:
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
-        known.levels_qps.tolist(), known.trends.tolist(), thresholds.tolist(),
+        levels.tolist(), known.trends.tolist(), thresholds.tolist(),
         Anticipation(known.smoothing, known.forecast_error(), window),
         interval_s=fleet.interval_s, startup_s=fleet.startup_s,
         workers=(fleet.least, fleet.most))
+
+
+def _steering(table: ScalingTable, steering: Steering) -> ScalingTable:
+    """The table with a correction of its loads."""
+    return ScalingTable(
+        table.levels_qps, table.trends, table.thresholds,
+        Anticipation(table.smoothing, table.forecast_error, table.window, steering),
+        interval_s=table.interval_s, startup_s=table.startup_s, workers=(table.least, table.most))
 
 
 def _ways(
@@ -363,17 +399,21 @@ class _Fitted:
         best: tuple[tuple[bool, float], Candidate, _Made] | None = None
         nearest: Delivered | None = None
         for make in ways:
+            own: tuple[tuple[bool, float], Candidate, _Made] | None = None
             search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
                 if _met(target, real):
                     rank = not _met(target, cautious), real.worker_s * self.caution(table)
-                    if best is None or rank < best[0]:
-                        best = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
-                                               real), make
+                    if own is None or rank < own[0]:
+                        own = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
+                                              real), make
                 elif nearest is None or _short(target, real) < _short(target, nearest):
                     nearest = real
                 search.learn(expected, cautious)
+            for one in () if own is None else (own, self.steered(target, own)):
+                if one is not None and (best is None or one[0] < best[0]):
+                    best = one
         if best is None:
             assert nearest is not None
             raise InfeasibleError(
@@ -388,6 +428,8 @@ class _Fitted:
             return found
         # The values were made roughly; what they become is kept where it is as good.
         table, decisions, prices = make.finally_at(found.prices)
+        if found.table.steering is not None:
+            table = _steering(table, found.table.steering)
         real = found.delivered
         if table.thresholds != found.table.thresholds:
             real, cautious = self.delivered(table)
@@ -396,8 +438,38 @@ class _Fitted:
                 return found
         return Candidate(table, prices, make.dynamics, decisions, real)
 
+    def steered(
+        self, target: Targets, found: tuple[tuple[bool, float], Candidate, _Made]
+    ) -> tuple[tuple[bool, float], Candidate, _Made] | None:
+        """The same, steered at the accuracy with which the target is met."""
+        _, candidate, make = found
+        aim = target.min_effective_accuracy
+        if aim is None or self.base is not None or candidate.table.window > 1:
+            return None
+        accuracy, best = aim, None
+        for _ in range(_STEERED_TRIES):
+            known = self.tables.steering(min(max(accuracy, 0.0), 1.0),
+                                         _STEERED * self.fleet.interval_s * self.loads.mean())
+            if known is None:
+                return None
+            table = _steering(candidate.table, known)
+            real, cautious = self.delivered(table)
+            over = cautious.effective_accuracy - aim
+            if _met(target, cautious):
+                rank = False, real.worker_s * self.caution(table)
+                if best is None or rank < best[0]:
+                    best = rank, replace(candidate, table=table, delivered=real), make
+                if over <= _ENOUGH:
+                    break
+            accuracy += _ENOUGH / 3.0 - over
+        return best
+
     def caution(self, table: ScalingTable) -> float:
-        """By how much a table counts as dearer since it follows the load less."""
+        """By how much a table counts as dearer since it follows the load less, or never steers."""
+        steers = table.steering is not None or self.base is not None
+        return self._followed(table) * (1.0 if steers else 1.0 + _DRIFT)
+
+    def _followed(self, table: ScalingTable) -> float:
         usual, more = (table.wanted(factor * float(self.loads.mean()), 0, 0)
                        for factor in (1.0, _RISE))
         followed = math.log(more / usual) / math.log(_RISE)
@@ -410,7 +482,7 @@ class _Fitted:
             return table
         return ScalingTable(
             base.levels_qps, base.trends, base.thresholds,
-            Anticipation(base.smoothing, forecast.error, base.window),
+            Anticipation(base.smoothing, forecast.error, base.window, base.steering),
             interval_s=base.interval_s, startup_s=base.startup_s, workers=(base.least, base.most),
             forecast_thresholds=[row[0] for row in table.thresholds])
 

@@ -23,6 +23,7 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling.fleet import DecisionTables
 from ramsis.scaling.prices import Prices
 from ramsis.synthesis.generate import generate_policy
@@ -105,6 +106,17 @@ class FleetTables:
         """The tables of each number of active workers."""
         return DecisionTables.of({workers: resized(self.policies[self.size(workers)], workers)
                                   for workers in range(1, self.most + 1)})
+
+    def steering(self, accuracy: float, requests: float) -> Steering | None:
+        """At an accuracy, by what the middle number of workers delivers; None where it is one."""
+        accuracies, loads = list[float](), list[float]()
+        for policy, load in zip(self.policies[self.sizes[len(self.sizes) // 2]],
+                                self.load_qps.tolist(), strict=True):
+            delivered = policy.expectations.effective_accuracy
+            if not accuracies or delivered < accuracies[-1]:
+                accuracies.append(delivered)
+                loads.append(load)
+        return Steering(accuracy, requests, loads, accuracies) if len(loads) > 1 else None
 
     def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
         """Effective accuracy and violation rate of workers under loads, by the promises.

@@ -111,7 +111,40 @@ def test_a_forecast_counts_until_it_is_off():
     assert control.believed
 
 
+_LEVELS = [10.0 * 1.02 ** at for at in range(120)]
+_STEERED = {"levels_qps": _LEVELS, "thresholds": [[[at] * 4] for at in range(120)], "most": 120,
+            "steering": {"accuracy": 0.8, "requests": 10_000.0, "loads_qps": [5.0, 10.0, 20.0],
+                         "accuracies": [0.85, 0.8, 0.7]}}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_load_is_corrected_by_the_accuracy_that_was_missed(workers):
+    """A level every 2 % of the load, whose number is that of the workers wanted."""
+    control, load = _control(**_STEERED), _LEVELS[60]  # 32.8 QPS, too many for so few
+    assert control.wanted(load, workers, 0) == 60
+    delivered = 0.8 - 0.1 * math.log2(load / workers / 10.0)
+    short = load * 15.0 * (0.8 - delivered) / 10_000.0
+    # Tables deliver 0.05 more at half the load of a worker.
+    assert control.wanted(load, workers, 58) == 60 + round(
+        short / 0.05 * math.log(2.0) / math.log(1.02))
+
+
+def test_what_is_missed_is_corrected_within_bounds():
+    control, load = _control(**_STEERED), _LEVELS[60]
+    for _ in range(200):
+        assert control.wanted(load, 2, 58) <= 60 + 11  # 25 %
+    assert control.wanted(load, 2, 58) == 60 + 11
+    control = _control(**_STEERED)
+    for _ in range(200):
+        least = control.wanted(load, 30, 30)
+    assert least == 60 - 11
+
+
 @pytest.mark.parametrize(("change", "words"), [
+    ({"steering": {**_STEERED["steering"], "loads_qps": [5.0, 10.0]}}, "steering"),
+    ({"steering": {**_STEERED["steering"], "accuracies": [0.7, 0.8, 0.9]}}, "steering"),
+    ({"steering": {**_STEERED["steering"], "requests": 0.0}}, r"steering\.requests"),
+    ({"steering": 3}, "steering: not an object"),
     ({"format": "ramsis.scaling/2"}, "version"),
     ({"levels_qps": [20.0, 10.0]}, "levels_qps"),
     ({"thresholds": [[[1]]]}, "thresholds"),
