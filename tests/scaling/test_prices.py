@@ -32,6 +32,7 @@ class _Tables:
     """Each worker more answers a share of what is left, and more accurately."""
 
     accuracy = 0.8
+    largest_qps = 180.0  # so that no load beyond those of the dynamics gets a level
 
     def delivered(self, load_qps, workers):
         each = workers * _PER_WORKER_QPS / load_qps
