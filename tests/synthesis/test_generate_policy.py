@@ -146,8 +146,7 @@ def test_iterations_settle_far_above_capacity(
     tiny: ProfileSet, solver: worker.SolverName, load_qps: float
 ) -> None:
     """Requests beyond the table are charged to the gain many times over there."""
-    policy = generate_policy(tiny, load_qps, samples.settings(
-        solver=solver, late="serve", grid="fixed:8", max_queue=4))
+    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver, late="serve"))
     assert policy.certificate.converged
     assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
 
