@@ -444,7 +444,9 @@ class _Fitted:
         """The same, steered at the accuracy with which the target is met."""
         _, candidate, make = found
         aim = target.min_effective_accuracy
-        if aim is None or self.base is not None or candidate.table.window > 1:
+        # Workers that come after more than half of that time come too late to make up for it.
+        late = make.stages > _STEERED / 2
+        if aim is None or late or self.base is not None or candidate.table.window > 1:
             return None
         accuracy, best = aim, None
         for _ in range(_STEERED_TRIES):
