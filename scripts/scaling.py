@@ -27,8 +27,9 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part
-from ramsis.scaling.decision import concave_gains, stages_of
+from ramsis.scaling.decision import concave_gains
 from ramsis.scaling.fleet import ScaledRun
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads

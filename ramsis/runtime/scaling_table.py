@@ -14,6 +14,8 @@ import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +32,8 @@ _MOST_SHORT = 0.03  # of accuracy, on either side
 _MOST_FACTOR = 1.25  # of the load, and its inverse
 
 
-class Steering(NamedTuple):
+@dataclass(frozen=True)
+class Steering:
     """How the load is corrected by what was delivered, so that an accuracy is kept to.
 
     Attributes
@@ -48,15 +51,17 @@ class Steering(NamedTuple):
     loads_qps: Sequence[float]
     accuracies: Sequence[float]
 
+    @cached_property
+    def _logs(self) -> list[float]:
+        return list(map(math.log, self.loads_qps))
+
     def delivered(self, load_qps: float) -> float:
         """The accuracy at a load of a worker."""
-        return _between(math.log(max(load_qps, self.loads_qps[0])),
-                        list(map(math.log, self.loads_qps)), self.accuracies)
+        return _between(math.log(max(load_qps, self.loads_qps[0])), self._logs, self.accuracies)
 
     def factor(self, short: float) -> float:
         """By what the load is multiplied where so much accuracy is missing for each request."""
-        logs = [math.log(load) for load in reversed(self.loads_qps)]
-        usual, now = (_between(accuracy, self.accuracies[::-1], logs)
+        usual, now = (_between(accuracy, self.accuracies[::-1], self._logs[::-1])
                       for accuracy in (self.accuracy, self.accuracy + short))
         return min(max(math.exp(usual - now), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
 
@@ -130,12 +135,12 @@ class ScalingTable:
         if self.window < 1:
             raise _unfit("window", "no intervals")
         if self.steering is not None:
-            _, _, loads, accuracies = self.steering
+            loads, accuracies = self.steering.loads_qps, self.steering.accuracies
             if (len(loads) < 2 or len(loads) != len(accuracies) or not loads[0] > 0
                     or not _rising(loads) or not _rising(accuracies[::-1])):
                 raise _unfit("steering", "not two or more rising loads_qps with accuracies that "
                                          "fall")
-        stages = math.ceil(startup_s / interval_s - 1e-9)
+        stages, _ = stages_of(startup_s, interval_s)
         if len(self.thresholds) != len(self.levels_qps) or any(
                 len(row) != len(self.trends) or any(len(one) != stages + 1 for one in row)
                 for row in self.thresholds):
@@ -155,6 +160,11 @@ class ScalingTable:
         if not 1 <= self.least <= self.most:
             raise _unfit("least", "more workers at least than at most")
         self._logs = [math.log(level) for level in self.levels_qps]
+
+    @property
+    def anticipation(self) -> Anticipation:
+        """How loads are anticipated."""
+        return Anticipation(self.smoothing, self.forecast_error, self.window, self.steering)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ScalingTable:
@@ -331,8 +341,8 @@ class ScalingControl:
         if steering is None or self._served is None:
             return 1.0
         # Workers that started are active for the rest of an interval.
-        starts = table.startup_s / table.interval_s
-        share = math.ceil(starts - _ROUNDING) - starts if table.startup_s else 1.0
+        stages, partial = stages_of(table.startup_s, table.interval_s)
+        share = partial if stages else 1.0
         served = (1.0 - share, min(self._served, active)), (share, active)
         delivered = sum(part * steering.delivered(load_qps / max(workers, 1))
                         for part, workers in served)
@@ -340,6 +350,16 @@ class ScalingControl:
                         / steering.requests)
         self._short = min(max(self._short, -_MOST_SHORT), _MOST_SHORT)
         return steering.factor(self._short)
+
+
+def stages_of(startup_s: float, interval_s: float) -> tuple[int, float]:
+    """Intervals until a worker is active when an interval begins, and the share it serves before.
+
+    >>> stages_of(0.0, 15.0), stages_of(7.5, 15.0), stages_of(60.0, 15.0)
+    ((0, 0.0), (1, 0.5), (4, 0.0))
+    """
+    stages = math.ceil(startup_s / interval_s - _ROUNDING)
+    return stages, max(stages - startup_s / interval_s, 0.0) if stages else 0.0
 
 
 def _nearest(places: Sequence[float], value: float) -> int:

@@ -23,7 +23,6 @@ that is started, that is kept though it has just begun to start, ..., that is ke
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,16 +57,6 @@ class WorkerDecisions:
     span: float
     sweeps: int
     values: FloatArray = field(repr=False)
-
-
-def stages_of(startup_s: float, interval_s: float) -> tuple[int, float]:
-    """Intervals until a worker is active when an interval begins, and the share it serves before.
-
-    >>> stages_of(0.0, 15.0), stages_of(7.5, 15.0), stages_of(60.0, 15.0)
-    ((0, 0.0), (1, 0.5), (4, 0.0))
-    """
-    stages = math.ceil(startup_s / interval_s - 1e-9)
-    return stages, max(stages - startup_s / interval_s, 0.0) if stages else 0.0
 
 
 def concave_gains(values: FloatArray) -> FloatArray:

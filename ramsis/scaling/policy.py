@@ -32,8 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
-from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, Steering
-from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers, stages_of
+from ramsis.runtime.scaling_table import (
+    Anticipation,
+    ScalingControl,
+    ScalingTable,
+    Steering,
+    stages_of,
+)
+from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
 from ramsis.scaling.fleet import DecisionTables, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
@@ -260,6 +266,8 @@ class _InProportion:
 
 _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
 _Made = _ByPrice | _InProportion
+_Ranked = tuple[tuple[bool, float], Candidate, _Made]
+"""A candidate after how good it is: whether the target is met by chance, and what it costs."""
 
 
 def _levels(dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet) -> FloatArray:
@@ -285,11 +293,11 @@ def _table_of(
         workers=(fleet.least, fleet.most))
 
 
-def _steering(table: ScalingTable, steering: Steering) -> ScalingTable:
+def _steered(table: ScalingTable, steering: Steering) -> ScalingTable:
     """The table with a correction of its loads."""
     return ScalingTable(
         table.levels_qps, table.trends, table.thresholds,
-        Anticipation(table.smoothing, table.forecast_error, table.window, steering),
+        table.anticipation._replace(steering=steering),
         interval_s=table.interval_s, startup_s=table.startup_s, workers=(table.least, table.most))
 
 
@@ -396,10 +404,10 @@ class _Fitted:
         return min(tried, key=lambda one: one[0])[1]
 
     def _cheapest_that_meets(self, target: Targets, ways: Iterable[_Made]) -> Candidate:
-        best: tuple[tuple[bool, float], Candidate, _Made] | None = None
+        best: _Ranked | None = None
         nearest: Delivered | None = None
         for make in ways:
-            own: tuple[tuple[bool, float], Candidate, _Made] | None = None
+            own: _Ranked | None = None
             search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
@@ -411,9 +419,9 @@ class _Fitted:
                 elif nearest is None or _short(target, real) < _short(target, nearest):
                     nearest = real
                 search.learn(expected, cautious)
-            for one in () if own is None else (own, self.steered(target, own)):
-                if one is not None and (best is None or one[0] < best[0]):
-                    best = one
+            if own is not None:
+                best = min((one for one in (best, own, self.steered(target, own))
+                            if one is not None), key=lambda one: one[0])
         if best is None:
             assert nearest is not None
             raise InfeasibleError(
@@ -429,7 +437,7 @@ class _Fitted:
         # The values were made roughly; what they become is kept where it is as good.
         table, decisions, prices = make.finally_at(found.prices)
         if found.table.steering is not None:
-            table = _steering(table, found.table.steering)
+            table = _steered(table, found.table.steering)
         real = found.delivered
         if table.thresholds != found.table.thresholds:
             real, cautious = self.delivered(table)
@@ -438,9 +446,7 @@ class _Fitted:
                 return found
         return Candidate(table, prices, make.dynamics, decisions, real)
 
-    def steered(
-        self, target: Targets, found: tuple[tuple[bool, float], Candidate, _Made]
-    ) -> tuple[tuple[bool, float], Candidate, _Made] | None:
+    def steered(self, target: Targets, found: _Ranked) -> _Ranked | None:
         """The same, steered at the accuracy with which the target is met."""
         _, candidate, make = found
         aim = target.min_effective_accuracy
@@ -454,7 +460,7 @@ class _Fitted:
                                          _STEERED * self.fleet.interval_s * self.loads.mean())
             if known is None:
                 return None
-            table = _steering(candidate.table, known)
+            table = _steered(candidate.table, known)
             real, cautious = self.delivered(table)
             over = cautious.effective_accuracy - aim
             if _met(target, cautious):
@@ -484,7 +490,7 @@ class _Fitted:
             return table
         return ScalingTable(
             base.levels_qps, base.trends, base.thresholds,
-            Anticipation(base.smoothing, forecast.error, base.window, base.steering),
+            base.anticipation._replace(forecast_error=forecast.error),
             interval_s=base.interval_s, startup_s=base.startup_s, workers=(base.least, base.most),
             forecast_thresholds=[row[0] for row in table.thresholds])
 

@@ -51,7 +51,7 @@ def scaling_document(
         "thresholds": [[list(one) for one in row] for row in table.thresholds],
         "forecast_thresholds": [list(one) for one in table.forecast_thresholds],
         "window": table.window,
-        "steering": None if table.steering is None else table.steering._asdict(),
+        "steering": None if table.steering is None else asdict(table.steering),
         "tables": [{"workers": workers, "made_for": tables.size(workers),
                     "folder": f"{_TABLES}/workers-{tables.size(workers)}"}
                    for workers in range(1, table.most + 1)],

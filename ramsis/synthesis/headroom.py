@@ -134,8 +134,7 @@ def most_robust(
     """
     best_there = played(pure, 1.0)
     chosen, factor, loss = pure, 1.0, 0.0
-    low, high = 0, len(FACTORS)
-    at = _first(policy)
+    low, high, at = 0, len(FACTORS), _first(policy)
     while low < high:
         plan = planned(FACTORS[at])
         there = None if plan is None else played(plan, 1.0)
@@ -157,10 +156,10 @@ def most_robust(
 
 def _first(policy: Policy | None) -> int:
     """Index of the factor to try first."""
-    capacity_qps = None if policy is None else policy.expectations.capacity_qps
-    if policy is None or not capacity_qps:
+    if policy is None or not policy.expectations.capacity_qps:
         return len(FACTORS) - 1
-    return max(bisect_right(FACTORS, _NEAR_CAPACITY * capacity_qps / policy.load_qps) - 1, 0)
+    most = _NEAR_CAPACITY * policy.expectations.capacity_qps / policy.load_qps
+    return max(bisect_right(FACTORS, most) - 1, 0)
 
 
 def _next(factor: float, lost: float | None, headroom: float, among: tuple[int, int]) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 from ramsis.mdp.solvers import solve_average
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.scaling.decision import concave_gains, solve_workers, stages_of
+from ramsis.runtime.scaling_table import stages_of
+from ramsis.scaling.decision import concave_gains, solve_workers
 
 
 def _instance(seed: int, states: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
