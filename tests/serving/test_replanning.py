@@ -48,7 +48,7 @@ def test_options_are_those_of_the_manifest(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"commands": said}))
     assert options_of(str(tmp_path)) == ["--profiles", "a b.json", "--slo-ms", "25"]
     for others in ([*said, "ramsis generate --profiles other.json --load 70 --out set"],
-                   ["ramsis scale --out set"], []):
+                   ["ramsis scale --out set"], ["ramsis generate --profiles 'a"], [5], []):
         (tmp_path / "manifest.json").write_text(json.dumps({"commands": others}))
         with pytest.raises(InputFileError, match="commands: not the options of one"):
             options_of(str(tmp_path))

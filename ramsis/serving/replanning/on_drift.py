@@ -46,12 +46,20 @@ def options_of(policies: str) -> list[str]:
     path = manifest_path(policies)
     said = read_json(path).get("commands")
     made = {tuple(_without_loads(words[2:]))
-            for words in map(shlex.split, said if isinstance(said, list) else ())
+            for words in map(_words, said if isinstance(said, list) else ())
             if words[1:2] == ["generate"]}  # again for each load that was added later
     if len(made) != 1:
         raise InputFileError("not the options of one ramsis generate", where=f"{path}: commands",
                              value=said, allowed='--replan "--profiles FILE …"')
     return list(made.pop())
+
+
+def _words(command: Any) -> list[str]:
+    """Of a command; none of what is not one."""
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        return []
 
 
 def _without_loads(words: Sequence[str]) -> Iterator[str]:
