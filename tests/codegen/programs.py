@@ -76,7 +76,7 @@ def go_program(policies: PolicySet[Selector], folder: Path, main: Path) -> list[
     needs("go")
     (folder / "ramsis").mkdir(exist_ok=True)
     (folder / "ramsis" / "policies.go").write_text(go_file(policies))
-    (folder / "go.mod").write_text("module driver\n\ngo 1.21\n")
+    (folder / "go.mod").write_text("module driver\n\ngo 1.18\n")
     shutil.copy(main, folder / "main.go")
     go("build", "-o", "program", ".", folder=folder)
     return [str(folder / "program")]

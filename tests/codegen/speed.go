@@ -47,7 +47,7 @@ func main() {
 			}
 			sum += answer.Batch + answer.Model
 		}
-		best = min(best, float64(time.Since(begin).Nanoseconds())/questions)
+		best = math.Min(best, float64(time.Since(begin).Nanoseconds())/questions)
 	}
 	fmt.Printf("%.1f\n", best)
 }

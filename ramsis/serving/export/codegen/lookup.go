@@ -269,7 +269,10 @@ type Router struct {
 
 // NewRouter starts with the first queue.
 func NewRouter(dispatch Dispatch, queues int) *Router {
-	return &Router{dispatch: dispatch, joined: make([]uint64, max(queues, 1))}
+	if queues < 1 {
+		queues = 1
+	}
+	return &Router{dispatch: dispatch, joined: make([]uint64, queues)}
 }
 
 // Join gives the queue, from 0, that the next request joins; inSystem has for each queue the
@@ -280,7 +283,10 @@ func (r *Router) Join(inSystem []int) int {
 	case RoundRobin:
 		chosen = int(r.joins % uint64(len(r.joined)))
 	case ShortestQueue:
-		chosen = r.shortest(inSystem[:min(len(inSystem), len(r.joined))])
+		if len(inSystem) > len(r.joined) {
+			inSystem = inSystem[:len(r.joined)]
+		}
+		chosen = r.shortest(inSystem)
 	}
 	r.joins++
 	r.joined[chosen] = r.joins
@@ -299,10 +305,13 @@ func (r *Router) shortest(inSystem []int) int {
 	if len(inSystem) == 0 {
 		return chosen
 	}
-	most := max(inSystem[chosen], 0)
-	if most > math.MaxInt/@as_short@ {
+	most := inSystem[chosen]
+	switch {
+	case most < 0:
+		most = 0
+	case most > math.MaxInt/@as_short@:
 		most = math.MaxInt
-	} else {
+	default:
 		most *= @as_short@
 	}
 	for k, held := range inSystem {
@@ -363,7 +372,7 @@ func (m *LoadMonitor) LoadQPS(nowMs float64) (float64, error) {
 	if err := m.advance(nowMs); err != nil {
 		return 0, err
 	}
-	spanMs := min(m.windowMs, max(nowMs-m.startMs, @shortest_span@*m.windowMs))
+	spanMs := math.Min(m.windowMs, math.Max(nowMs-m.startMs, @shortest_span@*m.windowMs))
 	return 1000.0 * float64(m.count) / spanMs, nil
 }
 
