@@ -146,7 +146,8 @@ def uniform(arguments: T) -> T:
     """
     return arguments._replace(**{
         name: np.require(value, requirements=("C", "W"))
-        for name, value in arguments._asdict().items() if isinstance(value, np.ndarray)})
+        for name, value in zip(arguments._fields, arguments, strict=True)
+        if isinstance(value, np.ndarray) and not value.flags.carray})
 
 
 class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]

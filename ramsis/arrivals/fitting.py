@@ -29,7 +29,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.stats import kstest
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.modulated import MarkovModulated
@@ -267,6 +266,8 @@ def _finished(
     process: Poisson | NegativeBinomial | MarkovModulated, trace: _Trace, counts: IntArray,
     window: float,
 ) -> ProcessFit:
+    from scipy.stats import kstest  # which takes long to load
+
     parameters = 1 + len(process.parameters)
     likelihood = trace.log_likelihood(process)
     test = kstest(_places(process, counts, window), "uniform")

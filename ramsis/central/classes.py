@@ -36,8 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
-from scipy.stats import gamma
+from scipy.special import gammainc, gammaincinv
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.problem import CentralProblem
@@ -124,8 +123,7 @@ class ClassesProblem(CentralProblem):
     def _span_ms(self, queued: int) -> FloatArray:
         """Values of τ, equally likely, shape (Q,)."""
         level = (np.arange(_NODES) + 0.5) / _NODES
-        age = gamma(min(queued, self._newest), scale=1.0 / self.load)
-        return np.asarray(age.ppf(level), dtype=float)
+        return np.asarray(gammaincinv(min(queued, self._newest), level) * (1.0 / self.load))
 
     def _visible(self, slack_ms: FloatArray) -> FloatArray:
         """Λ: deadlines expected at a slack of at least this."""

@@ -43,14 +43,15 @@ than about 60 workers every count is a level.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
-from scipy.stats import gamma, nbinom, poisson
+from scipy.special import betainc, betaincinv, gammainc, gammaln, pdtrc, xlogy
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import needed_bins
@@ -81,6 +82,7 @@ PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 """Parts of the distribution of the next head's age, where age is kept: finest at its oldest."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
+_MOST_BETWEEN = 1 << 31  # arrivals until a worker is free, more than which none expects
 _MOST_STATES = 2_000  # likely states with one worker idle, the head's age kept
 _MOST_WORK = 5_000_000  # outcomes of all batches from these
 _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
@@ -239,9 +241,8 @@ class CentralProblem:
         edges = self.slo_ms - self.slack_ms  # a slack of at least T is an age of at most SLO - T
         result = np.zeros((2, len(self.queue), len(edges)))
         for after, gaps in enumerate((self.queue - 1, self.queue)):
-            shape = np.maximum(gaps, 0)[:, None]
-            upto = np.where(shape > 0, gamma.cdf(edges, np.maximum(shape, 1), scale=1 / self.load),
-                            1.0)
+            shape, scale_ms = np.maximum(gaps, 0)[:, None], 1 / self.load
+            upto = np.where(shape > 0, gammainc(np.maximum(shape, 1), edges / scale_ms), 1.0)
             upto[:, 0] = 1.0
             probability = upto - np.append(upto[:, 1:], np.zeros((len(shape), 1)), axis=1)
             result[after] = np.where(probability < _UNLIKELY, 0.0, probability)
@@ -257,8 +258,8 @@ class CentralProblem:
         n = np.maximum(self.queue, 1)[:, None]
 
         def between(shape: IntArray) -> FloatArray:
-            age = gamma(shape, scale=1 / self.load)
-            return np.asarray(age.cdf(high) - age.cdf(low))
+            scale_ms = 1 / self.load
+            return np.asarray(gammainc(shape, high / scale_ms) - gammainc(shape, low / scale_ms))
 
         mass = between(n)
         centre = (low + np.minimum(high, self.slo_ms)) / 2
@@ -341,16 +342,22 @@ class CentralProblem:
     def arrivals_between(self) -> FloatArray:
         """Probability of each number of arrivals until the next worker is free, shape (A, k)."""
         mean = self.load * self.mean_ms / self.workers
-        if self.workers == 1:
-            top = int(poisson.isf(1e-9, mean.max())) + 1
-            probability = poisson.pmf(np.arange(top + 1), mean[:, None])
-        else:
-            shape = self._spacing_shape
-            win = shape / (shape + mean)
-            top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
-            probability = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
+        if self.workers == 1:  # a Poisson distribution
+            count = np.arange(_most(lambda k: np.max(pdtrc(k, mean))) + 2)
+            log_pf = xlogy(count, mean[:, None]) - gammaln(count + 1.0) - mean[:, None]
+        else:  # a negative binomial one; logarithms, since the chance of none may underflow
+            shape, lose = self._spacing_shape, mean / (self._spacing_shape + mean)
+            count = np.arange(1, _most(lambda k: np.max(betainc(k + 1.0, shape, lose))) + 2)
+            ratio = (shape[:, None] + count - 1.0) / count * lose[:, None]
+            log_pf = np.cumsum(np.column_stack([shape * np.log1p(-lose), np.log(ratio)]), axis=1)
+        probability = np.exp(log_pf)
         probability = np.where(probability < _UNLIKELY, 0.0, probability)
         return np.asarray(probability / probability.sum(axis=1, keepdims=True))
+
+
+def _most(beyond: Callable[[int], np.floating[Any]]) -> int:
+    """The least count that is passed with a probability of 1e-9 at most."""
+    return bisect_left(range(_MOST_BETWEEN), True, key=lambda k: bool(beyond(k) <= 1e-9))
 
 
 def _check(
