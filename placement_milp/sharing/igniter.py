@@ -170,9 +170,19 @@ class Igniter:
         parts = sorted(itertools.chain.from_iterable(self._parts(m, kind) for m in models),
                        key=lambda part: -part.lower)
         plan: list[list[tuple[_Part, float]]] = []
+        known: dict[tuple[object, ...], list[tuple[_Part, float]] | None] = {}
+
+        def beside(there: list[tuple[_Part, float]], part: _Part
+                   ) -> list[tuple[_Part, float]] | None:
+            # The equal parts of a load fill GPUs alike, and each of them is tried on every GPU.
+            held = (id(part), *((id(other), share) for other, share in there))
+            if held not in known:
+                known[held] = self._beside(there, part)
+            return known[held]
+
         for part in parts:
             tried = [(found, i) for i, there in enumerate(plan)
-                     if (found := self._beside(there, part)) is not None]
+                     if (found := beside(there, part)) is not None]
             if tried:
                 def increase(pair: tuple[list[tuple[_Part, float]], int]) -> float:
                     new, i = pair
