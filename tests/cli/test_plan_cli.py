@@ -2,22 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
 import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ramsis.cli.main import _run
+from ramsis.policy import validate_set
 from tests.cli.command import Run, refused, snapshot
 
 
 def options(profile: Path, out: Path, *more: object) -> list[str]:
     return ["plan", "--profiles", str(profile), "--slo-ms", "100", "--out", str(out),
             *map(str, more)]
+
+
+def in_this_process(words: list[str], *, cwd: Path, **_: Any) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run`` of a command line."""
+    assert words[:4] == [sys.executable, "-P", "-m", "ramsis"]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = _run(words[4:])
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands run in this process; among the slow tests each has one of its own."""
+    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    monkeypatch.setattr(recipe.subprocess, "run", in_this_process)
+    monkeypatch.setattr(recipe, "_PROCESSES", "1")
+    out = tmp_path / "plan"
+    asked = options(tiny_file, out, "--load", 300.5, "--duration-s", 2, "--min-accuracy", 0.7,
+                    "--max-violation", 0.01, "--cost-per-worker", 1.5)
+    made = run(*asked, "--json")
+    assert made.code == 0, made.err
+    plan = json.loads(made.out)
+    verdict = plan["verdict"]
+    assert verdict["workers"] >= verdict["workers_bound"] >= 1
+    assert verdict["cost"] == 1.5 * verdict["workers"]
+    assert verdict["accuracy"] >= 0.7
+    assert verdict["violation_rate"] <= 0.01
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+    assert [row["dispatch"] for row in plan["rows"]] == ["central-queue", "round-robin"]
+    assert verdict["workers"] == min(row["workers"] for row in plan["rows"])
+    assert [shlex.split(one)[1] for one in plan["commands"]] == [
+        "capacity", "generate", "simulate", "simulate", "report"]
+    assert json.loads((out / "plan.json").read_text()).items() <= plan.items()
+    (level,) = validate_set(out / verdict["policies"]).levels
+    assert (level.load_qps, level.policy.workers) == (300.5, verdict["workers"])
+    assert (out / "report.html").stat().st_size > 10_000
+
+    more = out / f"simulation-{verdict['workers'] + 1}.json"
+    known = more.read_bytes()
+    more.unlink()
+    went_on = run(*asked)
+    assert went_on.code == 0, went_on.err
+    assert went_on.out.splitlines()[:3] == plan["words"]
+    assert [line.split()[2] for line in went_on.err.splitlines() if line.startswith("$ ")] == [
+        "simulate", "report"]
+    assert more.read_bytes() == known
+    refused(run(*options(tiny_file, out, "--load", 301)), 2, "--out", "other inputs")
 
 
 @pytest.mark.slow
