@@ -3,6 +3,7 @@
 Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
 That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
+Of processes that need a kernel at once one compiles it, and the others wait for what it keeps.
 
 Numba makes the arrays and named tuples that a kernel returns with the help of Python code. There
 Python runs the handlers of signals that came while the kernel ran. Numba does not look whether
@@ -19,7 +20,11 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -36,6 +41,9 @@ config.reload_config()  # type: ignore[no-untyped-call,unused-ignore]
 index = np.uint64
 """Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""
 
+_LONGEST_WAIT_S, _LOOKS_AGAIN_S = 60.0, 0.02
+"""For another process that compiles a kernel; it may have been stopped."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=NamedTuple)
 
@@ -49,6 +57,10 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
         super().add_overload(compiled)
         self.gives_numbers = all(_is_of_numbers(one.return_type)
                                  for one in self.nopython_signatures)
+
+    def compile(self, signature: Any) -> Any:
+        with _one_process(cast(Any, self)._cache, self.py_func):
+            return super().compile(signature)  # type: ignore[no-untyped-call,unused-ignore]
 
     def __call__(self, *arguments: Any) -> Any:
         if self.gives_numbers or not _in_main_thread():
@@ -93,6 +105,55 @@ class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
         except (ImportError, AttributeError):
             self.flush()  # type: ignore[no-untyped-call,unused-ignore]
             super().save_overload(signature, data)  # type: ignore[no-untyped-call,unused-ignore]
+
+
+@contextmanager
+def _one_process(kept: Any, function: Callable[..., Any]) -> Iterator[None]:
+    """Hold a kernel that is kept for one process at a time, where the system offers such locks.
+
+    A kernel waits for those that it calls while it is held. No kernel calls one that calls it, so
+    no two processes wait for each other.
+    """
+    lock = _lock_file(kept.cache_path) if isinstance(kept, FunctionCache) else None
+    if lock is None:
+        yield
+        return
+    import fcntl
+
+    # One file for a folder: each kernel has a byte of it.
+    place = zlib.crc32(f"{function.__module__}.{function.__qualname__}".encode())
+    ends = time.monotonic() + _LONGEST_WAIT_S
+    _COMPILATIONS.running += _in_main_thread()  # Ctrl-C ends the wait, too
+    try:
+        while time.monotonic() < ends:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+                break
+            except (BlockingIOError, PermissionError):
+                time.sleep(_LOOKS_AGAIN_S)
+            except OSError:  # some network file systems have none
+                break
+    finally:
+        _COMPILATIONS.running -= _in_main_thread()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.lockf(lock, fcntl.LOCK_UN, 1, place)
+
+
+@cache
+def _lock_file(folder: str) -> int | None:
+    """A file beside the compiled code, open for as long as the process; None where there is none.
+
+    It is never closed: a process loses all its locks of a file with the first handle it closes.
+    """
+    try:
+        import fcntl  # noqa: F401 - not on every system
+
+        return os.open(os.path.join(folder, ".compiling"), os.O_RDWR | os.O_CREAT, 0o666)
+    except (ImportError, OSError):
+        return None
 
 
 def _is_of_numbers(result: types.Type) -> bool:

@@ -6,8 +6,12 @@ import io
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +21,7 @@ from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 
-from ramsis.compiling import njit, uniform
+from ramsis.compiling import _one_process, njit, uniform
 from tests.slow import slow_after
 
 
@@ -155,6 +159,63 @@ def test_no_kernel_is_compiled_otherwise() -> None:
               for file in sorted((root / package).rglob("*.py"))
               if re.search(r"^ *(import numba|from numba)", file.read_text(), re.MULTILINE)]
     assert others == ["ramsis/compiling.py"]
+
+
+ASKS = """
+import sys
+sys.path.insert(0, {folder!r})
+from kernel import twice
+print("asks", flush=True)
+try:
+    print(twice(1.5), sum(twice.stats.cache_hits.values()))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@contextmanager
+def _asked_for_while_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[CPUDispatcher, subprocess.Popen[str]]]:
+    """A kernel that this process holds, and another process that needs it."""
+    (folder / "kernel.py").write_text(
+        "from ramsis.compiling import njit\n"
+        "@njit(cache=True)\n"
+        "def twice(value):\n    return 2 * value\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setattr(config, "CACHE_DIR", str(folder / "cache"))
+    monkeypatch.delitem(sys.modules, "kernel", raising=False)
+    from kernel import twice  # type: ignore[import-not-found]
+
+    with subprocess.Popen([sys.executable, "-c", ASKS.format(folder=str(folder))], text=True,
+                          stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]) as other:
+        assert other.stdout is not None
+        with _one_process(twice._cache, twice.py_func):
+            assert other.stdout.readline() == "asks\n"
+            time.sleep(0.3)
+            yield twice, other
+        del sys.modules["kernel"]
+
+
+def test_processes_that_need_a_kernel_at_once_compile_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _asked_for_while_compiled(tmp_path, monkeypatch) as (twice, other):
+        assert other.poll() is None
+        assert twice(1.5) == 3.0  # which lets go of it
+        assert other.stdout is not None
+        assert other.stdout.read() == "3.0 1\n"  # of the cache
+
+
+@pytest.mark.slow
+def test_waiting_for_a_kernel_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _asked_for_while_compiled(tmp_path, monkeypatch) as (_, other):
+        other.send_signal(signal.SIGINT)
+        assert other.stdout is not None
+        assert other.stdout.read() == "interrupted\n"
 
 
 @pytest.mark.slow
