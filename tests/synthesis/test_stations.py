@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramsis.arrivals import Arrivals, describe_process
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
@@ -285,8 +286,8 @@ def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
         generate_set(fewer, (1500.0,), WORKER, tmp_path / "two")
 
 
-@pytest.mark.parametrize("arrivals", ["negative-binomial:3",
-                                      "mmpp:ratio=3,burst-ms=200,share=0.2"])
+@pytest.mark.parametrize("arrivals", slow_after(1, ["negative-binomial:3",
+                                                    "mmpp:ratio=3,burst-ms=200,share=0.2"]))
 def test_what_comes_to_a_station_is_what_is_left_of_the_process(
     tmp_path: Path, arrivals: str
 ) -> None:
@@ -303,6 +304,19 @@ def test_what_comes_to_a_station_is_what_is_left_of_the_process(
             assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 2500.0)
         else:
             assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
+
+
+@pytest.mark.parametrize(("arrivals", "left"), [
+    ("poisson", {"process": "poisson"}),
+    ("negative-binomial:3", {"process": "negative-binomial", "dispersion": 1.5}),
+    ("mmpp:ratio=3,burst-ms=200,share=0.2",
+     {"process": "mmpp", "ratio": 3.0, "burst_ms": 200.0, "share": 0.2})])
+def test_a_quarter_of_a_process_has_its_kind(arrivals: str, left: dict[str, object]) -> None:
+    tiny = tiny_profile()
+    workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", WORKER.max_queue), 4)
+    quarter = TypeLoads([workers], ONE, replace(WORKER, arrivals=arrivals), 2500.0).arrivals_at(
+        0.25)
+    assert describe_process(Arrivals.parse(quarter)(625.0)) == left
 
 
 def test_a_process_of_ones_own_is_not_split() -> None:
