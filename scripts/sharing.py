@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from acceptance.results import Results
+from numpy.typing import NDArray
 
 from placement_milp.presets import gpu_sharing
 from placement_milp.sharing import (
@@ -125,9 +126,10 @@ def router_of(given: argparse.Namespace) -> RouterSettings:
 
 
 def run_row(
-    given: argparse.Namespace, profile: SharingProfile, case: dict[str, Any]
+    given: argparse.Namespace, profile: SharingProfile, bounds: dict[str, float],
+    case: dict[str, Any]
 ) -> dict[str, Any]:
-    """Plan with a policy, and play the plan with each seed."""
+    """Plan with a policy, and play the plan with each seed; ``bounds`` are kept for other rows."""
     models = models_of(profile, dict.fromkeys(case["models"], case["rps"]), case["slo_ms"])
     gpus = gpus_of(case["gpus"], profile.gpu_types()[0])
     router, interference = router_of(given), INTERFERENCES[given.interference]
@@ -137,19 +139,30 @@ def run_row(
     policy: SharingPolicy | None = planner if case["policy"] == "queue-aware" else None
     found = plan(case["policy"], models, gpus, policy)
 
+    def cluster_at(factor: float) -> SharedCluster:
+        return SharedCluster(tuple(model.slower(factor) for model in sent), gpus, router,
+                             interference, duration_s=given.duration_s)
+
     def played(replicas: Sequence[Replica], factor: float = 1.0) -> list[SharingFigures]:
-        cluster = SharedCluster(tuple(model.slower(factor) for model in sent), gpus, router,
-                                interference, duration_s=given.duration_s)
+        cluster = cluster_at(factor)
         return [measure_sharing(play(cluster, replicas, seed)) for seed in range(given.seeds)]
+
+    def bound_rps(factor: float) -> float:
+        """Mean of the bounds on the runs, which do not depend on the policy."""
+        key = canonical_json({**case, "policy": None, "factor": factor})
+        if key not in bounds:
+            cluster = cluster_at(factor)
+            bounds[key] = statistics.fmean(goodput_bound_rps(
+                cluster.models, gpus, interference, duration_s=given.duration_s, router=router,
+                arrivals_ms=arrivals_ms(cluster, seed)) for seed in range(given.seeds))
+        return bounds[key]
 
     def figures(factor: float = 1.0) -> tuple[float, float, list[SharingFigures]]:
         """Planned or promised goodput, its bound, and runs."""
         planned = found.goodput_rps
         if policy is not None:
             planned = sum(planner.served(sent, gpus, found.replicas, factor).values())
-        bound = goodput_bound_rps([model.slower(factor) for model in sent], gpus, interference,
-                                  duration_s=given.duration_s)
-        return planned, bound, played(found.replicas, factor)
+        return planned, bound_rps(factor), played(found.replicas, factor)
 
     planned, bound, runs = figures()
     more: dict[str, Any] = {}
@@ -168,6 +181,12 @@ def run_row(
         "unserved": dict(found.unserved), **_details(runs),
         "replicas": [[r.model, r.gpu, r.batch, r.mps_share] for r in found.replicas],
     }
+
+
+def arrivals_ms(cluster: SharedCluster, seed: int) -> list[NDArray[np.float64]]:
+    """Times of each model's requests in a run."""
+    run = play(cluster, [], seed).run
+    return [run.arrival_ms[run.asked == m] for m in range(len(cluster.models))]
 
 
 def sent_rps(asked_rps: float, overhead_ms: float) -> float:
@@ -251,9 +270,10 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
         "slower", "ties", "client_overhead_ms")}
     results = Results(given.json.with_suffix(".jsonl"))
     rows = []
+    bounds: dict[str, float] = {}
     for case in cases(given, profile):
         row = results.row({"profile": digest, **settings, **case},
-                          partial(run_row, given, profile, case))
+                          partial(run_row, given, profile, bounds, case))
         rows.append(row)
         print(line_of(row), flush=True)
     return rows

@@ -167,3 +167,96 @@ def in_time(
             if ends[k] - arrivals[i] <= slo_ms + _TOLERANCE_MS:
                 found += 1
     return found
+
+
+@njit(cache=True)
+def largest_configurations(
+    value: _Floats, beside: float, cell: float, most: int, small: int
+) -> tuple[_Ints, _Floats, float]:
+    """Batches of each cell of a configuration's utilisation that are worth most together.
+
+    Parameters
+    ----------
+    value : ndarray, shape (weights,)
+        Most that a batch of weight j, in [j, j + 1) cells, is worth alone.
+    beside : float
+        Slow-down per utilisation beside a batch.
+    cell : float
+        Utilisation of a cell.
+    most : int
+        Cells.
+    small : int
+        Below this weight there is one batch at most.
+
+    Returns
+    -------
+    ndarray of int, shape (most, most + 1)
+        Weights of the batches of each cell; -1 where there are no more.
+    ndarray, shape (most,)
+        Their value; 0 of cells that cannot have the largest one.
+    float
+        The largest value.
+    """
+    picks = np.full((most, most + 1), -1, np.int64)
+    values = np.zeros(most)
+    limits = np.zeros(most)
+    worth = np.zeros((most, len(value)))
+    for k in range(most):
+        once = 0.0
+        for j in range(min(k + 1, len(value))):
+            slow = 1.0 + beside * max(0.0, (k - j - 1) * cell)
+            worth[k, j] = value[j] / (slow * max(1.0, k * cell))
+            if j < small:
+                once = max(once, worth[k, j])
+            else:
+                limits[k] = max(limits[k], worth[k, j] * k / j)
+        limits[k] += once
+    largest = 0.0
+    best = np.zeros(most)
+    taken = np.zeros(most, np.int64)
+    for k in np.argsort(-limits):
+        if limits[k] <= largest:
+            break
+        for room in range(k + 1):
+            # The one small batch comes first; -1 is none.
+            best[room], taken[room] = 0.0, -1
+            for j in range(min(room + 1, len(value))):
+                mine = worth[k, j] + (best[room - j] if j >= small else 0.0)
+                if mine > best[room]:
+                    best[room], taken[room] = mine, j
+        values[k] = best[k]
+        largest = max(largest, values[k])
+        room, count = k, 0
+        while taken[room] >= 0:
+            picks[k, count] = taken[room]
+            count += 1
+            if taken[room] < small:
+                break
+            room -= taken[room]
+    return picks, values, largest
+
+
+@njit(cache=True)
+def most_in_groups(times: _Floats, least: int, within: float) -> int:
+    """Most of some rising times in disjoint groups of at least so many, each within a span."""
+    found = np.zeros(len(times) + 1, np.int64)
+    # Beginnings of the last group that are no worse than all later ones, by what they gain.
+    likely = np.empty(len(times) + 1, np.int64)
+    first = last = 0
+    begin = 0
+    for i in range(len(times)):
+        while times[i] - times[begin] > within + _TOLERANCE_MS:
+            begin += 1
+        latest = i + 1 - least
+        if latest >= 0:
+            while last > first and (found[likely[last - 1]] - likely[last - 1]
+                                    <= found[latest] - latest):
+                last -= 1
+            likely[last] = latest
+            last += 1
+        while first < last and likely[first] < begin:
+            first += 1
+        found[i + 1] = found[i]
+        if first < last:
+            found[i + 1] = max(found[i + 1], found[likely[first]] + i + 1 - likely[first])
+    return int(found[-1])

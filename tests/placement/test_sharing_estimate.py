@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from placement_milp.sharing import QueueAware, gpus_of, models_of, plan
 from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.estimate import Estimator, Item
-from ramsis.cluster.interference import NO_INTERFERENCE, THESIS, Interference
+from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
@@ -147,27 +147,6 @@ def test_replicas_that_are_there_stay(v100: SharingProfile) -> None:
     assert set(before) <= set(kept)
     assert {r.model for r in kept} == {"resnet50", "alexnet", "vgg19"}
     assert set(planner.again(before)(models, gpus_of(4))) == set(before)
-
-
-def test_no_plan_passes_the_bound(v100: SharingProfile) -> None:
-    models = models_of(v100, dict.fromkeys(_VISION, 1000.0), 250)
-    gpus = gpus_of(4)
-    bound = goodput_bound_rps(models, gpus, THESIS, duration_s=4)
-    # By hand: the models that take least go first; the share of the last one fits what is left.
-    work = sorted(min(row.utilisation * row.latency_ms / n for n in range(1, 129)
-                      if (row := model.batch("gpu", n)) and row.latency_ms <= 250)
-                  for model in models)
-    assert bound < 5000
-    left, by_hand = 4 * 1000 * (1 + 250 / 4000), 0.0
-    for one in work:
-        taken = min(1000.0, left / one)
-        by_hand, left = by_hand + taken, left - taken * one
-    assert bound == pytest.approx(by_hand)
-    for policy in ("usher", "igniter"):
-        replicas = plan(policy, models, gpus).replicas
-        figures = measure_sharing(play(SharedCluster(models, gpus, duration_s=4), replicas))
-        assert figures.goodput_rps <= bound
-    assert goodput_bound_rps(models, gpus, NO_INTERFERENCE, duration_s=4) == 5000
 
 
 def test_a_limit_on_utilisation_is_kept(v100: SharingProfile) -> None:
