@@ -49,11 +49,12 @@ def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
-    """The planner that counts on queueing, with its defaults; ``limits`` has no effect.
+    """The planner that counts on queueing, at the problem's batch sizes; ``limits`` has no effect.
 
     What shares a GPU takes all of its processors at most, as placements have it.
     """
-    return placed_by(QueueAware(compute_limit=1.0), problem, "utilisation")
+    planner = QueueAware(compute_limit=1.0, sheds=False, measured_batches=True)
+    return placed_by(planner, problem, "utilisation")
 
 
 def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:

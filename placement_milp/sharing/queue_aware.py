@@ -22,12 +22,25 @@ stops where none is better; at the end replicas go that add less than 0.05 % of 
 Starts place the models one after the other, the lightest or the heaviest first, and from nothing.
 All these give a model replicas of one batch. So one more start is the best of the plans of Usher,
 WAO-Usher, iGniter, AO-MILP and WSM-MILP, by this planner's worth; programs have a minute.
-Of the plans that they lead to, the best one by longer runs of other arrivals is taken; these also
-say what the plan promises.
+
+*Shedding*: the router sends all requests of a model to its replicas in turn, in proportion to
+their batches. So a model with more load than its replicas can take has next to nothing in time.
+A replica that *sheds* takes the excess away. It is held to 1 % of the multiprocessors, and
+its requests are late. Beside c replicas of batch b that can take y requests per second each, a
+rate r is relieved to a part p of that by a shedding batch of c b (r / (p c y) - 1).
+
+From the best plan so far, unless it serves all, the search goes on with two more changes: *tune*
+batches by a few requests, to sizes between the measured ones, and *shed*. It does so once more
+after a search that puts the worst-off model first: goodput alone does not lead from a model
+without replicas to several that are served in part. As sheds make many changes, short runs choose
+the likely ones.
+
+Longer runs of other arrivals choose among all these plans and those of the other policies as they
+are. At both latencies each plan has a share of what the best of them has in time; the plan is
+taken whose smaller share is the largest. Runs with yet other arrivals say what it promises.
 
 *Fair*: the largest share of requests in time of the model that has the least comes first, then
-goodput. Where GPUs are too few for all models that costs nearly all of it: all queues grow without
-end, and a few percent of each model's requests are in time.
+goodput.
 
 *Replanning*: with ``keep``, replicas that are there are worth a little more than others like them,
 so that they stay, and keep their queues, where nothing is lost.
@@ -39,6 +52,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from placement_milp.backend import Limits
@@ -62,6 +76,18 @@ _PER_BATCH = 1e-8
 _PER_CHANGE = 1e-4
 _BETTER = 1e-6
 _PROGRAM_S = 60.0
+_STEPS = (-4, -2, -1, 1, 2, 4)
+"""Of a batch, when a plan is tuned."""
+_ALL = 0.9995
+"""Share in time at which there is nothing left to gain."""
+_SHED = 0.01
+"""Share of the multiprocessors of a replica that sheds requests; the least that MPS knows."""
+_SHED_SIZES = (1, 2, 4, 8, 16, 32)
+_LIKELY = 40
+_SHORT = 0.25
+"""Of the arrivals: a run that tells which changes are likely."""
+_BUSY = (0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
+"""Parts of what replicas can take to which they are relieved."""
 _FULL = 0.9
 """Load up to which a GPU counts as having room."""
 
@@ -92,6 +118,10 @@ class QueueAware:
         Replicas that are there now.
     rounds
         Changes at most from each start.
+    sheds
+        Whether replicas may be there to take away what the others cannot answer in time.
+    measured_batches
+        Whether replicas that answer have measured batches only.
     """
 
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
@@ -104,6 +134,8 @@ class QueueAware:
     compute_limit: float | None = None
     keep: tuple[Replica, ...] = ()
     rounds: int = 60
+    sheds: bool = True
+    measured_batches: bool = False
 
     def __post_init__(self) -> None:
         if min(self.duration_s, self.checked_s) <= 0 or self.seeds < 1:
@@ -117,9 +149,13 @@ class QueueAware:
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""
         search = _Search(self, models, gpus)
-        states = {search.pruned(search.improve(start)): None for start in search.starts()}
+        plans = search.plans_of_others()
+        states = [search.pruned(search.improve(start)) for start in search.starts(plans)]
+        best = max(states, key=search.worth)
+        states += [search.pruned(start if self.measured_batches else search.tuned(start))
+                   for start in search.finer_starts(best)]
         check = _Search(self, models, gpus, _CHECK, self._checked_s(models))
-        return search.replicas(max(states, key=check.worth))
+        return search.replicas(check.chosen([*states, *plans]))
 
     def served(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
@@ -163,15 +199,24 @@ class _Search:
         first_seed: int = _SEARCH, duration_s: float | None = None,
     ) -> None:
         self.settings, self.models, self.gpus = settings, models, gpus
+        # What a part of the search does otherwise than the settings say.
+        self.fair, self.sheds = settings.fair, False
         factors = [1.0, 1.0 + settings.headroom] if settings.headroom else [1.0]
-        self.estimators = [Estimator(
-            [model.slower(factor) for model in models], gpus, settings.router,
-            settings.interference, 1000 * (duration_s or settings.duration_s),
-            range(first_seed, first_seed + settings.seeds)) for factor in factors]
+
+        def estimators(duration_s: float, seeds: int) -> list[Estimator]:
+            return [Estimator(
+                [model.slower(factor) for model in models], gpus, settings.router,
+                settings.interference, 1000 * duration_s,
+                range(first_seed, first_seed + seeds)) for factor in factors]
+
+        self.estimators = estimators(duration_s or settings.duration_s, settings.seeds)
+        self.short = estimators(_SHORT * settings.duration_s, 1)
         self.total = sum(model.rate_rps for model in models)
         kinds = list(dict.fromkeys(gpu.gpu_type for gpu in gpus))
         self.batches = [sorted({row.batch for kind in kinds for row in model.in_time(kind)})
                         for model in models]
+        self.largest = [max((row.batch for rows in model.batches.values() for row in rows),
+                            default=0) for model in models]
         self.kept = self.state_of(
             [r for r in settings.keep if any(r.gpu == gpu.name for gpu in gpus)
              and any(r.model == model.name for model in models)])
@@ -180,9 +225,12 @@ class _Search:
 
     def worth(self, state: State, seeds: int | None = None) -> float:
         """Goodput as a share of the load, with small terms that decide between equals."""
-        value = self._goodput(state, seeds)
+        return self._goodput(state, seeds) + self._small_terms(state)
+
+    def _small_terms(self, state: State) -> float:
+        """What decides between equals: fewer replicas, smaller batches, replicas that stay."""
         items = [item for there in state for item in there]
-        value -= _PER_REPLICA * len(items) + _PER_BATCH * sum(item.batch for item in items)
+        value = -_PER_REPLICA * len(items) - _PER_BATCH * sum(item.batch for item in items)
         if self.settings.keep:
             value -= _PER_CHANGE * sum(
                 (Counter(there) - Counter(before)).total()
@@ -191,14 +239,38 @@ class _Search:
 
     def _goodput(self, state: State, seeds: int | None = None) -> float:
         """Share of the load in time, the mean over latencies; the least of a model far before."""
-        value = 0.0
-        for estimator in self.estimators:
+        values = self._goodputs(state, seeds)
+        return sum(values) / len(values)
+
+    def _goodputs(
+        self, state: State, seeds: int | None = None,
+        estimators: Sequence[Estimator] | None = None,
+    ) -> list[float]:
+        """The same for each of the latencies."""
+        values = []
+        for estimator in estimators or self.estimators:
             shares = estimator.served(state, seeds)
-            value += sum(float(share) * model.rate_rps
-                         for share, model in zip(shares, self.models, strict=True)) / self.total
-            if self.settings.fair:
+            value = sum(float(share) * model.rate_rps
+                        for share, model in zip(shares, self.models, strict=True)) / self.total
+            if self.fair:
                 value += _FAIR * float(min(shares))
-        return value / len(self.estimators)
+            values.append(value)
+        return values
+
+    def chosen(self, states: Sequence[State]) -> State:
+        """The plan that loses least at any latencies, as a share of the best plan there."""
+        if self.fair:
+            # Smallest shares near 0 say nothing by their ratios.
+            return max(states, key=self.worth)
+        goodputs = {state: self._goodputs(state) for state in states}
+        best = [max(1e-9, *column) for column in zip(*goodputs.values(), strict=True)]
+        return max(goodputs, key=lambda state: self._small_terms(state) + min(
+            value / most for value, most in zip(goodputs[state], best, strict=True)))
+
+    def _glance(self, state: State) -> float:
+        """Worth by a short run."""
+        values = self._goodputs(state, 1, self.short)
+        return sum(values) / len(values) + self._small_terms(state)
 
     # From replicas to states and back.
 
@@ -213,8 +285,16 @@ class _Search:
 
     # The search.
 
-    def starts(self) -> Iterator[State]:
-        """Plans to begin with."""
+    def plans_of_others(self) -> list[State]:
+        """The plans of the published policies, as they are, as far as these have any."""
+        found = []
+        for policy in _others():
+            with suppress(RamsisError):
+                found.append(self.state_of(policy(self.models, self.gpus)))
+        return found
+
+    def starts(self, plans: Sequence[State]) -> Iterator[State]:
+        """Plans to begin with; one is the best of some plans without their shares."""
         empty: State = ((),) * len(self.gpus)
         heavy = sorted(range(len(self.models)), key=self._heaviness)
         for order in ((), heavy, heavy[::-1]):
@@ -224,18 +304,28 @@ class _Search:
             yield state
         if any(self.kept):
             yield self.kept
-        plans = [one for policy in _others() if (one := self._like(policy)) is not None]
         if plans:
-            yield max(plans, key=self.worth)
+            yield max((self._like(plan) for plan in plans), key=self.worth)
 
-    def _like(self, policy: SharingPolicy) -> State | None:
-        """What fits of another policy's plan, without shares; None where it has no plan."""
+    def finer_starts(self, best: State) -> Iterator[State]:
+        """From a plan that leaves requests: itself, then with replicas that shed some of them."""
+        if min(self._goodputs(best)) >= _ALL * (1 + _FAIR * self.fair):
+            return
+        yield best
+        if not self.settings.sheds:
+            return
+        self.sheds = True
+        yield self.improve(best)
+        # No model is left out by the plan that puts the worst-off one first.
+        self.fair = True
+        balanced = self.improve(best)
+        self.fair = self.settings.fair
+        yield self.improve(balanced)
+
+    def _like(self, plan: State) -> State:
+        """What fits of another policy's plan, without shares."""
         found: State = ((),) * len(self.gpus)
-        try:
-            planned = self.state_of(policy(self.models, self.gpus))
-        except RamsisError:
-            return None
-        for g, there in enumerate(planned):
+        for g, there in enumerate(plan):
             for item in there:
                 one = item._replace(mps_share=None)
                 if self._fits(found, g, one):
@@ -259,6 +349,15 @@ class _Search:
                 return state
         return state
 
+    def tuned(self, state: State) -> State:
+        """The plan with batches between the measured sizes, of one replica or of all like it."""
+        for _ in range(self.settings.rounds):
+            found = self._best(state, self._finer(state))
+            if found is None:
+                return state
+            state = found
+        return state
+
     def pruned(self, state: State) -> State:
         """The plan without replicas that hardly serve any request."""
         while True:
@@ -273,7 +372,11 @@ class _Search:
     def _best(self, state: State, changed: Iterable[State]) -> State | None:
         """The best of some plans, if it is better than the present one."""
         first = self.worth(state, 1)
-        scored = {one: self.worth(one, 1) for one in changed}
+        some = dict.fromkeys(changed)
+        if self.sheds and len(some) > _LIKELY:
+            # Sheds make many more changes, so that short runs leave the likely ones.
+            some = dict.fromkeys(sorted(some, key=self._glance, reverse=True)[:_LIKELY])
+        scored = {one: self.worth(one, 1) for one in some}
         likely = sorted((one for one in scored if scored[one] > first + _BETTER),
                         key=lambda one: -scored[one])[:4]
         if not likely:
@@ -304,6 +407,29 @@ class _Search:
                     if found is None:
                         break
                     yield found
+                    for busy in _BUSY:
+                        kept = found
+                        for size in self._excess(m, batch * count, busy * fastest * count):
+                            kept = self._shedding(kept, m, size) or kept
+                        if kept is not found:
+                            yield kept
+
+    def _excess(self, m: int, gathered: int, most_rps: float) -> list[int]:
+        """Batches by which replicas that gather so many requests in turn are sent so many rps."""
+        rate = self.models[m].rate_rps
+        left = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
+        largest = max(1, min(self.largest[m], int(rate * self.settings.router.waiting_ms / 1000)))
+        return [] if left > 4 * largest else [
+            min(largest, left - begin) for begin in range(0, left, largest)]
+
+    def _shedding(self, state: State, m: int, size: int) -> State | None:
+        """One more replica that sheds requests, on the GPU with the least load."""
+        item = Item(m, size, _SHED)
+        room = [g for g in range(len(self.gpus)) if self._fits(state, g, item)]
+        if not room:
+            return None
+        g = min(room, key=lambda g: (self._load(state, g), g))
+        return _with(state, g, (*state[g], item))
 
     def _placed(
         self, state: State, m: int, batch: int, *, most: int, spread: bool
@@ -334,7 +460,8 @@ class _Search:
             rest = _with(state, g, state[g][:i] + state[g][i + 1:])
             yield rest
             for batch in self.batches[item.model]:
-                changed = item._replace(batch=batch, mps_share=None)
+                changed = item._replace(
+                    batch=batch, mps_share=_SHED if item.mps_share == _SHED else None)
                 if changed != item and self._fits(rest, g, changed):
                     yield _with(rest, g, (*state[g][:i], changed, *state[g][i + 1:]))
             for other in range(len(state)):
@@ -351,6 +478,32 @@ class _Search:
             for batch in self.batches[m]:
                 if self._fits(state, g, Item(m, batch)):
                     yield _with(state, g, (*state[g], Item(m, batch)))
+        for m in range(len(self.models)) if self.sheds else ():
+            for size in _SHED_SIZES:
+                shed = self._shedding(state, m, size)
+                if shed is not None:
+                    yield shed
+
+    def _finer(self, state: State) -> Iterator[State]:
+        """Batches that are a little larger or smaller."""
+        for item in sorted({item for there in state for item in there}, key=str):
+            for step in _STEPS:
+                changed = item._replace(batch=item.batch + step)
+                if changed.batch < 1:
+                    continue
+                all_of_them = state
+                for g, there in enumerate(state):
+                    for i, one in enumerate(there):
+                        if one != item:
+                            continue
+                        rest = _with(state, g, there[:i] + there[i + 1:])
+                        if not self._fits(rest, g, changed):
+                            continue
+                        yield _with(state, g, (*there[:i], changed, *there[i + 1:]))
+                        mine = all_of_them[g]
+                        all_of_them = _with(all_of_them, g,
+                                            (*mine[:i], changed, *mine[i + 1:]))
+                yield all_of_them
 
     def _exchanged(self, state: State) -> Iterator[State]:
         """A model given up, and another reassigned; or one of its replicas for another's."""
@@ -372,12 +525,14 @@ class _Search:
         """Whether a GPU has the memory, and the multiprocessors where these are limited."""
         kind = self.gpus[g].gpu_type
         rows = [self.models[one.model].batch(kind, one.batch) for one in (*state[g], item)]
-        if any(row is None or row.latency_ms > self.models[one.model].slo_ms
+        if any(row is None or (row.latency_ms > self.models[one.model].slo_ms
+                               and one.mps_share != _SHED)
                for row, one in zip(rows, (*state[g], item), strict=True)):
             return False
         limit = self.settings.compute_limit
         return (sum(row.memory for row in rows if row) <= 1 and (
-            limit is None or sum(row.utilisation for row in rows if row) <= limit + 1e-9))
+            limit is None or sum(min(row.utilisation, one.mps_share or 1.0) for row, one in zip(
+                rows, (*state[g], item), strict=True) if row) <= limit + 1e-9))
 
     def _load(self, state: State, g: int) -> float:
         """Multiprocessors of a GPU that its replicas keep busy, at full batches."""
@@ -391,7 +546,8 @@ class _Search:
             row = model.batch(self.gpus[g].gpu_type, item.batch)
             assert row is not None
             mine = model.rate_rps * item.batch / gathered[item.model]
-            load += row.utilisation * min(1.0, mine / row.rate_rps)
+            load += min(item.mps_share or 1.0,
+                        row.utilisation * min(1.0, mine / row.rate_rps))
         return load
 
 
