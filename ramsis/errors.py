@@ -135,8 +135,8 @@ class VerificationError(RamsisError):
     exit_code = 6
 
 
-def check_positive(**numbers: float) -> None:
-    """Refuse what is not a finite number > 0, by its name.
+def check_positive(what: str = "not positive", /, **numbers: float) -> None:
+    """Refuse what is not a finite number > 0, by its name; ``what`` says what it is not.
 
     >>> check_positive(slo_ms=100.0, load_qps=0.0)
     Traceback (most recent call last):
@@ -145,8 +145,7 @@ def check_positive(**numbers: float) -> None:
     for where, value in numbers.items():
         number = isinstance(value, SupportsFloat) and not isinstance(value, str)
         if not (number and math.isfinite(value) and value > 0):
-            raise InvalidValueError("not positive", where=where, value=value,
-                                    allowed="a finite number > 0")
+            raise InvalidValueError(what, where=where, value=value, allowed="a finite number > 0")
 
 
 def check_not_negative(what: str, /, **numbers: float) -> None:

@@ -101,13 +101,7 @@ class Remote:
                     self._error = content
 
     def check(self) -> None:
-        """Raise what kept the last file from being fetched, other than that it is not there.
-
-        Raises
-        ------
-        InputFileError
-            There was such an error.
-        """
+        """Raise what kept the last file from being fetched, other than that it is not there."""
         if self._error is not None:
             raise self._unread(self._error)
 

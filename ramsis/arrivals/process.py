@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 
 _BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 
@@ -163,9 +163,7 @@ class ShippedProcess:
 
 def check_load(load_qps: float) -> None:
     """Refuse a load that is not a finite number > 0."""
-    if not (math.isfinite(load_qps) and load_qps > 0):
-        raise InvalidValueError("load is not positive", where="load_qps", value=load_qps,
-                                allowed="a finite number > 0 (queries per second)")
+    check_positive("load is not positive", load_qps=load_qps)
 
 
 def is_orderly(process: ArrivalProcess) -> bool:

@@ -18,13 +18,7 @@ _BYTES_EACH = 64.0  # of a compiled run, the leanest
 def poisson_instants(
     rate_per_ms: float, duration_ms: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Instants of a Poisson process within [0, duration_ms), rising: their number, then places.
-
-    Raises
-    ------
-    InvalidValueError
-        When the duration is not a finite number >= 0, or there are too many to hold.
-    """
+    """Instants of a Poisson process within [0, duration_ms), rising: their number, then places."""
     check_sample(rate_per_ms, duration_ms)
     count = rng.poisson(rate_per_ms * duration_ms)
     return np.sort(rng.uniform(0.0, duration_ms, size=count))
@@ -42,11 +36,6 @@ def renewal_times(
         load too small for a float.
     cv : float
         Standard deviation over mean of a gap, > 0; exponential gaps at 1.
-
-    Raises
-    ------
-    InvalidValueError
-        When the duration is not a finite number >= 0, or there are too many to hold.
     """
     check_sample(rate_per_ms, duration_ms)
     if rate_per_ms == 0.0:
@@ -83,11 +72,6 @@ def check_amount(
         The option or field that asks for them, for messages.
     bytes_each : float
         Memory that the run takes for each.
-
-    Raises
-    ------
-    InvalidValueError
-        More than :data:`MAX_ARRIVALS`, or than there is memory for.
     """
     if not arrivals <= MAX_ARRIVALS:
         raise InvalidValueError("too many arrivals for one run", where=where,
@@ -96,12 +80,6 @@ def check_amount(
 
 
 def check_sample(rate_per_ms: float, duration_ms: float) -> None:
-    """Refuse to draw for a time that is none, or more than :func:`check_amount` lets pass.
-
-    Raises
-    ------
-    InvalidValueError
-        It is refused.
-    """
+    """Refuse to draw for a time that is none, or more than :func:`check_amount` lets pass."""
     check_not_negative("not a duration", duration_ms=duration_ms)
     check_amount(rate_per_ms * duration_ms)

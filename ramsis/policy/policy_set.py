@@ -228,13 +228,7 @@ class SetFolder:
             self.write_manifest()
 
     def write_files(self, level: Level[Policy]) -> None:
-        """Write the policies of a level without the manifest.
-
-        Raises
-        ------
-        InvalidValueError, OutputError
-            As :meth:`add`.
-        """
+        """Write the policies of a level without the manifest."""
         stations = []
         for station in level.stations:
             policy = station.policy
@@ -272,11 +266,6 @@ def write_set(
     """Write the policies of a set and then its manifest; its path.
 
     Where a level has several stations each one's policies stand in a sub-folder of its name.
-
-    Raises
-    ------
-    InvalidValueError, OutputError
-        As :meth:`SetFolder.add`.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)

@@ -14,13 +14,7 @@ _ABSENT = object()
 
 
 def parsed(text: str, where: str) -> Any:
-    """The value of a JSON text; ``NaN`` and ``Infinity`` are read, and refused where they count.
-
-    Raises
-    ------
-    InputFileError
-        When it is not JSON, or an object has a key twice.
-    """
+    """The value of a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
     try:
         return json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError) as error:

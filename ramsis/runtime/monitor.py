@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 
 WINDOW_MS = 500.0
 """Length of the window by default."""
@@ -43,9 +43,7 @@ class LoadMonitor:
     __slots__ = ("_count", "_latest_ms", "_recent", "_start_ms", "window_ms")
 
     def __init__(self, window_ms: float = WINDOW_MS) -> None:
-        if not (window_ms > 0 and math.isfinite(window_ms)):
-            raise InvalidValueError("not a length of time", where="window_ms", value=window_ms,
-                                    allowed="a finite number > 0")
+        check_positive("not a length of time", window_ms=window_ms)
         self.window_ms = window_ms
         self._recent: deque[tuple[float, int]] = deque()
         self._count = 0

@@ -150,13 +150,7 @@ def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
-    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none.
-
-    Raises
-    ------
-    InputFileError
-        A size below its batch, or not one for each of so many batches.
-    """
+    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none."""
     if "run_as" not in model or model.value("run_as") is None:
         return ()
     sizes = model.items("run_as", batches)

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -318,11 +318,6 @@ class FleetTerms:
         What the rule is told of the load to come.
     failures : sequence of float
         Times in seconds, >= 0, at which an active worker fails.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
     slo_ms: float
@@ -340,8 +335,8 @@ class FleetTerms:
     def __post_init__(self) -> None:
         for where in ("slo_ms", "interval_s", "window_ms", "duration_s"):
             value = getattr(self, where)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise _out_of_range(where, value, "a finite number > 0")
+            if value is not None:
+                check_positive("out of range", **{where: value})
         for where, values in (("startup_s", [self.startup_s]), ("failures", self.failures)):
             if any(not (math.isfinite(value) and value >= 0) for value in values):
                 raise _out_of_range(where, ", ".join(map(str, values)), "finite, >= 0")

@@ -94,13 +94,7 @@ class SavedScaling:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedScaling:
-        """What lies in a folder, or in that of a file.
-
-        Raises
-        ------
-        InputFileError
-            A file cannot be read, breaks its format, or is missing.
-        """
+        """What lies in a folder, or in that of a file."""
         file = Path(path) / SCALING_NAME if Path(path).is_dir() else Path(path)
         table, document = validate_scaling(file)
         sets: dict[str, list[Policy]] = {}

@@ -499,13 +499,7 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
 
 
 def tunable(name: str) -> list[dict[str, Any]]:
-    """The parameters of a rule that are worth a try, 24 or fewer; what is not named is default.
-
-    Raises
-    ------
-    InputFileError
-        An unknown rule.
-    """
+    """The parameters of a rule that are worth a try, 24 or fewer; what is not named is default."""
     if name not in _GRIDS:
         raise _unknown(name, InputFileError)
     return [dict(zip(grid, values, strict=True))
@@ -552,11 +546,6 @@ def rule_of(
 
     >>> rule_of("hpa:target=0.7,scale-down-s=60")
     ('hpa', {'target': 0.7, 'scale_down_s': 60.0})
-
-    Raises
-    ------
-    RamsisError
-        Of the type ``error``: an unknown rule or parameter, or a value of the wrong kind.
     """
     name, _, rest = text.partition(":")
     if name not in RULES and rest:

@@ -75,13 +75,7 @@ class Study:
         return self.duration_s / 2.0
 
     def check(self, startup_s: float) -> None:
-        """Refuse what would be found out after the work: halves without a load, long start-ups.
-
-        Raises
-        ------
-        InvalidValueError
-            A half has no two arrivals, or the start-up takes longer than those of the second one.
-        """
+        """Refuse what would be found out after the work: halves without a load, long start-ups."""
         for name, from_s in (("first", 0.0), ("second", self.half_s)):
             first, last = np.searchsorted(self.arrival_ms,
                                           [1000.0 * from_s, 1000.0 * (from_s + self.half_s)])
@@ -96,7 +90,7 @@ class Study:
                 "longer than the half of the trace that the policy is tried on",
                 where="startup_s", value=startup_s, allowed=f"0 to {math.floor(span_s)}")
 
-    def make_tables(self, on_policy: Callable[[], object] | None = None) -> FleetTables:
+    def make_tables(self, on_policy: Callable[[], object] = lambda: None) -> FleetTables:
         """Make the decision tables; they are kept."""
         loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
         least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))

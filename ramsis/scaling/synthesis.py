@@ -13,7 +13,7 @@ place of a target, they lie around the load at which a request costs least.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -182,9 +182,7 @@ class FleetLoads:
 
 def fleet_tables(
     profile: ProfileSet, settings: SynthesisSettings, target: Targets | Prices, loads: FleetLoads,
-    *,
-    make: Callable[[Sequence[tuple[float, SynthesisSettings]]], Sequence[Policy]] | None = None,
-    on_policy: Callable[[], object] | None = None,
+    *, on_policy: Callable[[], object] = lambda: None,
 ) -> FleetTables:
     """Make the decision tables of a fleet.
 
@@ -196,9 +194,7 @@ def fleet_tables(
     target : Targets or Prices
         What the loads of a worker lie around.
     loads : FleetLoads
-    make : callable, optional
-        Makes the policies for loads and settings; by default one after the other.
-    on_policy : callable, optional
+    on_policy : callable
         Called when a policy is finished.
     """
     most = loads.most
@@ -218,21 +214,14 @@ def fleet_tables(
         most = max(math.ceil(loads.peak_qps / largest), loads.least)
     lowest = min(loads.least_qps / most, largest / 3.0)
     of_a_worker = _loads(lowest, largest, _NEARLY_ALL * capacity, loads.levels)
-    questions = [(load * size, replace(settings, workers=size, violation_price=price))
-                 for size in sizes_up_to(most, settings.dispatch) for load in of_a_worker.tolist()]
-    if make is None:
-        made = []
-        for load_qps, terms in questions:
-            made.append(generate_policy(profile, load_qps, terms))
-            if on_policy is not None:
-                on_policy()
-    else:
-        made = list(make(questions))
-    policies: dict[int, list[Policy]] = {}
-    for policy in made:
-        policies.setdefault(policy.workers, []).append(policy)
-    return FleetTables(of_a_worker, {size: tuple(row) for size, row in policies.items()},
-                       float(max(made[0].accuracy)), capacity, largest, most)
+    policies: dict[int, tuple[Policy, ...]] = {}
+    for size in sizes_up_to(most, settings.dispatch):
+        terms = replace(settings, workers=size, violation_price=price)
+        for load in of_a_worker.tolist():
+            made = generate_policy(profile, load * size, terms)
+            policies[size] = (*policies.get(size, ()), made)
+            on_policy()
+    return FleetTables(of_a_worker, policies, float(max(made.accuracy)), capacity, largest, most)
 
 
 def _capacity(profile: ProfileSet, settings: SynthesisSettings) -> float:

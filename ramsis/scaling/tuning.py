@@ -55,13 +55,6 @@ def tune(
     -------
     dict
         Without what was filled in.
-
-    Raises
-    ------
-    InputFileError
-        An unknown rule, or one that needs a rate.
-    InvalidValueError
-        A number out of range.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
         rule = made(name, parameters, **{"slo_ms": fleet["slo_ms"], **(known or {})})

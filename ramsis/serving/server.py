@@ -88,11 +88,6 @@ class ServerSettings:
     measure_overhead
         Whether the overhead is measured, when the server starts and while it runs; the
         dispatcher's is then where it begins.
-
-    Raises
-    ------
-    InvalidValueError
-        A time, a memory or a number out of range.
     """
 
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))

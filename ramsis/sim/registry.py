@@ -160,13 +160,7 @@ class SchedulerSpec:
         return {"name": self.name, **self.parameters, "code": code}
 
     def __call__(self, engine: ClusterEngine) -> Scheduler[Any]:
-        """The scheduler of a run on a scenario.
-
-        Raises
-        ------
-        InputFileError
-            It cannot serve the scenario.
-        """
+        """The scheduler of a run on a scenario."""
         if _is_class(self.kind):
             if not _declared(self.kind, ClusterEngine):
                 engine.monitor = LoadMonitor()  # it may ask for the load

@@ -90,13 +90,7 @@ class SimulationResult:
     told_qps: float | None = None
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
-        """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
-
-        Raises
-        ------
-        InvalidValueError
-            No such figure.
-        """
+        """Mean and confidence interval over the seeds of a field of :class:`Metrics`."""
         if figure not in FIGURES:
             raise InvalidValueError("unknown figure", where="figure", value=figure,
                                     allowed=", ".join(FIGURES))

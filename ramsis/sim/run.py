@@ -243,11 +243,6 @@ class Run(Changes):
         return _of_batch(self.model, self.batch_of, -1)
 
     @cached_property
-    def request_worker(self) -> IntArray:
-        """The worker that ran each request, shape (n,); -1 if none did."""
-        return _of_batch(self.worker, self.batch_of, -1)
-
-    @cached_property
     def reward(self) -> FloatArray:
         """Accuracy of each request answered in time and 0 for the others, shape (n,)."""
         return np.where(self.in_time, np.append(self.accuracy, 0.0)[self.model_of], 0.0)

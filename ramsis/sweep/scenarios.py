@@ -47,13 +47,7 @@ class SweepScenario:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SweepScenario:
-        """The scenario of a file, with the digest of each trace.
-
-        Raises
-        ------
-        InputFileError
-            The file, or one that it names, cannot be read.
-        """
+        """The scenario of a file, with the digest of each trace."""
         found = read_scenario(path).with_traces()
         digests = {}
         for stream in found.streams:

@@ -96,7 +96,7 @@ def test_those_that_wait_are_counted() -> None:
     run = served(one_model(at(0, 0, 0, 0, 0, network_ms=1000), load_ms=35, machines=2),
                  "sigmaos-dynamic")
     assert run.answered_ms.tolist() == [10, 20, 30, 40, 45]
-    assert run.request_worker.tolist() == [0, 0, 0, 0, 1]
+    assert run.worker[run.batch_of].tolist() == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("name", FAMILY)

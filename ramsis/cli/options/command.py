@@ -78,12 +78,7 @@ def given_options(context: click.Context) -> list[click.Parameter]:
 
 
 def refuse_options(names: Collection[str], why: str) -> None:
-    """Refuse these options of the present command, if the user gave one; ``why`` goes on with it.
-
-    Raises
-    ------
-    click.UsageError
-    """
+    """Refuse these options of the present command, if one is given; ``why`` goes on with it."""
     for option in given_options(click.get_current_context()):
         if option.name in names:
             raise click.UsageError(f"{option.opts[0]} {why}")

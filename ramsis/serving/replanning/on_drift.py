@@ -36,13 +36,7 @@ _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms",
 
 
 def options_of(policies: str) -> list[str]:
-    """What ``ramsis generate`` made a folder with, by its manifest, but for the loads and folder.
-
-    Raises
-    ------
-    InputFileError
-        The manifest cannot be read, or does not name one such command.
-    """
+    """Options with which ``ramsis generate`` made a folder, without those of loads and folder."""
     path = manifest_path(policies)
     said = read_json(path).get("commands")
     made = {tuple(_without_loads(words[2:]))

@@ -58,13 +58,7 @@ class FleetPolicies:
         return self._selectors[max(active, 1)]
 
     def check(self, variants: Collection[str], where: str) -> None:
-        """Refuse policies that these variants cannot serve.
-
-        Raises
-        ------
-        InputFileError
-            A model has no variant.
-        """
+        """Refuse policies that these variants cannot serve."""
         for one in self._sets.values():
             check_served(one, variants, None, where)
 

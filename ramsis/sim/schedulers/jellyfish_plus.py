@@ -12,11 +12,10 @@ scheduler follows Jellyfish (Nigade et al., RTSS '22).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_positive
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import (
@@ -44,9 +43,7 @@ class JellyfishPlus(PerType):
     headroom: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.headroom) and self.headroom > 0):
-            raise InvalidValueError("not a factor", where="headroom", value=self.headroom,
-                                    allowed="a finite number > 0")
+        check_positive("not a factor", headroom=self.headroom)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """The levels at which the choice changes."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_positive
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType
 from ramsis.sim.schedulers.fixed import check_limit
@@ -40,6 +39,4 @@ class SingleModel(PerType):
 
 def check_objective(objective: float) -> None:
     """Refuse an objective that is no share of the SLO."""
-    if not (math.isfinite(objective) and objective > 0):
-        raise InvalidValueError("not a share of the SLO", where="objective", value=objective,
-                                allowed="a finite number > 0")
+    check_positive("not a share of the SLO", objective=objective)

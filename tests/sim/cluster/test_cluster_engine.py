@@ -111,7 +111,7 @@ def test_processing_holds_cores_and_crosses_the_network() -> None:
     assert run.start_ms.tolist() == [4]
     assert run.answered_ms.tolist() == [1 + 3 + 10 + 4 + 2]
     assert cores == [4, 4, 1, 1, 4]
-    assert run.request_worker.tolist() == [1]
+    assert run.worker[run.batch_of].tolist() == [1]
 
 
 def test_streams_after_others_and_closed_loops() -> None:
