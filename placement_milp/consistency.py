@@ -11,14 +11,7 @@ from ramsis.errors import InputFileError
 
 
 def check_consistency(problem: Problem, where: str) -> None:
-    """Validate the records of a problem against each other.
-
-    Parameters
-    ----------
-    problem : Problem
-    where : str
-        Name of the file, for messages.
-    """
+    """Validate a problem's records against each other; messages name its file, ``where``."""
     check = _Check(problem, where)
     check.names()
     check.variants()

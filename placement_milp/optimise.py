@@ -95,15 +95,7 @@ class _Goal:
 def optimise(
     problem: Problem, limits: Limits, patterns: tuple[Pattern, ...] | None = None
 ) -> Optimum:
-    """Solve all stages of a problem's objective.
-
-    Parameters
-    ----------
-    problem : Problem
-    limits : Limits
-    patterns : tuple of Pattern, optional
-        Instead of all that are not dominated.
-    """
+    """Solve all stages of a problem's objective; over all undominated patterns by default."""
     start = time.perf_counter()
     program = formulate(problem, patterns)
     goals = _goals(program)

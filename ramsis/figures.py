@@ -13,18 +13,5 @@ _DRAWS = "ramsis.report.objects"
 
 
 def figure_of(kind: str, shown: object, **terms: Any) -> Any:
-    """The figure of an object.
-
-    Parameters
-    ----------
-    kind : str
-        Name of the function that draws it.
-    shown : object
-    **terms
-        As this function takes them.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """The figure of an object, drawn by the function of this name, which takes the terms."""
     return getattr(importlib.import_module(_DRAWS), kind)(shown, **terms)

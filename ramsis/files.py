@@ -322,14 +322,7 @@ def check_within(folder: str | os.PathLike[str], name: str) -> None:
 def make_folder(
     folder: str | os.PathLike[str], *, of: str | os.PathLike[str] | None = None
 ) -> None:
-    """Make a folder and those above it, where they are missing.
-
-    Parameters
-    ----------
-    folder : path
-    of : path, optional
-        The file that it is made for, which a refusal names.
-    """
+    """Make a folder and those above it, where missing; a refusal names ``of``, what it is for."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -27,14 +27,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def file_system(url: str, where: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it.
-
-    Parameters
-    ----------
-    url : str
-    where : str
-        What was given, for messages.
-    """
+    """The file system of a URL, and the path in it; messages name ``where``, what was given."""
     try:
         import fsspec
     except ImportError as error:
@@ -55,14 +48,7 @@ def why(error: Exception) -> str:
 
 
 class Remote:
-    """What lies at a URL, to be read.
-
-    Parameters
-    ----------
-    url : str
-    where : str
-        What was given, for messages.
-    """
+    """What lies at a URL, to be read; messages name ``where``, what was given."""
 
     def __init__(self, url: str, where: str) -> None:
         self.url = url.rstrip("/")

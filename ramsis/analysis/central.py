@@ -26,14 +26,7 @@ from ramsis.policy import Expectations, PerDecision, Spread
 
 @dataclass(frozen=True, eq=False)
 class CentralAnalysis:
-    """The stationary behaviour of a central queue's policy.
-
-    Attributes
-    ----------
-    problem : CentralProblem
-    steady_state : SteadyState
-        Of the policy.
-    """
+    """The stationary behaviour of a central queue's policy."""
 
     problem: CentralProblem
     steady_state: SteadyState
@@ -56,13 +49,7 @@ class CentralAnalysis:
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """The record that a policy file carries.
-
-        Parameters
-        ----------
-        capacity_qps, upper_bound : float, optional
-            Of the fluid program.
-        """
+        """The record that a policy file carries; capacity and bound are the fluid program's."""
         problem, steady, share = self.problem, self.steady_state, self._share()
         in_time = float(np.clip(steady.in_time.sum(), 0.0, 1.0))
         effective = float(np.clip(steady.in_time @ problem.accuracy, 0.0, in_time))

@@ -89,14 +89,7 @@ _UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
 def next_step(message: str, arguments: Sequence[str]) -> str:
-    """What a file that a message refuses is, and what takes it; empty where there is no doubt.
-
-    Parameters
-    ----------
-    message : str
-    arguments : sequence of str
-        Of the command line.
-    """
+    """What a file that a message refuses is, and what takes it; empty where there is no doubt."""
     words = [word for word in arguments if not word.startswith("-")]
     commands = {words[0], " ".join(words[:2])} if words else set()
     before = ""

@@ -107,13 +107,7 @@ def read_profiles(text: str, where: str) -> ByType[str]:
 
 
 def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, str]) -> None:
-    """Refuse worker types that have profiles but no number, or a number but no profile.
-
-    Parameters
-    ----------
-    where : pair of str
-        What profiles and workers are called in messages.
-    """
+    """Refuse types with profiles but no number, or the reverse; ``where`` names both options."""
     if not profiles.typed:
         return
     if not workers.typed:

@@ -60,13 +60,7 @@ _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 
 @contextmanager
 def made_by(command: str) -> Iterator[None]:
-    """Within the block, manifests that are written list this command among those that made them.
-
-    Parameters
-    ----------
-    command : str
-        As a shell takes it.
-    """
+    """Manifests that are written within the block list this command, as a shell takes it."""
     token = _COMMAND.set(command)
     try:
         yield

@@ -14,14 +14,7 @@ _DASHES = ("-", "--", ":")
 
 
 def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
-    """Draw the index of dispersion by window with the fitted curves, and the gaps.
-
-    Parameters
-    ----------
-    fit : TraceFit
-    path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
-    """
+    """Draw the index of dispersion by window with the fitted curves, and the gaps."""
     with saved_figure(path, figsize=(9.0, 3.8)) as figure:
         left, right = figure.subplots(1, 2)
         seconds = fit.window_ms / 1000.0

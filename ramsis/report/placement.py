@@ -23,12 +23,6 @@ def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
 
     A bar that is split in height is of workers that two variants share. Of GPUs that are cut into
     instances the layouts are drawn, each GPU in a row, by memory slices.
-
-    Parameters
-    ----------
-    placement : Placement
-    path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     cut = {gpu.worker_type for gpu in placement.gpus}
     types = list(dict.fromkeys(group.worker_type for group in placement.groups

@@ -41,13 +41,7 @@ _ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are adde
 
 
 class Static:
-    """Always the same number of workers.
-
-    Parameters
-    ----------
-    workers : int
-        >= 1.
-    """
+    """Always the same number of workers, >= 1."""
 
     def __init__(self, workers: int) -> None:
         self.workers = int(_at_least("workers", workers, 1))

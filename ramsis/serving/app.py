@@ -142,13 +142,7 @@ def _unknown(server: Server) -> dict[str, str]:
 
 
 class _Infer:
-    """Answers inference requests, as an ASGI application or at once.
-
-    Attributes
-    ----------
-    paths, largest, headers
-        As of :class:`~ramsis.serving.connections.AtOnce`.
-    """
+    """Answers inference requests, as an ASGI application or as an ``AtOnce`` of connections."""
 
     def __init__(
         self, server: Server, max_body_bytes: int, max_waiting_bytes: int, body_timeout_s: float,

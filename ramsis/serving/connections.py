@@ -126,14 +126,7 @@ class _Head(NamedTuple):
 
 
 class Connections:
-    """All connections of a server.
-
-    Parameters
-    ----------
-    limits
-    at_once
-        Answers small requests that are whole; by default the application does.
-    """
+    """All connections of a server; ``at_once``, if any, answers small requests that are whole."""
 
     def __init__(self, limits: ConnectionLimits, at_once: AtOnce | None = None) -> None:
         self.limits, self.at_once = limits, at_once

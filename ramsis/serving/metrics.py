@@ -84,13 +84,7 @@ class Histograms(Collector):
 
 
 class ServerMetrics:
-    """Counters, histograms and gauges of one server.
-
-    Attributes
-    ----------
-    registry
-        That holds them.
-    """
+    """Counters, histograms and gauges of one server, held by ``registry``."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -128,13 +122,7 @@ class ServerMetrics:
         Gauge(name, text, registry=self.registry).set_function(read)
 
     def text(self, accepted: str) -> tuple[bytes, str]:
-        """All of it and its content type: OpenMetrics, but for who accepts only Prometheus' own.
-
-        Parameters
-        ----------
-        accepted
-            The request's header ``Accept``, or nothing.
-        """
+        """All of it and its content type, by ``Accept``: OpenMetrics, or only Prometheus' own."""
         encoded, content_type = choose_encoder(
             accepted if "text/plain" in accepted else "application/openmetrics-text")
         return encoded(self.registry), content_type

@@ -53,11 +53,6 @@ def check_served(
 class Expected:
     """What the policies of a level count on: service times, and rates of violations.
 
-    Parameters
-    ----------
-    level
-        That serves.
-
     Attributes
     ----------
     load_qps, violation_rate, effective_accuracy

@@ -113,14 +113,7 @@ class Pool(Protocol):
 
 
 class WorkerPool:
-    """All workers; to be used in the thread of the event loop.
-
-    Parameters
-    ----------
-    variants
-        What they load.
-    settings
-    events
+    """All workers, which load the variants; to be used in the thread of the event loop.
 
     Attributes
     ----------

@@ -116,15 +116,7 @@ class StationPlan:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPlan:
-    """A scheduler, prepared for a cluster.
-
-    Attributes
-    ----------
-    name : str
-    fleets : Fleets
-    levels : PolicySet of StationPlan
-        By load: the stations, and the shares by which requests are routed to them.
-    """
+    """A scheduler, prepared for a cluster: by load its stations, and the share routed to each."""
 
     name: str
     fleets: Fleets

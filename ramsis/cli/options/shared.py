@@ -72,14 +72,19 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
 
 
-def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
-    """``--min-accuracy``, ``--min-effective-accuracy`` and ``--max-violation``.
+def variants_options(command: _Command) -> _Command:
+    """``--variants``, a TOML file, and ``--code``, the functions that it may name."""
+    command = click.option(
+        "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+        help="Function that the variants file names; no other is imported; repeat for "
+             "several.")(command)
+    return click.option(
+        "--variants", required=True, metavar="FILE",
+        help="TOML file of the models to run, by the names in the policies.")(command)
 
-    Parameters
-    ----------
-    max_violation : float, optional
-        Where none is given.
-    """
+
+def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
+    """``--max-violation``, of this default, ``--min-accuracy``, ``--min-effective-accuracy``."""
     for option in (
         click.option("--max-violation", type=float, default=max_violation, metavar="V",
                      show_default=max_violation is not None,

@@ -276,13 +276,7 @@ class _Recipe:
         return rows
 
     def _step(self, command: list[str], file: str | None = None, rows_at: int = 0) -> str:
-        """Run a command in the folder; what it prints.
-
-        Parameters
-        ----------
-        rows_at : int
-            Exit code at which the rows that are printed count all the same.
-        """
+        """Run a command in the folder; what it prints, which counts at exit ``rows_at``, too."""
         said = shlex.join(["ramsis", *command])
         click.echo(f"$ {said}", err=True)
         done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,

@@ -11,6 +11,7 @@ from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
 from ramsis import profiles
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import OUT_FILE, OUT_FOLDER
+from ramsis.cli.options.shared import variants_options
 from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, install
 from ramsis.files import write_atomic
@@ -41,11 +42,7 @@ def export() -> None:
 
 @export.command("ray-serve")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
-@click.option("--variants", required=True, metavar="FILE",
-              help="TOML file of the models to run, by the names in the policies.")
-@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-              help="Function that the variants file names; no other is imported; repeat for "
-                   "several.")
+@variants_options
 @click.option("--out", type=OUT_FILE, required=True,
               metavar="FILE", help="YAML file to write.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
@@ -105,11 +102,7 @@ def export_ray_serve(
 
 @export.command("triton")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
-@click.option("--variants", required=True, metavar="FILE",
-              help="TOML file of the models to run, by the names in the policies.")
-@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-              help="Function that the variants file names; no other is imported; repeat for "
-                   "several.")
+@variants_options
 @click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
               help="Model repository; the model gets a folder in it, which replaces one that was "
                    "written so before.")

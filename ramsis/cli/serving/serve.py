@@ -12,6 +12,7 @@ import click
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import OUT_FILE, complete_files
+from ramsis.cli.options.shared import variants_options
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ _MORE = (
 
 @click.command("serve", cls=Command, more=_MORE)
 @click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
-@click.option("--variants", required=True, metavar="FILE",
-              help="TOML file of the models to run, by the names in the policies.")
-@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-              help="Function that the variants file names; no other is imported; repeat for "
-                   "several.")
+@variants_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="0 takes any that is free.")

@@ -26,14 +26,7 @@ _PERCENT_SLACK = 0.01
 
 
 def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict[str, float]:
-    """Accuracies as fractions in [0, 1], by model.
-
-    Parameters
-    ----------
-    path : path
-    unit : str, optional
-        ``percent`` or ``fraction``, where the file states none.
-    """
+    """Accuracies as fractions in [0, 1], by model; ``unit`` counts where the file states none."""
     file = Path(path)
     if read_text(file).lstrip().startswith("{"):
         return _from_json(file, unit)

@@ -9,18 +9,7 @@ MUCH = 0.5
 
 
 def foreign_load(own: float) -> float | None:
-    """Processors that others keep busy, by the load average of the last minute.
-
-    Parameters
-    ----------
-    own : float
-        Threads of one's own that have run for the last minute.
-
-    Returns
-    -------
-    float or None
-        None where the system does not say.
-    """
+    """Processors kept busy in the last minute beside ``own`` threads; None where not known."""
     try:
         busy = os.getloadavg()[0]
     except (AttributeError, OSError):

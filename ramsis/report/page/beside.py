@@ -15,10 +15,6 @@ def side_by_side(sections: Sequence[Section]) -> list[Part]:
 
     A column for each section, a row for each figure that two of them have. Of two sections the
     last column is what the second has more.
-
-    Parameters
-    ----------
-    sections : sequence of Section
     """
     parts: list[Part] = []
     for kind in dict.fromkeys(one.kind for one in sections):

@@ -28,13 +28,7 @@ _NO_SCRIPT = "The script that draws the figures is switched off; the tables have
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """The document.
-
-    Parameters
-    ----------
-    title : str
-    sections : sequence of Section
-    """
+    """The document."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "

@@ -311,13 +311,7 @@ def result_section(
     kind: str, source: str, document: Mapping[str, Any], asked: Sequence[tuple[str, str]],
     parts: Sequence[Part], **more: Any,
 ) -> Section:
-    """With the command and the fingerprints that the document states.
-
-    Parameters
-    ----------
-    more
-        Further attributes of the section.
-    """
+    """With command and fingerprints that the document states; ``more`` are further attributes."""
     command, by = document.get("command"), document.get("created_by")
     prints = document.get("fingerprints")
     origin = [("file", source)]

@@ -53,13 +53,7 @@ _MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accu
 
 
 def sections_of(name: str) -> list[Section]:
-    """The sections on what has a name: one, or of a folder of several things one for each.
-
-    Parameters
-    ----------
-    name : str
-        A path, or the name of a shipped profile set.
-    """
+    """The sections on a path or a shipped profile set: one, or one for each thing in a folder."""
     if is_url(name):
         return _at_url(name.rstrip("/"))
     path = Path(name)

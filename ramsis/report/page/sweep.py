@@ -91,13 +91,7 @@ def sweep_section(folder: Path, name: str) -> Section:
 
 
 def scenarios_section(folder: Path, name: str) -> Section:
-    """What schedulers did on the scenarios of a sweep.
-
-    Parameters
-    ----------
-    folder, name
-        As of :func:`sweep_section`.
-    """
+    """What schedulers did on the scenarios of a sweep; named as in :func:`sweep_section`."""
     rows = [{key: int(value) if isinstance(value, float) and value.is_integer() else value
              for key, value in row.items()} for row in _table(folder / SCENARIOS_NAME)]
     failures = _failures(folder, "scenario")

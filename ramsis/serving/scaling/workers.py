@@ -17,13 +17,7 @@ from ramsis.serving.server import Server
 
 
 class _Follower:
-    """Asks a scaling table once every interval.
-
-    Attributes
-    ----------
-    wanted
-        Workers that should be active or starting.
-    """
+    """Asks a scaling table in every interval: ``wanted`` are to be active or starting."""
 
     def __init__(self, server: Server, table: ScalingTable, wanted: int) -> None:
         self.server, self.table, self.wanted = server, table, wanted

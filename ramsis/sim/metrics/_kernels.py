@@ -21,15 +21,7 @@ _FEW = 4  # arrivals that are looked at one by one
 
 
 class RunArrays(NamedTuple):
-    """A run, as of :class:`ramsis.sim.run.Run`.
-
-    Attributes
-    ----------
-    arrival_ms, batch_of, start_ms, finish_ms, model, size
-        As they are there.
-    drop_ms
-        As there.
-    """
+    """A run: the arrays that :class:`ramsis.sim.run.Run` has by these names."""
 
     arrival_ms: FloatArray
     batch_of: NDArray[np.int32]

@@ -112,13 +112,7 @@ class AgentView(Invoked):
 
 
 class AgentScheduler(AgentView):
-    """Plays an agent.
-
-    Parameters
-    ----------
-    engine : ClusterEngine
-    agent : Agent
-    """
+    """Plays an agent."""
 
     def __init__(self, engine: ClusterEngine, agent: Agent) -> None:
         super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)

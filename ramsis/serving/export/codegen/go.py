@@ -26,14 +26,7 @@ _KINDS = {"error": "None", "run": "Run", "drop": "Drop", "wait": "Wait"}
 
 
 def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
-    """The text of the file.
-
-    Parameters
-    ----------
-    policies : PolicySet of Selector
-    package : str, optional
-        Name of the package.
-    """
+    """The text of the file, for a package of this name."""
     check_identifier(package, "package", _RESERVED)
     flat = flatten(policies)
     tables = "\n".join(_tables(flat, f"uint{index_bits(flat)}"))

@@ -41,13 +41,6 @@ class Demand:
     chance makes of a mean: (n − z·√n) / window. The arrivals of a model stand in a stretch of one
     array, which moves to a larger one when it is full of arrivals that still count; where each
     window begins is kept, and moves on.
-
-    Parameters
-    ----------
-    models : int
-    long_ms : float
-    short_ms : sequence of float
-    z : float
     """
 
     def __init__(
