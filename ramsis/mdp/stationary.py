@@ -95,7 +95,7 @@ def stationary_distribution(
     inner, method = _within_classes(closed, label[recurrent])
     distribution = np.zeros(label.size)
     distribution[recurrent] = inner * weight[label[recurrent]]
-    residual = _residual(chain, distribution)
+    residual = float(np.abs(distribution @ chain - distribution).sum())
     # A direct solution that rounding has spoilt is still a good start for steps of the chain.
     if residual <= _RESIDUAL:
         return StationaryResult(distribution, residual, 0, True, method)
@@ -220,8 +220,5 @@ def _elimination(chain: FloatArray) -> FloatArray:
             weight[: state + 1] /= weight[state]
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 
-
-def _residual(chain: sparse.csr_array, distribution: FloatArray) -> float:
-    return float(np.abs(distribution @ chain - distribution).sum())
 
 check_arguments(globals(), __all__)

@@ -57,7 +57,8 @@ def simulation_verdict(rows: Rows) -> list[str]:
     here = [row for row in rows if _load(row) == load]
     chosen = [row for row in here if row in good]
     if chosen:
-        best, *others = sorted(chosen, key=_by_accuracy)
+        best, *others = sorted(
+            chosen, key=lambda row: -(row["effective_accuracy"] or 0.0))
         claim = f"meets the target ({asked})" if asked else "has the highest effective accuracy"
         found = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
         fewest = min(here, key=lambda row: row["violation_rate"])
@@ -199,10 +200,6 @@ def _at(row: Row) -> str:
 
 def _overloaded(row: Row) -> bool:
     return (row.get("violation_rate") or 0.0) > OVERLOAD
-
-
-def _by_accuracy(row: Row) -> float:
-    return -(row["effective_accuracy"] or 0.0)
 
 
 def _figures(row: Row) -> str:

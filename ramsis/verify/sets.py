@@ -20,7 +20,7 @@ from ramsis.bounds import fluid_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.policy import Level, Policy, PolicySet, rates_of, validate_set
 from ramsis.synthesis.certified import service_times_of
-from ramsis.synthesis.simulated import Simulated, simulated
+from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.type_load import QUERIES, RUNS, SEED
 from ramsis.verify.checks import Check, close
 
@@ -112,7 +112,10 @@ def _way_checks(level: Level[Policy], at: str) -> list[Check]:
     if several and divided:  # some types do this, some that
         return []
     chosen, other = ("shared", "apart") if several else ("apart", "shared")
-    found = [(one.load_qps / level.load_qps, _simulated(one.policy)) for one in level.stations]
+    # As the choice between the two ways was made.
+    found = [(one.load_qps / level.load_qps,
+              simulated(one.policy, queries=QUERIES, runs=RUNS, seed=SEED))
+             for one in level.stations]
     derived = {
         "effective_accuracy": math.fsum(share * one.effective_accuracy for share, one in found),
         "violation_rate": math.fsum(share * one.violation_rate for share, one in found)}
@@ -127,8 +130,3 @@ def _way_checks(level: Level[Policy], at: str) -> list[Check]:
         Check(f"{chosen} no worse than {other} {at}", gains[chosen], gains[other],
               gains[chosen] >= gains[other] - _ROUNDING),
     ]
-
-
-def _simulated(policy: Policy) -> Simulated:
-    """As the choice between the two ways was made."""
-    return simulated(policy, queries=QUERIES, runs=RUNS, seed=SEED)

@@ -11,7 +11,7 @@ import numpy as np
 from ramsis.cli.output.rows import WIDTH, budget_words, print_json, say
 from ramsis.policy import Policy
 
-_SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WIDEST = 100
 
 
@@ -33,7 +33,7 @@ def show_central_table(policy: Policy, as_json: bool, width: int | None = None) 
     click.echo("".join(f"{line}\n" for line in budget_words(policy)))
     for m, model in enumerate(policy.models):
         share = expected.model_share.get(model.name, 0.0)
-        click.echo(f"{_SYMBOLS[m % len(_SYMBOLS)]} {model.name} ({share:.1%} of the queries)")
+        click.echo(f"{SYMBOLS[m % len(SYMBOLS)]} {model.name} ({share:.1%} of the queries)")
     click.echo(". wait   x drop\n\nidle by queued, the head with all its slack: model/batch")
     for line in _lines(policy, WIDTH if width is None else width):
         click.echo(line)
@@ -63,7 +63,7 @@ def _cell(policy: Policy, answer: int) -> str:
     if answer < 0:
         return "." if answer == -1 else "x"
     model, batch = policy.actions[answer].tolist()
-    return f"{_SYMBOLS[model % len(_SYMBOLS)]}/{batch}"
+    return f"{SYMBOLS[model % len(SYMBOLS)]}/{batch}"
 
 
 def _document(policy: Policy) -> dict[str, Any]:

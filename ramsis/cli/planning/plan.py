@@ -197,7 +197,8 @@ class _Recipe:
 
     def run(self, cost_per_worker: float | None) -> dict[str, Any]:
         """All steps; the document of the plan, which the folder gets as well."""
-        found = {_dispatch(row): row for row in self._rows("capacity", self.search, rows_at=4)}
+        found = {str(row["scheduler"]).partition(":")[0]: row
+                 for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(found, key=lambda one: (found[one]["workers"],
                                                -found[one]["effective_accuracy"]))
         first = workers = found[dispatch]["workers"]
@@ -322,10 +323,6 @@ def _say_what(recipe: _Recipe, least: int) -> None:
                f"{seconds:.0f} s")
     click.echo(f"first {shlex.join(['ramsis', *recipe.search])}")
     click.echo("then `generate`, `simulate` twice, and `report`, for the workers that it finds")
-
-
-def _dispatch(row: Mapping[str, Any]) -> str:
-    return str(row["scheduler"]).partition(":")[0]
 
 
 def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:

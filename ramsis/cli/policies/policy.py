@@ -15,12 +15,11 @@ from rich.text import Text
 
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import complete_files
-from ramsis.cli.output.central_table import show_central_table
+from ramsis.cli.output.central_table import SYMBOLS, show_central_table
 from ramsis.cli.output.rows import WIDTH, budget_words, json_option, print_json
 from ramsis.policy import Policy, read
 from ramsis.runtime.table import AS_LAST_CODE
 
-_SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WHOLE = -1  # in place of a batch that is the whole queue
 _DROP = -1  # in place of a model where the table says to drop the earliest request
 _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
@@ -161,7 +160,7 @@ def _symbols(policy: Policy) -> dict[int, tuple[str, str]]:
     used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
     return {
         _DROP: (".", "white"),
-        **{model: (_SYMBOLS[i] if i < len(_SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
+        **{model: (SYMBOLS[i] if i < len(SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
            for i, model in enumerate(used)},
     }
 
@@ -242,10 +241,10 @@ def _batch_grid(policy: Policy, columns: _Columns) -> list[Text]:
     queued = np.arange(1, policy.max_queue + 1)[:, None]
     batch = policy.model_and_batch()[1][0]
     part = np.where(batch == queued, _WHOLE, batch)
-    symbols = {batch: (_SYMBOLS[batch - 1] if batch <= len(_SYMBOLS) else "*", "")
+    symbols = {batch: (SYMBOLS[batch - 1] if batch <= len(SYMBOLS) else "*", "")
                for batch in np.unique(part).tolist()} | {0: (" ", ""), _WHOLE: (".", "")}
     label = _label_width(policy)
-    title = Text(f"{'batch':>{label}} of each queue; {_SYMBOLS[9]} is 10, a dot the whole queue")
+    title = Text(f"{'batch':>{label}} of each queue; {SYMBOLS[9]} is 10, a dot the whole queue")
     return [title, *_rows(part[:, columns.shown], symbols, label), Text()]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ramsis.runtime import DISPATCHES, DecisionTable, Level, PolicySet, Selector, Station
 from ramsis.runtime.randomised import Either
-from ramsis.runtime.selector import DROP, Decision, Wait, compiled
+from ramsis.runtime.selector import DROP, Wait, compiled
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 NONE, DROPPED, NEVER = 0, 1, 2
@@ -173,7 +173,8 @@ def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
         rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
                  *map(found.number, answers)]
         either = next((one for one in answers if isinstance(one, Either)), either)
-    late, spare_idle = _late_answer(selector)
+    spare_idle = max(table.spare_idle or 0, 1)
+    late = selector.late_answer(spare_idle, 0)
     return FlatPolicy(
         dispatch=table.dispatch, slo_ms=table.slo_ms, load_qps=table.load_qps,
         workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
@@ -183,12 +184,6 @@ def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
         other=NONE if either is None else found.number(either.other),
         probability=0.0 if either is None else either.probability,
         late=NONE if late is None else found.number(late), spare_idle=spare_idle)
-
-
-def _late_answer(selector: Selector) -> tuple[Decision | None, int]:
-    """What a dropped request may get, and how many workers must be idle."""
-    spare_idle = max(selector.table.spare_idle or 0, 1)
-    return selector.late_answer(spare_idle, 0), spare_idle
 
 
 def _station(station: Station[Selector], policy: int) -> FlatStation:
