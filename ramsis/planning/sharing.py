@@ -13,7 +13,7 @@ from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.plan import check_replicas
 from ramsis.checks import check_arguments
 from ramsis.cluster.interference import THESIS, Interference
-from ramsis.cluster.shared_gpu import Replica, RouterSettings
+from ramsis.cluster.shared_gpu import Replica
 from ramsis.errors import InputFileError
 from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
 
@@ -25,7 +25,7 @@ _MEANS = ("achieved_rps", "in_time", "goodput_rps", "throughput_rps", "router_to
 
 def cluster_of_placement(
     path: str | os.PathLike[str], *, interference: Interference = THESIS,
-    router: RouterSettings | None = None, duration_s: float = 8.0,
+    duration_s: float = 8.0,
 ) -> tuple[SharedCluster, tuple[Replica, ...]]:
     """The cluster of a placement file, and its replicas."""
     placed = read_placement(path)
@@ -40,7 +40,7 @@ def cluster_of_placement(
                          for worker in group.workers]
     models, gpus = models_of_problem(placed.problem, "utilisation")
     check_replicas(models, gpus, replicas)
-    return SharedCluster(models, gpus, router or RouterSettings(), interference,
+    return SharedCluster(models, gpus, interference=interference,
                          duration_s=duration_s), tuple(replicas)
 
 

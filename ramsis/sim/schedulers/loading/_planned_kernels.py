@@ -200,14 +200,9 @@ class CopyWorth(NamedTuple):
         Requests per ms.
     work : ndarray
         Largest work of a window, in workers.
-    crowd : ndarray
-        Largest work of a window in the largest batches that can be in time, in workers.
-    wait_ms : ndarray
-        How long a request can wait.
-    each_ms : ndarray
-        What it takes of a worker in such batches, > 0.
-    load_ms : ndarray
-    memory_mb : ndarray
+    crowd, wait_ms, each_ms : ndarray
+        As of :class:`~ramsis.sim.schedulers.loading.copies.Overload`.
+    load_ms, memory_mb : ndarray
     load_weight : float
         What a ms of loading is worth in ms of work.
     """
