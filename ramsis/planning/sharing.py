@@ -87,7 +87,7 @@ def play_placement(
     total = {key: statistics.fmean(getattr(one, key) for one in found)
              for key in ("goodput_rps", "fairness", "smallest_share")}
     total["bound_rps"] = goodput_bound_rps(cluster.models, cluster.gpus, interference,
-                                           duration_s=duration_s)
+                                           duration_s=duration_s, router=cluster.router)
     return rows, total
 
 
