@@ -40,6 +40,11 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
 
     What ``start`` says of single workers goes with these; all are active at the start where the
     scenario does not say fewer.
+
+    Raises
+    ------
+    InvalidValueError
+        No such worker type, or fewer than one worker.
     """
     _check_type(scenario, grow)
     if count < 1:
@@ -58,6 +63,11 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     """The same scenario with so much memory on each worker of a type.
 
     Of what ``start`` says that these workers hold, the first models stay that have room.
+
+    Raises
+    ------
+    InvalidValueError
+        No such worker type, or no memory.
     """
     _check_type(scenario, grow)
     if not 0.0 < memory_mb < inf:

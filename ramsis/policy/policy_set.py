@@ -60,7 +60,13 @@ _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 
 @contextmanager
 def made_by(command: str) -> Iterator[None]:
-    """Manifests that are written within the block list this command, as a shell takes it."""
+    """Within the block, manifests that are written list this command among those that made them.
+
+    Parameters
+    ----------
+    command : str
+        As a shell takes it.
+    """
     token = _COMMAND.set(command)
     try:
         yield
@@ -222,7 +228,13 @@ class SetFolder:
             self.write_manifest()
 
     def write_files(self, level: Level[Policy]) -> None:
-        """Write the policies of a level without the manifest."""
+        """Write the policies of a level without the manifest.
+
+        Raises
+        ------
+        InvalidValueError, OutputError
+            As :meth:`add`.
+        """
         stations = []
         for station in level.stations:
             policy = station.policy
@@ -260,6 +272,11 @@ def write_set(
     """Write the policies of a set and then its manifest; its path.
 
     Where a level has several stations each one's policies stand in a sub-folder of its name.
+
+    Raises
+    ------
+    InvalidValueError, OutputError
+        As :meth:`SetFolder.add`.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)

@@ -21,7 +21,13 @@ _TOLERANCE = 1e-6
 
 
 def policy_text(policy: Policy) -> str:
-    """The byte-stable text of a policy's file."""
+    """The byte-stable text of a policy's file.
+
+    Raises
+    ------
+    InvalidValueError
+        When the policy breaks the file's format; the message gives the JSON path.
+    """
     try:
         text = canonical_json(policy.to_document())
         Policy.from_document(json.loads(text), "policy")

@@ -39,7 +39,13 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
 
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """The scenario in a parsed file; ``where`` stands before the place in every message."""
+    """The scenario in a parsed file; ``where`` stands before the place in every message.
+
+    Raises
+    ------
+    InputFileError
+        The document breaks the format.
+    """
     top = Fields(document, where)
     top.of_format(SCENARIO_FORMAT)
     top.only(("format", "name", "duration_s", "worker_types", "models", "streams", "start"))

@@ -52,6 +52,12 @@ def stream_generator(stream: int, seed: int) -> np.random.Generator:
 def draw_requests(scenario: Scenario, seed: int) -> Requests:
     """The requests of all streams that come by themselves.
 
+    Parameters
+    ----------
+    scenario : Scenario
+    seed : int
+        >= 0.
+
     Raises
     ------
     InputFileError

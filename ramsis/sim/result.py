@@ -90,7 +90,13 @@ class SimulationResult:
     told_qps: float | None = None
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
-        """Mean and confidence interval over the seeds of a field of :class:`Metrics`."""
+        """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
+
+        Raises
+        ------
+        InvalidValueError
+            No such figure.
+        """
         if figure not in FIGURES:
             raise InvalidValueError("unknown figure", where="figure", value=figure,
                                     allowed=", ".join(FIGURES))

@@ -79,6 +79,11 @@ class SlowSpells:
         How much longer a batch takes that starts in a spell, >= 1.
     length_ms : float
         Mean length of a spell, > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
     """
 
     share: float
@@ -98,6 +103,11 @@ class SlowSpells:
 
         >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
         SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
+
+        Raises
+        ------
+        InvalidValueError
+            Another text, or a number out of range.
         """
         names = [one.name for one in fields(cls)]
         pairs = [part.partition("=") for part in text.split(",")]
@@ -113,7 +123,13 @@ class SlowSpells:
 
     @classmethod
     def recorded(cls, measurement: Mapping[str, Any], where: str = "slow_spells") -> SlowSpells:
-        """Those that a profile's measurement recorded, under ``slow_spells``."""
+        """Those that a profile's measurement recorded, under ``slow_spells``.
+
+        Raises
+        ------
+        InvalidValueError
+            It recorded none.
+        """
         found = measurement.get("slow_spells")
         names = [one.name for one in fields(cls)]
         if not (isinstance(found, Mapping) and all(name in found for name in names)):

@@ -90,6 +90,12 @@ class Setting:
 class EventEngine:
     """One run, in a setting; subclasses make it for fleets and for scenarios.
 
+    Parameters
+    ----------
+    setting : Setting
+    times : Times
+    requests : RequestState
+
     Attributes
     ----------
     now_ms : float

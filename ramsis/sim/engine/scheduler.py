@@ -132,7 +132,13 @@ class WorkerGroup(Protocol):
 
 
 def check_at_least(least: float, where: str, **parameters: float) -> None:
-    """Refuse parameters of a scheduler that are smaller, not numbers or not finite."""
+    """Refuse parameters of a scheduler that are smaller, not numbers or not finite.
+
+    Raises
+    ------
+    InputFileError
+        Naming the first of them.
+    """
     for name, value in parameters.items():
         if not least <= value < inf:
             raise InputFileError("parameter out of range", where=f"{where}: {name}", value=value,
