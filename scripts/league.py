@@ -386,7 +386,8 @@ def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:
                       marker="o", label=server, linestyle="-" if ours else "--")
     axes[0].set(xlabel="requests/s", ylabel="effective accuracy")
     axes[1].set(xlabel="requests/s", ylabel="violations (%)")
-    axes[0].legend(fontsize="small")
+    drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                 fontsize="small")
     drawn.savefig(file, metadata={"Date": None})
     pyplot.close(drawn)
 
