@@ -42,7 +42,7 @@ index = np.uint64
 """Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""
 
 _LONGEST_WAIT_S, _LOOKS_AGAIN_S = 60.0, 0.02
-"""For another process that compiles a kernel; it may have been stopped."""
+"""For other processes that compile, in all; one may have been stopped."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=NamedTuple)
@@ -59,7 +59,9 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
                                  for one in self.nopython_signatures)
 
     def compile(self, signature: Any) -> Any:
-        with _one_process(cast(Any, self)._cache, self.py_func):
+        kept, target = cast(Any, self)._cache, self.targetctx
+        with _one_process(kept, self.py_func,
+                          lambda: kept.load_overload(signature, target) is not None):
             return super().compile(signature)  # type: ignore[no-untyped-call,unused-ignore]
 
     def __call__(self, *arguments: Any) -> Any:
@@ -108,11 +110,12 @@ class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
 
 
 @contextmanager
-def _one_process(kept: Any, function: Callable[..., Any]) -> Iterator[None]:
-    """Hold a kernel that is kept for one process at a time, where the system offers such locks.
+def _one_process(kept: Any, function: Callable[..., Any], is_kept: Callable[[], bool]
+                 ) -> Iterator[None]:
+    """Hold a kernel for one process at a time, until it is kept, where the system has such locks.
 
-    A kernel waits for those that it calls while it is held. No kernel calls one that calls it, so
-    no two processes wait for each other.
+    A kernel waits for those that it calls while it is held. A process that never lets go, as one
+    that was stopped, costs another the longest wait once, whatever it has to compile.
     """
     lock = _lock_file(kept.cache_path) if isinstance(kept, FunctionCache) else None
     if lock is None:
@@ -122,20 +125,19 @@ def _one_process(kept: Any, function: Callable[..., Any]) -> Iterator[None]:
 
     # One file for a folder: each kernel has a byte of it.
     place = zlib.crc32(f"{function.__module__}.{function.__qualname__}".encode())
-    ends = time.monotonic() + _LONGEST_WAIT_S
-    _COMPILATIONS.running += _in_main_thread()  # Ctrl-C ends the wait, too
     try:
-        while time.monotonic() < ends:
-            try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-                break
-            except (BlockingIOError, PermissionError):
-                time.sleep(_LOOKS_AGAIN_S)
-            except OSError:  # some network file systems have none
-                break
-    finally:
-        _COMPILATIONS.running -= _in_main_thread()
-    try:
+        with _COMPILATIONS.in_python():  # Ctrl-C ends the wait, too
+            while True:
+                try:
+                    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+                    break
+                except BlockingIOError:
+                    if _COMPILATIONS.waited_s >= _LONGEST_WAIT_S or is_kept():
+                        break
+                    time.sleep(_LOOKS_AGAIN_S)
+                    _COMPILATIONS.waited_s += _LOOKS_AGAIN_S
+                except OSError:  # some network file systems have none
+                    break
         yield
     finally:
         with suppress(OSError):
@@ -217,6 +219,17 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
     def __init__(self) -> None:
         self.logged = False
         self.running = 0
+        self.waited_s = 0.0  # for other processes
+
+    @contextmanager
+    def in_python(self) -> Iterator[None]:
+        """What runs within takes interrupts at once."""
+        main = _in_main_thread()
+        self.running += main
+        try:
+            yield
+        finally:
+            self.running -= main
 
     def on_start(self, event: Any) -> None:
         self.running += _in_main_thread()

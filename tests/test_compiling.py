@@ -191,7 +191,7 @@ def _asked_for_while_compiled(
     with subprocess.Popen([sys.executable, "-c", ASKS.format(folder=str(folder))], text=True,
                           stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]) as other:
         assert other.stdout is not None
-        with _one_process(twice._cache, twice.py_func):
+        with _one_process(twice._cache, twice.py_func, lambda: False):
             assert other.stdout.readline() == "asks\n"
             time.sleep(0.3)
             yield twice, other

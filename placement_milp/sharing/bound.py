@@ -32,8 +32,8 @@ with w_m = rate_m · duration / requests of m that came. By duality any θ_mn >=
 
     Σ θ_mn C_m(n) + Σ_t GPUs_t H μ_t,   μ_t = max_c Σ_i p_i y_i,   p_mk = w_m - Σ_{n<=k} θ_mn.
 
-Without arrivals these are means, and the bound is one on mean goodput, as the optimum is concave
-in the right-hand sides.
+Without arrivals these are means, and the bound is one on mean goodput over runs of many requests,
+as the optimum is concave in the right-hand sides. A model of which nobody comes counts as served.
 
 **Largest configuration.** e is divided into cells of h = 1/250. In a cell of E, from E_0, the
 value of a batch whose e is in [j h, (j + 1) h) is at most
@@ -78,6 +78,8 @@ _SMALL = 25
 _TOLERANCE_MS = 1e-6
 _ROUNDS = 100
 _CLOSE = 1e-3
+_MANY = 40.0
+"""Requests of a run, of which none ever comes."""
 
 
 class _Batches(NamedTuple):
@@ -135,6 +137,8 @@ def goodput_bound_rps(
         came = [model.rate_rps * duration_s for model in models]
         horizon_ms = 1000 * duration_s + max(model.slo_ms for model in models)
         groups = [[(1, count)] for count in came]
+        nobody = math.fsum(model.rate_rps * math.exp(-count)
+                           for model, count in zip(models, came, strict=True) if count < _MANY)
     else:
         came = [float(len(times)) for times in arrivals_ms]
         there = [(times, model.slo_ms)
@@ -143,6 +147,8 @@ def goodput_bound_rps(
             (times[0] for times, _ in there), default=0.0)
         groups = [_groups(model, kinds, router, times)
                   for model, times in zip(models, arrivals_ms, strict=True)]
+        nobody = math.fsum(model.rate_rps for model, times in zip(
+            models, arrivals_ms, strict=True) if not len(times))
     weights = [model.rate_rps / count if count else 0.0
                for model, count in zip(models, came, strict=True)]
     batches = [_batches(models, kind, interference, router) for kind in kinds]
@@ -150,8 +156,6 @@ def goodput_bound_rps(
     # With measured pairs a_ij >= (ratio - 1) e_j, as e_j <= 1.
     least = min([interference.per_utilisation,
                  *(ratio - 1 for ratio in interference.pairs.values())])
-    nobody = math.fsum(model.rate_rps for model, count in zip(models, came, strict=True)
-                       if not count)
     every = math.fsum(model.rate_rps for model in models)
     return min(every, nobody + _bound(weights, groups, batches, time_ms, least))
 

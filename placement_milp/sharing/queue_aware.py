@@ -155,7 +155,7 @@ class QueueAware:
         states += [search.pruned(start if self.measured_batches else search.tuned(start))
                    for start in search.finer_starts(best)]
         check = _Search(self, models, gpus, _CHECK, self._checked_s(models))
-        return search.replicas(check.chosen([*states, *plans]))
+        return search.replicas(check.chosen([*states, *filter(search.within_limit, plans)]))
 
     def served(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
@@ -533,6 +533,12 @@ class _Search:
         return (sum(row.memory for row in rows if row) <= 1 and (
             limit is None or sum(min(row.utilisation, one.mps_share or 1.0) for row, one in zip(
                 rows, (*state[g], item), strict=True) if row) <= limit + 1e-9))
+
+    def within_limit(self, plan: State) -> bool:
+        """Whether another policy's plan keeps to the limit of utilisations, if there is one."""
+        return self.settings.compute_limit is None or all(
+            self._fits(_with(plan, g, there[:i]), g, item)
+            for g, there in enumerate(plan) for i, item in enumerate(there))
 
     def _load(self, state: State, g: int) -> float:
         """Multiprocessors of a GPU that its replicas keep busy, at full batches."""

@@ -217,3 +217,17 @@ def test_the_planner_serves_what_other_policies_overload(v100: SharingProfile) -
     best = max(value for policy, value in goodput.items() if policy != "queue-aware")
     assert goodput["queue-aware"] > 1.2 * best
     assert goodput["queue-aware"] <= goodput_bound_rps(models, gpus, THESIS, duration_s=6)
+
+
+def test_plans_of_other_policies_keep_to_the_limit_of_utilisations() -> None:
+    """One of them has both models, whose shares add up to 0.8."""
+    def model(name: str) -> SharedModel:
+        return SharedModel(name, 300, 100, {"gpu": tuple(
+            SharedBatch(name, "gpu", n, ms, 0.1, used, used, used)
+            for n, ms, used in ((1, 5.0, 0.3), (4, 9.0, 0.4), (8, 15.0, 0.6)))})
+    models, gpus = [model("a"), model("b")], gpus_of(1)
+    planner = QueueAware(compute_limit=0.5, duration_s=2, checked_s=4, seeds=1, rounds=6)
+    used = [0.0 if one is None else min(one.utilisation, r.mps_share or 1.0)
+            for r in planner(models, gpus)
+            for one in [models["ab".index(r.model)].batch("gpu", r.batch)]]
+    assert 0 < sum(used) <= 0.5
