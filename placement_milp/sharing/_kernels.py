@@ -18,7 +18,7 @@ from ramsis.compiling import njit
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-_TOLERANCE_MS = 1e-6
+TOLERANCE_MS = 1e-6
 
 
 class Sent(NamedTuple):
@@ -164,7 +164,7 @@ def in_time(
     found = 0
     for k in range(len(first)):
         for i in range(first[k], first[k] + size[k]):
-            if ends[k] - arrivals[i] <= slo_ms + _TOLERANCE_MS:
+            if ends[k] - arrivals[i] <= slo_ms + TOLERANCE_MS:
                 found += 1
     return found
 
@@ -245,7 +245,7 @@ def most_in_groups(times: _Floats, least: int, within: float) -> int:
     first = last = 0
     begin = 0
     for i in range(len(times)):
-        while times[i] - times[begin] > within + _TOLERANCE_MS:
+        while times[i] - times[begin] > within + TOLERANCE_MS:
             begin += 1
         latest = i + 1 - least
         if latest >= 0:

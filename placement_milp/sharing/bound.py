@@ -63,7 +63,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp.sharing._kernels import largest_configurations, most_in_groups
+from placement_milp.sharing._kernels import (
+    TOLERANCE_MS,
+    largest_configurations,
+    most_in_groups,
+)
 from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
 from ramsis.profiles.sharing import between
@@ -75,11 +79,10 @@ _MOST = 1.5
 """Utilisation of a configuration, from which it is bounded by a fractional knapsack."""
 _SMALL = 25
 """Cells below which batches are taken in bunches."""
-_TOLERANCE_MS = 1e-6
 _ROUNDS = 100
 _CLOSE = 1e-3
 _MANY = 40.0
-"""Requests of a run, of which none ever comes."""
+"""Mean requests of a run from which on it never happens that none comes."""
 
 
 class _Batches(NamedTuple):
@@ -245,7 +248,7 @@ def _sizes(model: SharedModel, kind: str, router: RouterSettings | None) -> list
     """Sizes of the batches that are in time if they are sent at once and run alone."""
     rows = model.batches.get(kind, ())
     return [n for n in range(1, 1 + (rows[-1].batch if rows else 0))
-            if _alone_ms(model, kind, n, router) <= model.slo_ms + _TOLERANCE_MS]
+            if _alone_ms(model, kind, n, router) <= model.slo_ms + TOLERANCE_MS]
 
 
 def _alone_ms(model: SharedModel, kind: str, n: int, router: RouterSettings | None) -> float:

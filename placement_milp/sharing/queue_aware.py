@@ -223,9 +223,12 @@ class _Search:
 
     # Worth.
 
-    def worth(self, state: State, seeds: int | None = None) -> float:
+    def worth(
+        self, state: State, seeds: int | None = None,
+        estimators: Sequence[Estimator] | None = None,
+    ) -> float:
         """Goodput as a share of the load, with small terms that decide between equals."""
-        return self._goodput(state, seeds) + self._small_terms(state)
+        return self._goodput(state, seeds, estimators) + self._small_terms(state)
 
     def _small_terms(self, state: State) -> float:
         """What decides between equals: fewer replicas, smaller batches, replicas that stay."""
@@ -237,9 +240,12 @@ class _Search:
                 for there, before in zip(state, self.kept, strict=True))
         return value
 
-    def _goodput(self, state: State, seeds: int | None = None) -> float:
+    def _goodput(
+        self, state: State, seeds: int | None = None,
+        estimators: Sequence[Estimator] | None = None,
+    ) -> float:
         """Share of the load in time, the mean over latencies; the least of a model far before."""
-        values = self._goodputs(state, seeds)
+        values = self._goodputs(state, seeds, estimators)
         return sum(values) / len(values)
 
     def _goodputs(
@@ -266,11 +272,6 @@ class _Search:
         best = [max(1e-9, *column) for column in zip(*goodputs.values(), strict=True)]
         return max(goodputs, key=lambda state: self._small_terms(state) + min(
             value / most for value, most in zip(goodputs[state], best, strict=True)))
-
-    def _glance(self, state: State) -> float:
-        """Worth by a short run."""
-        values = self._goodputs(state, 1, self.short)
-        return sum(values) / len(values) + self._small_terms(state)
 
     # From replicas to states and back.
 
@@ -375,7 +376,8 @@ class _Search:
         some = dict.fromkeys(changed)
         if self.sheds and len(some) > _LIKELY:
             # Sheds make many more changes, so that short runs leave the likely ones.
-            some = dict.fromkeys(sorted(some, key=self._glance, reverse=True)[:_LIKELY])
+            some = dict.fromkeys(sorted(
+                some, key=lambda one: self.worth(one, 1, self.short), reverse=True)[:_LIKELY])
         scored = {one: self.worth(one, 1) for one in some}
         likely = sorted((one for one in scored if scored[one] > first + _BETTER),
                         key=lambda one: -scored[one])[:4]

@@ -35,6 +35,17 @@ def in_this_process(words: list[str], *, cwd: Path, **_: Any) -> subprocess.Comp
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+def checked_verdict(plan: dict[str, Any]) -> dict[str, Any]:
+    """The verdict of a plan, which keeps to its bounds and is the cheapest of its rows."""
+    verdict: dict[str, Any] = plan["verdict"]
+    assert verdict["workers"] >= verdict["workers_bound"] >= 1
+    assert verdict["cost"] == 1.5 * verdict["workers"]
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+    assert [row["dispatch"] for row in plan["rows"]] == ["central-queue", "round-robin"]
+    assert verdict["workers"] == min(row["workers"] for row in plan["rows"])
+    return verdict
+
+
 def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,14 +59,9 @@ def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
     made = run(*asked, "--json")
     assert made.code == 0, made.err
     plan = json.loads(made.out)
-    verdict = plan["verdict"]
-    assert verdict["workers"] >= verdict["workers_bound"] >= 1
-    assert verdict["cost"] == 1.5 * verdict["workers"]
+    verdict = checked_verdict(plan)
     assert verdict["accuracy"] >= 0.7
     assert verdict["violation_rate"] <= 0.01
-    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
-    assert [row["dispatch"] for row in plan["rows"]] == ["central-queue", "round-robin"]
-    assert verdict["workers"] == min(row["workers"] for row in plan["rows"])
     assert [shlex.split(one)[1] for one in plan["commands"]] == [
         "capacity", "generate", "simulate", "simulate", "report"]
     assert json.loads((out / "plan.json").read_text()).items() <= plan.items()
@@ -85,12 +91,7 @@ def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
     made = run(*asked, "--json")
     assert made.code == 0, made.err
     plan = json.loads(made.out)
-    verdict = plan["verdict"]
-    assert verdict["workers"] >= verdict["workers_bound"] >= 1
-    assert verdict["cost"] == 1.5 * verdict["workers"]
-    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
-    assert [row["dispatch"] for row in plan["rows"]] == ["central-queue", "round-robin"]
-    assert verdict["workers"] == min(row["workers"] for row in plan["rows"])
+    verdict = checked_verdict(plan)
     assert (out / "report.html").stat().st_size > 10_000
 
     other = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers",
