@@ -217,11 +217,12 @@ def fleet_tables(
     policies: dict[int, tuple[Policy, ...]] = {}
     for size in sizes_up_to(most, settings.dispatch):
         terms = replace(settings, workers=size, violation_price=price)
+        row = []
         for load in of_a_worker.tolist():
-            made = generate_policy(profile, load * size, terms)
-            policies[size] = (*policies.get(size, ()), made)
+            row.append(generate_policy(profile, load * size, terms))
             on_policy()
-    return FleetTables(of_a_worker, policies, float(max(made.accuracy)), capacity, largest, most)
+        policies[size] = tuple(row)
+    return FleetTables(of_a_worker, policies, float(max(row[0].accuracy)), capacity, largest, most)
 
 
 def _capacity(profile: ProfileSet, settings: SynthesisSettings) -> float:
