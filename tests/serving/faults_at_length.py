@@ -300,7 +300,7 @@ async def _run(name: str, server: Running) -> list[str]:
         print(f"  {count:g} swaps")
         if count < 100:
             wrong.append("fewer than 100 swaps")
-    errors = (server.folder / "stderr.txt").read_text()
+    errors = server.errors.read_text()
     if "Traceback" in errors:
         wrong.append(errors[errors.index("Traceback"):][:2000])
     return wrong

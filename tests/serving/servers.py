@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,8 @@ class Running:
     host: str
     port: int
     folder: Path
+    errors: Path
+    """What it writes to its standard error."""
 
     def ask(self, method: str, path: str, body: bytes | str | None = None,
             headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
@@ -125,7 +128,7 @@ class Running:
 
     def events(self) -> list[dict[str, Any]]:
         """The structured log so far."""
-        lines = (self.folder / "stderr.txt").read_text().splitlines()
+        lines = self.errors.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def wait_for(self, event: str, count: int = 1, seconds: float = 30.0) -> dict[str, Any]:
@@ -191,16 +194,18 @@ def command(folder: Path, *options: str) -> list[str]:
 @contextlib.contextmanager
 def running(folder: Path, *options: str) -> Iterator[Running]:
     """A server on the policies and variants of a folder, stopped at the end."""
-    with (folder / "stderr.txt").open("w") as errors:
+    # A file of its own: servers of several tests may share the folder, and run at once.
+    number, name = tempfile.mkstemp(".txt", "stderr-", folder)
+    with open(number, "w") as errors:
         process = subprocess.Popen(
             command(folder, *options), stdout=subprocess.PIPE, stderr=errors, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, (folder / "stderr.txt").read_text()
+        assert line, Path(name).read_text()
         host, _, port = line.rpartition("/")[2].strip().partition(":")
-        yield Running(process, host, int(port), folder)
+        yield Running(process, host, int(port), folder, Path(name))
     finally:
         process.send_signal(signal.SIGTERM)
         try:

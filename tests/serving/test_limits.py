@@ -275,7 +275,7 @@ def test_an_answer_that_is_not_read_is_not_kept(server: Running) -> None:
             time.sleep(0.002)
         assert closed
     assert server.infer([[1, 2, 3]])[0] == 200
-    assert "Traceback" not in (server.folder / "stderr.txt").read_text()
+    assert "Traceback" not in server.errors.read_text()
 
 
 def test_requests_behind_each_other_are_answered_in_turn_if_they_are_few(
