@@ -32,13 +32,13 @@ from placement_milp.sharing import (
     models_of,
     plan,
 )
-from placement_milp.sharing.bound import goodput_bound_rps, work_ms
+from placement_milp.sharing.bound import goodput_bound_rps
 from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
-from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings
+from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings, SharedModel
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import canonical_json, write_atomic
 from ramsis.plugins import trust
-from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
+from ramsis.profiles.sharing import SharingProfile, between, read_sharing_profile
 from ramsis.sim.cluster.sharing import SharedCluster, SharingFigures, measure_sharing, play
 
 POLICIES = "usher,wao-usher,igniter,ao-milp,wsm-milp,queue-aware"
@@ -242,6 +242,14 @@ def random_mix(profile: SharingProfile, seed: int, number: int) -> dict[str, Any
     work_s = sum(work_ms(model, kind) for model in every if model.name in names) / 1000
     rps = max(1, round(rng.uniform(*_LOAD) * gpus / work_s))
     return {"models": names, "rps": float(rps), "slo_ms": slo_ms, "gpus": gpus}
+
+
+def work_ms(model: SharedModel, kind: str) -> float:
+    """Least work of a request, ms of a whole GPU; infinite without a batch within the SLO."""
+    rows = model.batches.get(kind, ())
+    sizes = (between(rows, n) for n in range(1, 1 + (rows[-1].batch if rows else 0)))
+    return min((row.utilisation * row.latency_ms / row.batch for row in sizes
+                if row is not None and row.latency_ms <= model.slo_ms), default=float("inf"))
 
 
 def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ from placement_milp.sharing._kernels import (
 )
 from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
-from ramsis.profiles.sharing import between
+from ramsis.errors import InputFileError
 
 _Floats = NDArray[np.float64]
 _CELLS = 250
@@ -130,7 +130,14 @@ def goodput_bound_rps(
     -------
     float
         At most the rates of all models together.
+
+    Raises
+    ------
+    InputFileError
+        There is no model.
     """
+    if not models:
+        raise InputFileError("no models", value=0, allowed="one or more")
     kinds = Counter(gpu.gpu_type for gpu in gpus)
     exponents = [interference.share_exponent, *interference.exponents.values()]
     if not interference.saturates or min(exponents) < 1:
@@ -196,16 +203,9 @@ def _bound(
             at, top = _largest(there, value, beside)
             bound += time_ms[t] * top
             for configuration in at:
-                column = np.zeros(len(right))
-                gain = 0.0
-                for b, part in configuration:
-                    m, rate = int(there.model[b]), part * there.rate[b] * k[b] / there.size[b]
-                    gain += weights[m] * rate
-                    for row, (other, n, _) in enumerate(limits):
-                        if other == m and n <= k[b]:
-                            column[row] += rate
-                column[len(limits) + t] = 1.0
-                columns.append(column)
+                column, gain = _column(configuration, there, k, limits, weights)
+                # The time of the configuration is a GPU's of this type.
+                columns.append(np.concatenate([column, np.arange(len(time_ms)) == t]))
                 gains.append(gain)
         best = min(best, bound)
         if not columns:
@@ -216,6 +216,22 @@ def _bound(
             break
         theta = np.maximum(0.0, -found.ineqlin.marginals[:len(limits)])
     return max(0.0, best)
+
+
+def _column(
+    configuration: Sequence[tuple[int, float]], there: _Batches, counted: NDArray[np.int64],
+    limits: Sequence[tuple[int, int, float]], weights: Sequence[float],
+) -> tuple[_Floats, float]:
+    """Requests per ms of a configuration that count against each limit, and their worth."""
+    column, gain = np.zeros(len(limits)), 0.0
+    models = np.array([m for m, _, _ in limits])
+    least = np.array([n for _, n, _ in limits])
+    for b, part in configuration:
+        m = int(there.model[b])
+        rate = part * there.rate[b] * counted[b] / there.size[b]
+        gain += weights[m] * rate
+        column += np.where((models == m) & (least <= counted[b]), rate, 0.0)
+    return column, gain
 
 
 def _largest(
@@ -307,15 +323,3 @@ def _groups(
         if n > 1 and counts[n] < found[-1][1]:
             found.append((n, counts[n]))
     return found
-
-
-def work_ms(model: SharedModel, kind: str) -> float:
-    """Least work of a request, ms of a whole GPU; infinite without a batch within the SLO."""
-    rows = model.batches.get(kind, ())
-    best = math.inf
-    for n in range(1, 1 + (rows[-1].batch if rows else 0)):
-        row = between(rows, n)
-        assert row is not None
-        if row.latency_ms <= model.slo_ms:
-            best = min(best, row.utilisation * row.latency_ms / n)
-    return best
