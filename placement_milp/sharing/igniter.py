@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from placement_milp.sharing.plan import check_given
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import SharedBatch, between
@@ -166,6 +167,7 @@ class Igniter:
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu]
     ) -> tuple[list[Replica], int]:
         """The replicas on GPUs that exist, and the number of GPUs that the whole plan takes."""
+        check_given(models, gpus)
         kind = gpus[0].gpu_type
         parts = sorted(itertools.chain.from_iterable(self._parts(m, kind) for m in models),
                        key=lambda part: -part.lower)

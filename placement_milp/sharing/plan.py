@@ -78,6 +78,13 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
     return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
 
 
+def check_given(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> None:
+    """Refuse to plan nothing, or on nothing."""
+    if not models or not gpus:
+        raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)),
+                             allowed="one of each, or more")
+
+
 def check_replicas(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> None:

@@ -16,6 +16,7 @@ from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import (
     SharingPlan,
     SharingPolicy,
+    check_given,
     check_replicas,
     planned_rps,
     why_unserved,
@@ -90,8 +91,7 @@ def plan(
     policy : SharingPolicy, optional
         The policy itself, for one without a name.
     """
-    if not models or not gpus:
-        raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)))
+    check_given(models, gpus)
     for model in models:
         if not any(model.batches.get(gpu.gpu_type) for gpu in gpus):
             raise InputFileError("model fits no GPU", where=model.name,

@@ -58,7 +58,7 @@ from dataclasses import dataclass, replace
 from placement_milp.backend import Limits
 from placement_milp.sharing.estimate import Estimator, Item, State
 from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import SharingPolicy
+from placement_milp.sharing.plan import SharingPolicy, check_given
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.interference import THESIS, Interference
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
@@ -148,14 +148,15 @@ class QueueAware:
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""
-        search = _Search(self, models, gpus)
+        check_given(models, gpus)
+        search = _Search.of(self, models, gpus)
         plans = search.plans_of_others()
-        states = [search.pruned(search.improve(start)) for start in search.starts(plans)]
-        best = max(states, key=search.worth)
-        states += [search.pruned(start if self.measured_batches else search.tuned(start))
-                   for start in search.finer_starts(best)]
-        check = _Search(self, models, gpus, _CHECK, self._checked_s(models))
-        return search.replicas(check.chosen([*states, *filter(search.within_limit, plans)]))
+        states = [search.pruned(search.improved(start)) for start in search.starts(plans)]
+        states += search.finer_plans(max(states, key=search.worth))
+        check = _Worth.of(self, models, gpus, _CHECK, self._checked_s(models))
+        chosen = check.chosen([*states, *filter(search.within_limit, plans)])
+        return [Replica(models[item.model].name, gpu.name, item.batch, item.mps_share)
+                for gpu, there in zip(gpus, chosen, strict=True) for item in there]
 
     def served(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
@@ -175,11 +176,17 @@ class QueueAware:
         -------
         dict
             Model → requests per second in time.
+
+        Raises
+        ------
+        InputFileError
+            There is no model or no GPU.
         """
+        check_given(models, gpus)
         slower = [model.slower(latency_factor) for model in models]
-        check = _Search(replace(self, headroom=0.0), slower, gpus, _PROMISE,
-                        self._checked_s(models))
-        shares = check.estimators[0].served(check.state_of(replicas))
+        check = _Worth.of(replace(self, headroom=0.0), slower, gpus, _PROMISE,
+                          self._checked_s(models))
+        shares = check.estimators[0].served(_state_of(models, gpus, replicas))
         return {model.name: float(share) * model.rate_rps
                 for model, share in zip(models, shares, strict=True)}
 
@@ -193,42 +200,45 @@ class QueueAware:
         return replace(self, keep=tuple(replicas))
 
 
-class _Search:
-    def __init__(
-        self, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu],
-        first_seed: int = _SEARCH, duration_s: float | None = None,
-    ) -> None:
-        self.settings, self.models, self.gpus = settings, models, gpus
-        # What a part of the search does otherwise than the settings say.
-        self.fair, self.sheds = settings.fair, False
+@dataclass(frozen=True)
+class _Worth:
+    """What a plan is worth: goodput as a share of the load, with small terms between equals.
+
+    Attributes
+    ----------
+    estimators
+        One for each latency that counts.
+    kept
+        The replicas that are there now.
+    fair
+        Whether the smallest share of a model comes first.
+    """
+
+    settings: QueueAware
+    models: Sequence[SharedModel]
+    estimators: tuple[Estimator, ...]
+    kept: State
+    fair: bool
+
+    @classmethod
+    def of(
+        cls, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu],
+        first_seed: int, duration_s: float, seeds: int | None = None,
+    ) -> _Worth:
+        """Worth by arrivals of a duration, of the settings' number of seeds or of fewer."""
         factors = [1.0, 1.0 + settings.headroom] if settings.headroom else [1.0]
+        count = settings.seeds if seeds is None else seeds
+        estimators = tuple(Estimator(
+            [model.slower(factor) for model in models], gpus, settings.router,
+            settings.interference, 1000 * duration_s, range(first_seed, first_seed + count))
+            for factor in factors)
+        known = {model.name for model in models}
+        kept = [one for one in settings.keep if one.model in known]
+        return cls(settings, models, estimators, _state_of(models, gpus, kept), settings.fair)
 
-        def estimators(duration_s: float, seeds: int) -> list[Estimator]:
-            return [Estimator(
-                [model.slower(factor) for model in models], gpus, settings.router,
-                settings.interference, 1000 * duration_s,
-                range(first_seed, first_seed + seeds)) for factor in factors]
-
-        self.estimators = estimators(duration_s or settings.duration_s, settings.seeds)
-        self.short = estimators(_SHORT * settings.duration_s, 1)
-        self.total = sum(model.rate_rps for model in models)
-        kinds = list(dict.fromkeys(gpu.gpu_type for gpu in gpus))
-        self.batches = [sorted({row.batch for kind in kinds for row in model.in_time(kind)})
-                        for model in models]
-        self.largest = [max((row.batch for rows in model.batches.values() for row in rows),
-                            default=0) for model in models]
-        self.kept = self.state_of(
-            [r for r in settings.keep if any(r.gpu == gpu.name for gpu in gpus)
-             and any(r.model == model.name for model in models)])
-
-    # Worth.
-
-    def worth(
-        self, state: State, seeds: int | None = None,
-        estimators: Sequence[Estimator] | None = None,
-    ) -> float:
-        """Goodput as a share of the load, with small terms that decide between equals."""
-        return self._goodput(state, seeds, estimators) + self._small_terms(state)
+    def __call__(self, state: State, seeds: int | None = None) -> float:
+        """The worth of a plan, by all or by the first seeds."""
+        return self.goodput(state, seeds) + self._small_terms(state)
 
     def _small_terms(self, state: State) -> float:
         """What decides between equals: fewer replicas, smaller batches, replicas that stay."""
@@ -240,24 +250,19 @@ class _Search:
                 for there, before in zip(state, self.kept, strict=True))
         return value
 
-    def _goodput(
-        self, state: State, seeds: int | None = None,
-        estimators: Sequence[Estimator] | None = None,
-    ) -> float:
+    def goodput(self, state: State, seeds: int | None = None) -> float:
         """Share of the load in time, the mean over latencies; the least of a model far before."""
-        values = self._goodputs(state, seeds, estimators)
+        values = self.goodputs(state, seeds)
         return sum(values) / len(values)
 
-    def _goodputs(
-        self, state: State, seeds: int | None = None,
-        estimators: Sequence[Estimator] | None = None,
-    ) -> list[float]:
+    def goodputs(self, state: State, seeds: int | None = None) -> list[float]:
         """The same for each of the latencies."""
+        total = sum(model.rate_rps for model in self.models)
         values = []
-        for estimator in estimators or self.estimators:
+        for estimator in self.estimators:
             shares = estimator.served(state, seeds)
             value = sum(float(share) * model.rate_rps
-                        for share, model in zip(shares, self.models, strict=True)) / self.total
+                        for share, model in zip(shares, self.models, strict=True)) / total
             if self.fair:
                 value += _FAIR * float(min(shares))
             values.append(value)
@@ -267,31 +272,52 @@ class _Search:
         """The plan that loses least at any latencies, as a share of the best plan there."""
         if self.fair:
             # Smallest shares near 0 say nothing by their ratios.
-            return max(states, key=self.worth)
-        goodputs = {state: self._goodputs(state) for state in states}
+            return max(states, key=self)
+        goodputs = {state: self.goodputs(state) for state in states}
         best = [max(1e-9, *column) for column in zip(*goodputs.values(), strict=True)]
         return max(goodputs, key=lambda state: self._small_terms(state) + min(
             value / most for value, most in zip(goodputs[state], best, strict=True)))
 
-    # From replicas to states and back.
 
-    def state_of(self, replicas: Sequence[Replica]) -> State:
-        number = {model.name: m for m, model in enumerate(self.models)}
-        return tuple(tuple(Item(number[r.model], r.batch, r.mps_share) for r in replicas
-                           if r.gpu == gpu.name) for gpu in self.gpus)
+@dataclass(frozen=True)
+class _Search:
+    """Changes of plans, as long as they make these better.
 
-    def replicas(self, state: State) -> list[Replica]:
-        return [Replica(self.models[item.model].name, gpu.name, item.batch, item.mps_share)
-                for gpu, there in zip(self.gpus, state, strict=True) for item in there]
+    Attributes
+    ----------
+    worth, short
+        By the arrivals of the search, and by a quarter of one seed's.
+    batches
+        By model: measured batches that are in time.
+    sheds
+        Whether changes bring replicas that shed requests.
+    """
 
-    # The search.
+    settings: QueueAware
+    models: Sequence[SharedModel]
+    gpus: Sequence[Gpu]
+    worth: _Worth
+    short: _Worth
+    batches: Sequence[Sequence[int]]
+    sheds: bool = False
+
+    @classmethod
+    def of(
+        cls, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu]
+    ) -> _Search:
+        worth = _Worth.of(settings, models, gpus, _SEARCH, settings.duration_s)
+        short = _Worth.of(settings, models, gpus, _SEARCH, _SHORT * settings.duration_s, 1)
+        kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
+        batches = [sorted({row.batch for kind in kinds for row in model.in_time(kind)})
+                   for model in models]
+        return cls(settings, models, gpus, worth, short, batches)
 
     def plans_of_others(self) -> list[State]:
         """The plans of the published policies, as they are, as far as these have any."""
         found = []
         for policy in _others():
             with suppress(RamsisError):
-                found.append(self.state_of(policy(self.models, self.gpus)))
+                found.append(_state_of(self.models, self.gpus, policy(self.models, self.gpus)))
         return found
 
     def starts(self, plans: Sequence[State]) -> Iterator[State]:
@@ -303,25 +329,24 @@ class _Search:
             for m in order:
                 state = self._best(state, self._reassigned(state, m)) or state
             yield state
-        if any(self.kept):
-            yield self.kept
+        if any(self.worth.kept):
+            yield self.worth.kept
         if plans:
             yield max((self._like(plan) for plan in plans), key=self.worth)
 
-    def finer_starts(self, best: State) -> Iterator[State]:
-        """From a plan that leaves requests: itself, then with replicas that shed some of them."""
-        if min(self._goodputs(best)) >= _ALL * (1 + _FAIR * self.fair):
+    def finer_plans(self, best: State) -> Iterator[State]:
+        """What a plan that leaves requests becomes: tuned, then with replicas that shed some."""
+        if min(self.worth.goodputs(best)) >= _ALL * (1 + _FAIR * self.settings.fair):
             return
-        yield best
+        yield self._tuned(best)
         if not self.settings.sheds:
             return
-        self.sheds = True
-        yield self.improve(best)
+        shedding = replace(self, sheds=True)
+        yield shedding._tuned(shedding.improved(best))
         # No model is left out by the plan that puts the worst-off one first.
-        self.fair = True
-        balanced = self.improve(best)
-        self.fair = self.settings.fair
-        yield self.improve(balanced)
+        fair = replace(shedding, worth=replace(self.worth, fair=True),
+                       short=replace(self.short, fair=True))
+        yield shedding._tuned(shedding.improved(fair.improved(best)))
 
     def _like(self, plan: State) -> State:
         """What fits of another policy's plan, without shares."""
@@ -338,7 +363,7 @@ class _Search:
         return model.rate_rps / max((row.rate_rps for rows in model.batches.values()
                                      for row in rows), default=1.0)
 
-    def improve(self, state: State) -> State:
+    def improved(self, state: State) -> State:
         """The plan at the end of all changes that make it better."""
         for _ in range(self.settings.rounds):
             for changes in (self._reassigned_any, self._adjusted, self._exchanged):
@@ -350,22 +375,20 @@ class _Search:
                 return state
         return state
 
-    def tuned(self, state: State) -> State:
-        """The plan with batches between the measured sizes, of one replica or of all like it."""
-        for _ in range(self.settings.rounds):
+    def _tuned(self, state: State) -> State:
+        """The plan pruned, with batches between the measured sizes where these are allowed."""
+        for _ in range(0 if self.settings.measured_batches else self.settings.rounds):
             found = self._best(state, self._finer(state))
             if found is None:
-                return state
+                break
             state = found
-        return state
+        return self.pruned(state)
 
     def pruned(self, state: State) -> State:
         """The plan without replicas that hardly serve any request."""
         while True:
-            fewer = [_with(state, g, there[:i] + there[i + 1:])
-                     for g, there in enumerate(state) for i in range(len(there))]
-            best = max(fewer, key=self.worth, default=state)
-            least = _KEPT * self._goodput(state)
+            best = max((rest for _, _, rest in _one_less(state)), key=self.worth, default=state)
+            least = _KEPT * self.worth.goodput(state)
             if best == state or self.worth(best) < self.worth(state) - least:
                 return state
             state = best
@@ -376,8 +399,7 @@ class _Search:
         some = dict.fromkeys(changed)
         if self.sheds and len(some) > _LIKELY:
             # Sheds make many more changes, so that short runs leave the likely ones.
-            some = dict.fromkeys(sorted(
-                some, key=lambda one: self.worth(one, 1, self.short), reverse=True)[:_LIKELY])
+            some = dict.fromkeys(sorted(some, key=self.short, reverse=True)[:_LIKELY])
         scored = {one: self.worth(one, 1) for one in some}
         likely = sorted((one for one in scored if scored[one] > first + _BETTER),
                         key=lambda one: -scored[one])[:4]
@@ -385,8 +407,6 @@ class _Search:
             return None
         best = max(likely, key=self.worth)
         return best if self.worth(best) > self.worth(state) + _BETTER else None
-
-    # Changes.
 
     def _reassigned_any(self, state: State) -> Iterator[State]:
         for m in range(len(self.models)):
@@ -420,7 +440,9 @@ class _Search:
         """Batches by which replicas that gather so many requests in turn are sent so many rps."""
         rate = self.models[m].rate_rps
         left = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
-        largest = max(1, min(self.largest[m], int(rate * self.settings.router.waiting_ms / 1000)))
+        measured = max((row.batch for rows in self.models[m].batches.values() for row in rows),
+                       default=0)
+        largest = max(1, min(measured, int(rate * self.settings.router.waiting_ms / 1000)))
         return [] if left > 4 * largest else [
             min(largest, left - begin) for begin in range(0, left, largest)]
 
@@ -457,15 +479,14 @@ class _Search:
 
     def _adjusted(self, state: State) -> Iterator[State]:
         """Another batch or GPU for one replica, one less, one more."""
-        for g, i in [(g, i) for g, there in enumerate(state) for i in range(len(there))]:
+        for g, i, rest in _one_less(state):
             item = state[g][i]
-            rest = _with(state, g, state[g][:i] + state[g][i + 1:])
             yield rest
             for batch in self.batches[item.model]:
                 changed = item._replace(
                     batch=batch, mps_share=_SHED if item.mps_share == _SHED else None)
                 if changed != item and self._fits(rest, g, changed):
-                    yield _with(rest, g, (*state[g][:i], changed, *state[g][i + 1:]))
+                    yield _replaced(state, g, i, changed)
             for other in range(len(state)):
                 if other != g and self._fits(rest, other, item):
                     yield _with(rest, other, (*rest[other], item))
@@ -477,34 +498,31 @@ class _Search:
                         if self._fits(both, other, item):
                             yield _with(both, other, (*both[other], item))
         for m, g in itertools.product(range(len(self.models)), range(len(state))):
-            for batch in self.batches[m]:
-                if self._fits(state, g, Item(m, batch)):
-                    yield _with(state, g, (*state[g], Item(m, batch)))
+            yield from self._added(state, g, m)
         for m in range(len(self.models)) if self.sheds else ():
             for size in _SHED_SIZES:
                 shed = self._shedding(state, m, size)
                 if shed is not None:
                     yield shed
 
+    def _added(self, state: State, g: int, m: int) -> Iterator[State]:
+        """One more replica of a model on a GPU, with each batch that fits."""
+        for batch in self.batches[m]:
+            if self._fits(state, g, Item(m, batch)):
+                yield _with(state, g, (*state[g], Item(m, batch)))
+
     def _finer(self, state: State) -> Iterator[State]:
-        """Batches that are a little larger or smaller."""
+        """A batch that is a little larger or smaller, of one replica or of all like it."""
         for item in sorted({item for there in state for item in there}, key=str):
             for step in _STEPS:
                 changed = item._replace(batch=item.batch + step)
                 if changed.batch < 1:
                     continue
                 all_of_them = state
-                for g, there in enumerate(state):
-                    for i, one in enumerate(there):
-                        if one != item:
-                            continue
-                        rest = _with(state, g, there[:i] + there[i + 1:])
-                        if not self._fits(rest, g, changed):
-                            continue
-                        yield _with(state, g, (*there[:i], changed, *there[i + 1:]))
-                        mine = all_of_them[g]
-                        all_of_them = _with(all_of_them, g,
-                                            (*mine[:i], changed, *mine[i + 1:]))
+                for g, i, rest in _one_less(state):
+                    if state[g][i] == item and self._fits(rest, g, changed):
+                        yield _replaced(state, g, i, changed)
+                        all_of_them = _replaced(all_of_them, g, i, changed)
                 yield all_of_them
 
     def _exchanged(self, state: State) -> Iterator[State]:
@@ -515,26 +533,25 @@ class _Search:
             for other in range(len(self.models)):
                 if other != m:
                     yield from self._reassigned(bare, other)
-        for g, i in [(g, i) for g, there in enumerate(state) for i in range(len(there))]:
-            rest = _with(state, g, state[g][:i] + state[g][i + 1:])
+        for g, i, rest in _one_less(state):
             for m in range(len(self.models)):
                 if m != state[g][i].model:
-                    for batch in self.batches[m]:
-                        if self._fits(rest, g, Item(m, batch)):
-                            yield _with(rest, g, (*rest[g], Item(m, batch)))
+                    yield from self._added(rest, g, m)
 
     def _fits(self, state: State, g: int, item: Item) -> bool:
         """Whether a GPU has the memory, and the multiprocessors where these are limited."""
-        kind = self.gpus[g].gpu_type
-        rows = [self.models[one.model].batch(kind, one.batch) for one in (*state[g], item)]
-        if any(row is None or (row.latency_ms > self.models[one.model].slo_ms
-                               and one.mps_share != _SHED)
-               for row, one in zip(rows, (*state[g], item), strict=True)):
-            return False
+        rows = []
+        for one in (*state[g], item):
+            model = self.models[one.model]
+            row = model.batch(self.gpus[g].gpu_type, one.batch)
+            # What a shedding replica takes is late anyway.
+            if row is None or (row.latency_ms > model.slo_ms and one.mps_share != _SHED):
+                return False
+            rows.append((row, one.mps_share or 1.0))
         limit = self.settings.compute_limit
-        return (sum(row.memory for row in rows if row) <= 1 and (
-            limit is None or sum(min(row.utilisation, one.mps_share or 1.0) for row, one in zip(
-                rows, (*state[g], item), strict=True) if row) <= limit + 1e-9))
+        return sum(row.memory for row, _ in rows) <= 1 and (
+            limit is None or sum(min(row.utilisation, share) for row, share in rows)
+            <= limit + 1e-9)
 
     def within_limit(self, plan: State) -> bool:
         """Whether another policy's plan keeps to the limit of utilisations, if there is one."""
@@ -568,9 +585,29 @@ def _others() -> list[SharingPolicy]:
             replace(Program.ao_milp(), limits=limits), replace(Program.wsm_milp(), limits=limits)]
 
 
+def _state_of(
+    models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+) -> State:
+    """Replicas by GPU; those on other GPUs are left out."""
+    number = {model.name: m for m, model in enumerate(models)}
+    return tuple(tuple(Item(number[one.model], one.batch, one.mps_share) for one in replicas
+                       if one.gpu == gpu.name) for gpu in gpus)
+
+
 def _with(state: State, g: int, there: tuple[Item, ...]) -> State:
     return (*state[:g], there, *state[g + 1:])
 
 
 def _without(state: State, m: int) -> State:
     return tuple(tuple(item for item in there if item.model != m) for there in state)
+
+
+def _replaced(state: State, g: int, i: int, item: Item) -> State:
+    return _with(state, g, (*state[g][:i], item, *state[g][i + 1:]))
+
+
+def _one_less(state: State) -> Iterator[tuple[int, int, State]]:
+    """Each replica, by GPU and position there, and the plan without it."""
+    for g, there in enumerate(state):
+        for i in range(len(there)):
+            yield g, i, _with(state, g, there[:i] + there[i + 1:])

@@ -40,6 +40,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from placement_milp.sharing.plan import check_given
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.sharing import SharedBatch, between
@@ -90,6 +91,7 @@ class Usher:
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""
+        check_given(models, gpus)
         cluster = _Cluster(self, gpus)
         groups = groups_of(models, gpus[0].gpu_type, self)
         for group in sorted(groups, key=len, reverse=True):

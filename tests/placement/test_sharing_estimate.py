@@ -10,7 +10,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placement_milp.sharing import QueueAware, gpus_of, models_of, plan
+from placement_milp.sharing import (
+    Igniter,
+    QueueAware,
+    SharingPolicy,
+    Usher,
+    gpus_of,
+    models_of,
+    plan,
+)
 from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.estimate import Estimator, Item
 from ramsis.cluster.interference import THESIS, Interference
@@ -191,6 +199,18 @@ def test_a_limit_on_utilisation_is_kept(v100: SharingProfile) -> None:
         assert sum(row.utilisation for row in rows if row) <= 1
     with pytest.raises(InputFileError, match="no arrivals to compare plans by"):
         QueueAware(seeds=0)
+
+
+@pytest.mark.parametrize("policy", [QueueAware(), Usher(), Igniter()])
+def test_nothing_to_plan_is_refused(policy: SharingPolicy) -> None:
+    model = _model("a", 10, 100, 0.1)
+    for models, gpus in (([], gpus_of(1)), ([model], [])):
+        with pytest.raises(InputFileError, match="no models or no GPUs"):
+            policy(models, gpus)
+    with pytest.raises(InputFileError, match="no models or no GPUs"):
+        QueueAware().served([], [], [])
+    with pytest.raises(InputFileError, match="no models"):
+        goodput_bound_rps([], gpus_of(1), THESIS, duration_s=1)
 
 
 def test_arrivals_of_the_planner_are_its_own() -> None:
