@@ -44,12 +44,12 @@ def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
 
 
 def feasible_batches(
-    problem: Problem, family: Family, variant: Variant, worker_type: WorkerType
+    problem: Problem, variant: Variant, worker_type: WorkerType
 ) -> list[FeasibleBatch]:
     """The feasible batches of a variant on a type."""
     if not may_run(problem, variant, worker_type):
         return []
-    rules = problem.rules
+    family, rules = problem.family(variant.family), problem.rules
     share = rules.latency_share_of_slo if rules.in_time_quantile is None else (
         1.0 / (1.0 + rules.headroom))
     limit_ms = share * family.slo_ms

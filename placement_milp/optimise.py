@@ -43,7 +43,7 @@ from placement_milp.formulation import (
     metric,
 )
 from placement_milp.infeasibility import explain_infeasibility
-from placement_milp.patterns import Pattern, Quality
+from placement_milp.patterns import Pattern, Quality, rates_of
 from placement_milp.problem import Problem
 from placement_milp.result import Stage
 from ramsis.errors import InfeasibleError, NotConvergedError
@@ -203,10 +203,7 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
     optimum, or where they cost nothing.
     """
     counts = tuple(round(n.varValue or 0.0) for n in program.n)
-    room: dict[Quality, float] = dict.fromkeys(program.qualities, 0.0)
-    for count, pattern in zip(counts, program.patterns, strict=True):
-        for offer in pattern.offers if count else ():
-            room[offer.quality] += count * offer.rate_qps
+    room = rates_of(zip(program.patterns, counts, strict=True))
     shares: dict[Quality, float] = {}
     for family in program.problem.families:
         mine = {q: min(max(program.z[q].varValue or 0.0, 0.0), room[q] / family.demand_qps)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,6 +136,15 @@ class Pattern:
         return frozenset(offer.quality.family for offer in self.offers)
 
 
+def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
+    """Queries per second of each quality that counted patterns can take together."""
+    found: dict[Quality, float] = {}
+    for pattern, count in used:
+        for offer in pattern.offers:
+            found[offer.quality] = found.get(offer.quality, 0.0) + count * offer.rate_qps
+    return found
+
+
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
     """Every pattern of a problem that is not dominated."""
     prune = not problem.moves_count
@@ -161,9 +170,7 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
 def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[FeasibleBatch]]:
     """Feasible batches by variant, of the families without a value table."""
     tabled = {table.family for table in problem.values}
-    families = {family.name: family for family in problem.families}
-    found = {variant.name: feasible_batches(problem, families[variant.family], variant,
-                                            worker_type)
+    found = {variant.name: feasible_batches(problem, variant, worker_type)
              for variant in problem.variants if variant.family not in tabled}
     return {name: batches for name, batches in found.items() if batches}
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from placement_milp.backend import Limits
 from placement_milp.check import check_placement
@@ -14,9 +15,9 @@ from placement_milp.expand import cut_gpus, moves, name_workers, positions
 from placement_milp.formulation import Cut
 from placement_milp.optimise import Optimum, optimise
 from placement_milp.partitions import instance_worker
-from placement_milp.patterns import Pattern, Quality
+from placement_milp.patterns import Pattern, Quality, rates_of
 from placement_milp.problem import Family, Problem
-from placement_milp.result import FamilyResult, Group, Placement, Point, Use
+from placement_milp.result import FamilyResult, Group, Placement, Point, Stage, Use
 from ramsis.errors import NotConvergedError
 
 
@@ -114,16 +115,26 @@ def placed(problem: Problem, optimum: Optimum) -> Placement:
     """The placement of an optimum, with named workers, checked."""
     layouts = positions(problem, optimum.cuts)
     groups = assemble(problem, optimum.used, optimum.shares, layouts)
-    first = optimum.stages[0]
-    placement = Placement(
-        name=problem.name, status=optimum.status.value, objective=first.objective,
-        dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
-        stages=optimum.stages, groups=groups, families=families(problem, groups),
-        moves=moves(problem, groups), gpus=cut_gpus(problem, layouts, groups),
-        prices=optimum.prices, problem=problem,
-    )
+    placement = placement_of(
+        problem, groups, optimum.seconds, optimum.status.value, optimum.stages,
+        gpus=cut_gpus(problem, layouts, groups), prices=optimum.prices)
     check_placement(problem, placement)
     return placement
+
+
+def placement_of(
+    problem: Problem, groups: tuple[Group, ...], seconds: float, status: str = "heuristic",
+    stages: tuple[Stage, ...] = (), **more: Any,
+) -> Placement:
+    """What groups of workers make of a problem; without stages its worth is effective accuracy."""
+    placement = Placement(
+        problem.name, status, 0.0, None, None, seconds, stages, groups, families(problem, groups),
+        moves(problem, groups), problem=problem, **more)
+    if not stages:
+        return replace(placement, objective=placement.effective_accuracy)
+    first = stages[0]
+    return replace(placement, objective=first.objective, dual_bound=first.dual_bound,
+                   gap=first.gap)
 
 
 def assemble(
@@ -132,22 +143,11 @@ def assemble(
 ) -> tuple[Group, ...]:
     """Named groups for counted patterns, the queries of a quality spread evenly over its rates.
 
-    Parameters
-    ----------
-    problem : Problem
-    used : sequence of (Pattern, count)
-        Patterns with counts of at least 1.
-    shares : mapping
-        Quality → share of its family's demand.
-    layouts : mapping, optional
-        GPU → what it is cut into.
+    ``shares`` are of the demand of the quality's family, ``layouts`` of the GPUs that are cut.
     """
-    total: dict[Quality, float] = {}
-    for pattern, count in used:
-        for offer in pattern.offers:
-            total[offer.quality] = total.get(offer.quality, 0.0) + count * offer.rate_qps
     demand = {family.name: family.demand_qps for family in problem.families}
-    load = {q: shares.get(q, 0.0) * demand[q.family] / rate for q, rate in total.items()}
+    load = {q: shares.get(q, 0.0) * demand[q.family] / rate
+            for q, rate in rates_of(used).items()}
     groups = []
     for item in problem.instance_types:
         mine = [(p, count) for p, count in used if p.worker_type == item.name]

@@ -18,21 +18,14 @@ from dataclasses import replace
 
 import pulp
 
-from placement_milp.backend import Limits, SearchStatus, relative_gap, solve
+from placement_milp.backend import Limits, relative_gap, solve
 from placement_milp.check import check_placement
-from placement_milp.expand import moves
 from placement_milp.feasible import feasible_batches
-from placement_milp.formulation import (
-    budget,
-    family_workers,
-    formulate,
-    total_workers,
-    workers,
-)
-from placement_milp.patterns import Pattern, enumerate_patterns
+from placement_milp.formulation import budget, family_workers, formulate, total_workers, workers
+from placement_milp.patterns import Pattern, enumerate_patterns, rates_of
 from placement_milp.presets.heuristic import served_shares
 from placement_milp.problem import PlacementObjective, Problem
-from placement_milp.recipe import assemble, families
+from placement_milp.recipe import assemble, placement_of
 from placement_milp.result import Placement, Stage
 
 _UNLIMITED = 1e9
@@ -64,36 +57,24 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     solved = solve(program.lp, objective, maximise=True, size=1.0, limits=limits)
     used = [(pattern, round(n.varValue or 0.0))
             for pattern, n in zip(program.patterns, program.n, strict=True)]
-    placement = _placement(problem, [(p, k) for p, k in used if k], solved.status,
-                           solved.dual_bound, solved.seconds)
+    used = [(pattern, count) for pattern, count in used if count]
+    groups = assemble(problem, used, served_shares(problem, used))
+    taken = rates_of(used)
+    reached = min(sum(rate for quality, rate in taken.items() if quality.family == family.name)
+                  / family.demand_qps for family in problem.families)
+    gap = relative_gap(reached, solved.dual_bound)
+    stage = Stage("tolerance", reached, solved.dual_bound, gap)
+    placement = placement_of(problem, groups, solved.seconds, solved.status.value, (stage,))
+    check_placement(problem, placement)
     return replace(placement, problem=given)
 
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:
     """Patterns of the most accurate variants, at the rates that they have beyond the demand."""
-    by_name = {family.name: family for family in problem.families}
     best = {}
     for variant in sorted(problem.variants, key=lambda v: v.accuracy):
-        if any(feasible_batches(problem, by_name[variant.family], variant, item)
+        if any(feasible_batches(problem, variant, item)
                for item in problem.worker_types if item.count):
             best[variant.family] = variant
     unlimited = tuple(replace(family, demand_qps=_UNLIMITED) for family in problem.families)
     return enumerate_patterns(replace(problem, variants=tuple(best.values()), families=unlimited))
-
-
-def _placement(
-    problem: Problem, used: list[tuple[Pattern, int]], status: SearchStatus, bound: float,
-    seconds: float,
-) -> Placement:
-    groups = assemble(problem, used, served_shares(problem, used))
-    reached = min(
-        sum(k * offer.rate_qps for p, k in used for offer in p.offers
-            if offer.quality.family == family.name) / family.demand_qps
-        for family in problem.families)
-    gap = relative_gap(reached, bound)
-    placement = Placement(
-        problem.name, status.value, reached, bound, gap, seconds,
-        (Stage("tolerance", reached, bound, gap),), groups, families(problem, groups),
-        moves(problem, groups), problem=problem)
-    check_placement(problem, placement)
-    return placement

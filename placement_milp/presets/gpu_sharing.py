@@ -38,7 +38,6 @@ import numpy as np
 import pulp
 
 from placement_milp.backend import SOLVERS, Limits, SearchStatus, Solved, relative_gap, solve
-from placement_milp.expand import moves
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
     ModelOnGpu,
@@ -47,7 +46,7 @@ from placement_milp.presets.heuristic import (
     gpu_groups,
 )
 from placement_milp.problem import Family, Problem
-from placement_milp.recipe import families
+from placement_milp.recipe import families, placement_of
 from placement_milp.result import Placement, Stage
 from ramsis.errors import InfeasibleError, NotConvergedError
 
@@ -94,25 +93,23 @@ def gpu_sharing(
         lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
         solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
     groups = gpu_groups(problem, chosen, sorted({item.gpu for item in chosen}))
-    found = families(problem, groups)
-    reached = sum(family.served_qps for family in found)
+    reached = sum(family.served_qps for family in families(problem, groups))
     gap = relative_gap(reached, solved.dual_bound)
-    placement = Placement(
-        problem.name, solved.status.value, reached, solved.dual_bound, gap,
-        time.perf_counter() - start, (Stage("goodput", reached, solved.dual_bound, gap),), groups,
-        found, moves(problem, groups), problem=problem)
+    placement = placement_of(
+        problem, groups, time.perf_counter() - start, solved.status.value,
+        (Stage("goodput", reached, solved.dual_bound, gap),))
     check_counts(problem, placement)
     return placement
 
 
 def _instances(problem: Problem) -> list[ModelOnGpu]:
-    by_name = {family.name: family for family in problem.families}
     check_one_variant_each(problem)
     found = [
-        ModelOnGpu(by_name[variant.family], variant, item, entry, gpu)
-        for variant in problem.variants for item in problem.worker_types
+        ModelOnGpu(family, variant, item, entry, gpu)
+        for variant in problem.variants for family in [problem.family(variant.family)]
+        for item in problem.worker_types
         for entry in latencies(variant, item) for gpu in item.worker_names()
-        if entry.latency_ms <= by_name[variant.family].slo_ms and entry.compute_share is not None
+        if entry.latency_ms <= family.slo_ms and entry.compute_share is not None
     ]
     if not found:
         raise InfeasibleError("no batch is within its SLO and has a compute_share",

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from placement_milp.check import check_placement
-from placement_milp.expand import moves
-from placement_milp.patterns import Pattern, Quality
+from placement_milp.patterns import Pattern, Quality, rates_of
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
-from placement_milp.recipe import assemble, families
-from placement_milp.result import FamilyResult, Group, Placement, Use
+from placement_milp.recipe import assemble, placement_of
+from placement_milp.result import Group, Placement, Use
 from ramsis.errors import InvalidValueError
 
 
@@ -77,20 +76,11 @@ def check_counts(problem: Problem, placement: Placement) -> None:
                     placement)
 
 
-def effective_accuracy(found: Sequence[FamilyResult]) -> float:
-    """Of all queries of all families."""
-    return (sum(f.effective_accuracy * f.demand_qps for f in found)
-            / sum(f.demand_qps for f in found))
-
-
 def served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
     """Shares of the demand that each quality can take, the most accurate first."""
-    room: dict[Quality, float] = {}
-    for pattern, count in used:
-        for offer in pattern.offers:
-            room[offer.quality] = room.get(offer.quality, 0.0) + count * offer.rate_qps
+    room = rates_of(used)
     left = {family.name: family.demand_qps for family in problem.families}
     shares = {}
     for quality in sorted(room, key=lambda q: (-q.accuracy, q.label)):
@@ -107,9 +97,6 @@ def heuristic_placement(
     """The placement of some patterns, without a proof; its objective is effective accuracy."""
     used = [(pattern, count) for pattern, count in used if count]
     groups = assemble(problem, used, served_shares(problem, used))
-    found = families(problem, groups)
-    placement = Placement(problem.name, "heuristic", effective_accuracy(found), None, None,
-                          seconds, (), groups, found, moves(problem, groups), notes=notes,
-                          problem=problem)
+    placement = placement_of(problem, groups, seconds, notes=notes)
     check_placement(problem, placement)
     return placement

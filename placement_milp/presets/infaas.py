@@ -47,5 +47,5 @@ def _candidates(problem: Problem, family: Family) -> list[Pattern]:
         single(item, max(batches, key=lambda b: b.batch / b.latency_ms))
         for item in problem.worker_types for variant in problem.variants
         if variant.family == family.name and variant.accuracy >= family.min_accuracy
-        and (batches := feasible_batches(problem, family, variant, item))
+        and (batches := feasible_batches(problem, variant, item))
     ]

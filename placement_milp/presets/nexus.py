@@ -84,7 +84,7 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
 
 def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
     variants = [v for v in problem.variants if v.family == family.name
-                and feasible_batches(problem, family, v, item)]
+                and feasible_batches(problem, v, item)]
     if not variants:
         return None
     variant = max(variants, key=lambda v: v.accuracy)
@@ -99,7 +99,7 @@ def _saturate(
     problem: Problem, session: _Session, item: WorkerType
 ) -> tuple[tuple[Pattern, int], _Session]:
     """Workers that run the largest batch all the time, and the residual rate."""
-    best = max(feasible_batches(problem, session.family, session.variant, item),
+    best = max(feasible_batches(problem, session.variant, item),
                key=lambda b: b.batch)
     rate = best.batch / best.latency_ms
     whole = int(session.per_ms / rate + 1e-9)

@@ -75,11 +75,10 @@ def proteus(
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:
     """Each variant on each type at the largest batch that is in time."""
-    by_name = {family.name: family for family in problem.families}
     return tuple(
         single(item, max(batches, key=lambda b: b.batch))
         for item in problem.instance_types if item.count for variant in problem.variants
-        if (batches := feasible_batches(problem, by_name[variant.family], variant, item))
+        if (batches := feasible_batches(problem, variant, item))
     )
 
 

@@ -12,17 +12,15 @@ import time
 from collections.abc import Sequence
 
 from placement_milp.backend import Limits
-from placement_milp.expand import moves
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
     ModelOnGpu,
     check_counts,
     check_one_variant_each,
-    effective_accuracy,
     gpu_groups,
 )
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
-from placement_milp.recipe import families
+from placement_milp.recipe import placement_of
 from placement_milp.result import Placement
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
@@ -58,15 +56,9 @@ def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:
-    """The placement of a policy, checked.
+    """The placement of a policy that looks at some field of latencies, checked.
 
-    Parameters
-    ----------
-    policy : SharingPolicy
-    problem : Problem
-    metric : str
-        The field that the policy looks at; batches without it, and without ``compute_share``, are
-        left out.
+    Batches without that field, and without ``compute_share``, are left out.
     """
     start = time.perf_counter()
     models, gpus = models_of_problem(problem, metric)
@@ -75,12 +67,9 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     instances = _instances(problem, replicas)
     busy = {item.gpu for item in instances}
     groups = gpu_groups(problem, instances, [one.name for one in gpus if one.name in busy])
-    found = families(problem, groups)
     notes = tuple(f"{name} is not served: {why}"
                   for name, why in why_unserved(models, gpus, replicas).items())
-    placement = Placement(problem.name, "heuristic", effective_accuracy(found), None, None,
-                          time.perf_counter() - start, (), groups, found,
-                          moves(problem, groups), notes=notes, problem=problem)
+    placement = placement_of(problem, groups, time.perf_counter() - start, notes=notes)
     check_counts(problem, placement)
     return placement
 
