@@ -87,6 +87,15 @@ class Limits:
             raise InvalidValueError("unknown solver", value=self.solver,
                                     allowed=", ".join(SOLVERS))
 
+    def left(self, start: float) -> float | None:
+        """Seconds that are left of a search that began at ``time.perf_counter()`` = start."""
+        return None if self.seconds is None else self.seconds - time.perf_counter() + start
+
+    def rest(self, start: float) -> Limits:
+        """The same limits, of the time that is left: a moment at least."""
+        left = self.left(start)
+        return self if left is None else replace(self, seconds=max(left, 0.001))
+
 
 @dataclass(frozen=True, slots=True)
 class Solved:
@@ -116,22 +125,9 @@ def relative_gap(objective: float, dual_bound: float) -> float:
 def solve(
     lp: Any, objective: Any, *, maximise: bool, size: float, limits: Limits | None = None
 ) -> Solved:
-    """Solve a program for an objective.
-
-    Parameters
-    ----------
-    lp : pulp.LpProblem
-        A minimisation; its objective is replaced.
-    objective : pulp.LpAffineExpression
-    maximise : bool
-    size : float
-        A typical magnitude of the objective.
-    limits : Limits
-    """
+    """Solve a program, whose objective is replaced by one of about the magnitude ``size``."""
     limits = limits or Limits()
-    sign = -1.0 if maximise else 1.0
-    scale = sign * _SIZE / (size if size > 0 else 1.0)
-    _set_objective(lp, objective, scale)
+    scale = _set_objective(lp, objective, maximise, size)
     start = time.perf_counter()
     run = _with_highs if limits.solver == "highs" else _with_cbc
     status, bound = run(lp, limits)
@@ -140,6 +136,20 @@ def solve(
     if not math.isfinite(bound):  # stopped before there was one
         bound = _relaxed_bound(lp)
     return Solved(status, bound / scale, time.perf_counter() - start)
+
+
+def solve_later(search: Callable[[Limits], Solved], limits: Limits, start: float) -> Solved:
+    """A search in the time that is left, which need not find anything: its bound is nan then."""
+    left = limits.left(start)
+    status = SearchStatus.TIME_LIMIT
+    if left is None or left > 0:
+        try:
+            return search(replace(limits, seconds=left))
+        except NotConvergedError:
+            pass
+        except KeyboardInterrupt:
+            status = SearchStatus.INTERRUPTED
+    return Solved(status, math.nan, 0.0)
 
 
 def _relaxed_bound(lp: Any) -> float:
@@ -152,13 +162,16 @@ def _relaxed_bound(lp: Any) -> float:
     return bound
 
 
-def _set_objective(lp: Any, objective: Any, scale: float) -> None:
+def _set_objective(lp: Any, objective: Any, maximise: bool, size: float) -> float:
+    """Give the objective to a minimisation; returns the factor that it is scaled by."""
+    scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
     one = getattr(lp, "_one", None)
     if one is None:
         one = lp.add_variable("one", 1, 1)
         lp._one = one
     terms = [(variable, scale * factor) for variable, factor in objective.items()]
     lp.setObjective(pulp.LpAffineExpression([*terms, (one, scale * objective.constant)]))
+    return scale
 
 
 class _Silent(highspy.Highs):  # type: ignore[misc]
@@ -185,9 +198,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
     start = time.perf_counter()
     for tolerance in _FEASIBILITY:
-        left = None if limits.seconds is None else max(
-            limits.seconds - time.perf_counter() + start, 0.001)
-        status, bound, gap = _once_with_highs(lp, replace(limits, seconds=left), tolerance)
+        status, bound, gap = _once_with_highs(lp, limits.rest(start), tolerance)
         if status is not SearchStatus.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
             return status, bound
     return SearchStatus.TIME_LIMIT, bound
@@ -277,22 +288,11 @@ def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> 
 def relaxed_prices(
     lp: Any, objective: Any, rows: Mapping[str, int], *, maximise: bool, size: float
 ) -> dict[str, float]:
-    """Shadow prices of constraints in the linear relaxation.
+    """What the objective of the relaxation gains per unit of a constraint's right-hand side.
 
-    Parameters
-    ----------
-    lp, objective, maximise, size
-        As in :func:`solve`.
-    rows : mapping
-        Positions of constraints of the form "at most", by any name.
-
-    Returns
-    -------
-    dict
-        By these names: what the objective gains per unit of the right-hand side, >= 0.
+    ``rows`` has the positions of constraints of the form "at most", by any name.
     """
-    scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
-    _set_objective(lp, objective, scale)
+    scale = _set_objective(lp, objective, maximise, size)
     lp.solve(_Highs(mip=False))
     dual = lp.solverModel.getSolution().row_dual
     return {name: max(0.0, -float(dual[i]) / abs(scale)) + 0.0 for name, i in rows.items()}

@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from placement_milp.backend import (
     relative_gap,
     relaxed_prices,
     solve,
+    solve_later,
 )
 from placement_milp.formulation import (
     MAXIMISED,
@@ -46,7 +48,7 @@ from placement_milp.infeasibility import explain_infeasibility
 from placement_milp.patterns import Pattern, Quality, rates_of
 from placement_milp.problem import Problem
 from placement_milp.result import Stage
-from ramsis.errors import InfeasibleError, NotConvergedError
+from ramsis.errors import InfeasibleError
 
 _STAGE_TOLERANCE = 1e-7
 _NEGLIGIBLE = 1e-9
@@ -101,8 +103,10 @@ def optimise(
     goals = _goals(program)
     stages: list[Stage] = []
     status = SearchStatus.OPTIMAL
+    # Only the first stage has to find something: a later one that does not leaves the one before.
     for goal in goals:
-        solved = _stage(program, goal, limits, start, first=not stages)
+        search = partial(_search, program, goal)
+        solved = solve_later(search, limits, start) if stages else search(limits.rest(start))
         if solved.status is SearchStatus.INFEASIBLE:
             raise InfeasibleError(explain_infeasibility(program, limits))
         if math.isnan(solved.dual_bound):  # a later stage without a solution: keep the earlier one
@@ -127,25 +131,9 @@ def optimise(
                    _prices(program))
 
 
-def _stage(
-    program: PlacementProgram, goal: _Goal, limits: Limits, start: float, *, first: bool
-) -> Solved:
-    """Solve for one goal in the time that is left; only the first has to find something."""
-    left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
-    no_solution = Solved(SearchStatus.TIME_LIMIT, math.nan, 0.0)
-    if left is not None and left <= 0 and not first:
-        return no_solution
-    try:
-        return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
-                     limits=replace(limits, seconds=None if left is None else max(left, 0.001)))
-    except NotConvergedError:
-        if first:
-            raise
-        return no_solution
-    except KeyboardInterrupt:
-        if first:
-            raise
-        return replace(no_solution, status=SearchStatus.INTERRUPTED)
+def _search(program: PlacementProgram, goal: _Goal, limits: Limits) -> Solved:
+    return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
+                 limits=limits)
 
 
 def _goals(program: PlacementProgram) -> list[_Goal]:
@@ -297,7 +285,8 @@ def _keep(program: PlacementProgram) -> None:
 
 def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
     """How many GPUs of each layout are enough for some instances, the fewest in all."""
-    kinds = [kind for kind, count in needed.items() if count and cuts[0].is_cut_into(kind)]
+    kinds = [kind for kind, count in needed.items()
+             if count and kind.rpartition("/")[0] == cuts[0].worker_type]
     if not kinds:
         return [0] * len(cuts)
     from scipy.optimize import LinearConstraint, milp  # here, as it takes long to load

@@ -65,7 +65,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
 
     def add(budget: float | None, *order: str) -> bool:
         """Solve for a point; whether to go on."""
-        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+        left = limits.left(start)
         if "interrupted" in ended or (found and left is not None and left <= 0):
             ended.add("time-limit")
             return False

@@ -33,11 +33,20 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pulp
 
-from placement_milp.backend import SOLVERS, Limits, SearchStatus, Solved, relative_gap, solve
+from placement_milp.backend import (
+    SOLVERS,
+    Limits,
+    SearchStatus,
+    Solved,
+    relative_gap,
+    solve,
+    solve_later,
+)
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
     ModelOnGpu,
@@ -48,7 +57,7 @@ from placement_milp.presets.heuristic import (
 from placement_milp.problem import Family, Problem
 from placement_milp.recipe import families, placement_of
 from placement_milp.result import Placement, Stage
-from ramsis.errors import InfeasibleError, NotConvergedError
+from ramsis.errors import InfeasibleError
 
 _HELD = 1e-6
 """Share of the demand by which equal placements may differ in what they serve."""
@@ -163,15 +172,7 @@ def _first_of_equals(
     """The first optimum in the order of the module's docstring, as far as the time goes."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
-        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
-        if left is not None and left <= 0:
-            return replace(solved, status=SearchStatus.TIME_LIMIT), chosen
-        try:
-            found = _least(lp, goal, replace(limits, seconds=left, gap=1e-6))
-        except NotConvergedError:
-            return replace(solved, status=SearchStatus.TIME_LIMIT), chosen
-        except KeyboardInterrupt:
-            return replace(solved, status=SearchStatus.INTERRUPTED), chosen
+        found = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
         if found.status is not SearchStatus.OPTIMAL:
             return replace(solved, status=found.status), chosen
         chosen = _chosen(x)

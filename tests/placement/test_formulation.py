@@ -12,7 +12,7 @@ from placement_milp import Limits, backend, optimise, place
 from placement_milp.backend import SearchStatus, Solved
 from placement_milp.formulation import CONSTRAINTS, formulate
 from placement_milp.problem import METRICS
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, NotConvergedError
 from tests.placement.samples import problem, variant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(
         if len(calls) == 2:
             if status is SearchStatus.INTERRUPTED:
                 raise KeyboardInterrupt
-            raise optimise.NotConvergedError("no solution")
+            raise NotConvergedError("no solution")
         return solve(*arguments, **options)
 
     monkeypatch.setattr(optimise, "solve", once)
