@@ -53,13 +53,18 @@ def feasible_batches(
     share = rules.latency_share_of_slo if rules.in_time_quantile is None else (
         1.0 / (1.0 + rules.headroom))
     limit_ms = share * family.slo_ms
-    found = []
+    return [item for item in listed_batches(family, variant, worker_type)
+            if item.latency_ms <= limit_ms and item.memory_mb <= worker_type.memory_mb]
+
+
+def listed_batches(
+    family: Family, variant: Variant, worker_type: WorkerType
+) -> Iterator[FeasibleBatch]:
+    """All batches of a variant on a type, in time or not."""
     for entry in latencies(variant, worker_type):
         memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
-        if entry.latency_ms <= limit_ms and memory_mb <= worker_type.memory_mb:
-            found.append(FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb,
-                                       entry.processes, entry.throughput_qps))
-    return found
+        yield FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb,
+                            entry.processes, entry.throughput_qps)
 
 
 def may_run(problem: Problem, variant: Variant, worker_type: WorkerType) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement_milp.backend import Limits
-from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies
+from placement_milp.feasible import FeasibleBatch, feasible_batches, listed_batches
 from placement_milp.pairs import slow_down
 from placement_milp.patterns import Offer, Pattern, Quality, single
 from placement_milp.presets.heuristic import heuristic_placement
@@ -88,10 +88,7 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
     if not variants:
         return None
     variant = max(variants, key=lambda v: v.accuracy)
-    batches = tuple(sorted(
-        (FeasibleBatch(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb,
-                       e.processes, e.throughput_qps)
-         for e in latencies(variant, item)), key=lambda b: b.batch))
+    batches = tuple(sorted(listed_batches(family, variant, item), key=lambda b: b.batch))
     return _Session(variant, family, batches, family.demand_qps / 1000)
 
 
