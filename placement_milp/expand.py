@@ -28,7 +28,6 @@ from placement_milp.partitions import instance_worker
 from placement_milp.problem import Problem, WorkerType
 from placement_milp.result import CutGpu, Group, Move
 
-_Held = Mapping[str, frozenset[str]]
 _Change = tuple[tuple[str, ...], tuple[str, ...], float]
 _EMPTY: frozenset[str] = frozenset()
 
@@ -76,22 +75,11 @@ def name_workers(
     problem: Problem, worker_type: WorkerType, wanted: Sequence[tuple[frozenset[str], int]],
     names: Sequence[str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """Names of workers of a type for each entry of ``wanted``.
+    """Names of workers for each set of variants with its number of workers, each worker once.
 
-    Parameters
-    ----------
-    problem : Problem
-    worker_type : WorkerType
-    wanted : sequence of (set of variants, number of workers)
-    names : sequence of str, optional
-        The workers that there are, instead of all of the type.
-
-    Returns
-    -------
-    list
-        The names for each entry, each worker once.
+    They are all of the type, or those in ``names``.
     """
-    held = _held(problem)
+    held = problem.held
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
     workers = worker_type.worker_names() if names is None else names
     for name in workers:
@@ -143,7 +131,7 @@ def _transport(
 
 def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
     """What has to be loaded and unloaded, by worker; idle workers keep what they hold."""
-    held = _held(problem)
+    held = problem.held
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
     found = []
     for group in groups:
@@ -157,7 +145,3 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
         found += [Move(worker, *changed) for worker in group.workers
                   if any((changed := change(held.get(worker, _EMPTY)))[:2])]
     return tuple(found)
-
-
-def _held(problem: Problem) -> _Held:
-    return {item.worker: frozenset(item.variants) for item in problem.current}

@@ -44,6 +44,9 @@ from placement_milp.problem import Problem, WorkerType
 MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
 """Metrics of which more is better."""
 
+GpuState = frozenset[tuple[str, int, frozenset[str]]]
+"""Instances that a GPU has now: name, start and what it holds."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -63,17 +66,13 @@ class Cut:
     """
 
     worker_type: str
-    now: frozenset[tuple[str, int, frozenset[str]]]
+    now: GpuState
     layout: Layout
     gpus: Any
 
     def counts(self, kind: str) -> int:
         """Instances of a kind, ``TYPE/INSTANCE``."""
         return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
-
-    def is_cut_into(self, kind: str) -> bool:
-        """Whether a worker type, ``TYPE/INSTANCE``, is an instance of this type of GPU."""
-        return kind.rpartition("/")[0] == self.worker_type
 
     def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
         """Instances of a kind that exist and stay, all or those that hold a set."""
@@ -212,9 +211,7 @@ def _variables(program: PlacementProgram) -> None:
                                     program.variable(label, 0, None, integer=True)))
 
 
-def _cuts(
-    program: PlacementProgram, item: WorkerType
-) -> Iterator[tuple[frozenset[tuple[str, int, frozenset[str]]], Layout]]:
+def _cuts(program: PlacementProgram, item: WorkerType) -> Iterator[tuple[GpuState, Layout]]:
     """States of the GPUs of a type, with the layouts that each can get."""
     if item.partitions is None or item.count == 0:
         return
@@ -229,9 +226,7 @@ def _cuts(
             yield now, layout
 
 
-def gpu_states(
-    problem: Problem, item: WorkerType
-) -> dict[frozenset[tuple[str, int, frozenset[str]]], list[str]]:
+def gpu_states(problem: Problem, item: WorkerType) -> dict[GpuState, list[str]]:
     """GPUs of a type by what they are cut into and hold now; one state if moves do not count."""
     names = item.worker_names()
     if not problem.moves_count:
@@ -241,7 +236,7 @@ def gpu_states(
         if holding.worker.rpartition("/")[0] in now:
             gpu, instance, start = split_worker(holding.worker)
             now[gpu].add((instance, start, frozenset(holding.variants)))
-    states: dict[frozenset[tuple[str, int, frozenset[str]]], list[str]] = {}
+    states: dict[GpuState, list[str]] = {}
     for gpu, cut in now.items():
         states.setdefault(frozenset(cut), []).append(gpu)
     return states
@@ -374,6 +369,7 @@ def kept(program: PlacementProgram) -> None:
     """
     if not program.problem.moves_count:
         return
+    whole = {item.name for item in program.problem.worker_types}
     for worker_type, holdings in held_sets(program.problem).items():
         arriving: dict[int, list[Any]] = defaultdict(list)
         for j, (held, owners) in enumerate(holdings.items()):
@@ -388,15 +384,11 @@ def kept(program: PlacementProgram) -> None:
                 # An instance that holds c has to stay, too.
                 there = [(cut.gpus, -count) for cut in program.cuts
                          if (count := cut.staying(worker_type, held))]
-                limit = 0 if there or _is_instance(program, worker_type) else len(owners)
+                limit = len(owners) if worker_type in whole and not there else 0
                 program.add(_linear([*leaving, *there]) <= limit, f"kept_from_{worker_type}_{j}")
         for i, terms in arriving.items():
             row = _linear([*terms, (program.n[i], -program.patterns[i].workers)]) <= 0
             program.add(row, f"kept_to_{worker_type}_{i}")
-
-
-def _is_instance(program: PlacementProgram, worker_type: str) -> bool:
-    return all(worker_type != item.name for item in program.problem.worker_types)
 
 
 def reused(program: PlacementProgram) -> None:
@@ -499,7 +491,7 @@ _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
 
 def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
     """By worker type: each set of variants that is held now, with the workers that hold it."""
-    held = {item.worker: frozenset(item.variants) for item in problem.current}
+    held = problem.held
     found: dict[str, dict[frozenset[str], list[str]]] = {}
     for item in problem.instance_types:
         sets = found.setdefault(item.name, {})

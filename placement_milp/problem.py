@@ -275,6 +275,11 @@ class Problem:
         """Whether the objective counts what is moved."""
         return self.objective.moving_price > 0.0 or "moving" in self.objective.order
 
+    @property
+    def held(self) -> dict[str, frozenset[str]]:
+        """Worker → the variants that it holds now."""
+        return {item.worker: frozenset(item.variants) for item in self.current}
+
     def family(self, name: str) -> Family:
         """The family of that name."""
         return next(item for item in self.families if item.name == name)
