@@ -59,16 +59,8 @@ def instance_latencies(
 ) -> dict[str, tuple[Latency, ...]]:
     """Model → its batches on the instances of a type of GPU.
 
-    Parameters
-    ----------
-    rows : iterable of InstanceRow
-        An instance that is a number is the one of so many compute slices with the least memory.
-    worker_type : WorkerType
-        With ``partitions``.
-    max_processes : int, optional
-        Rows with more processes are left out.
-    where : str
-        Name of the file, for messages.
+    An instance that is a number is the one of so many compute slices with the least memory. Rows
+    with more processes than ``max_processes`` are left out; ``where`` names the file.
     """
     table = worker_type.partitions
     if table is None:
@@ -112,14 +104,6 @@ def with_instance_profile(
     A variant is the model of its name, or of the part after the last ``/``. A family that no
     variant is of gets the model of its own name as its only one, with accuracy 1; all its batches
     are taken to fit.
-
-    Parameters
-    ----------
-    variants : sequence of Variant
-    families : iterable of str
-        Names of all families.
-    latencies : mapping
-        As :func:`instance_latencies` returns them.
     """
     found = [replace(item, latency=(*item.latency, *latencies.get(
         item.name, latencies.get(item.name.rpartition("/")[2], ())))) for item in variants]

@@ -33,15 +33,7 @@ _NO_PRICE = 1e-9
 
 
 def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
-    """One line on a problem that has no placement.
-
-    Parameters
-    ----------
-    failed : PlacementProgram
-        The program of the problem.
-    limits : Limits
-        The elastic program is solved to a gap of 1e-3 or wider.
-    """
+    """One line on the problem of a program that has no placement."""
     problem = failed.problem
     program = formulate(problem, failed.patterns, elastic=True)
     total = pulp.LpAffineExpression([(unmet, 1) for unmet in program.unmet.values()])

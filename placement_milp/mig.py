@@ -41,14 +41,7 @@ class MigNode(NamedTuple):
 
 
 def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ...]:
-    """The nodes with GPUs that are cut.
-
-    Parameters
-    ----------
-    placed : PlacedGroups
-    gpus_per_node : int
-        Of GPUs whose names do not say their node, from 1.
-    """
+    """The nodes with GPUs that are cut; ``gpus_per_node`` is of GPUs that do not name theirs."""
     place: dict[str, tuple[str, int]] = {}
     for item in placed.problem.worker_types:
         for i, name in enumerate(item.worker_names() if item.partitions else ()):

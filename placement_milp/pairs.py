@@ -52,14 +52,7 @@ def pairs(
 ) -> Iterator[Pair]:
     """The pairs of batches on a worker type that are not dominated.
 
-    Parameters
-    ----------
-    problem : Problem
-    worker_type : WorkerType
-    feasible : dict
-        By variant, its feasible batches.
-    prune : bool
-        Whether pairs that other variants of the same families dominate are left out.
+    ``prune`` leaves out those, too, that other variants of the same families dominate.
     """
     families: dict[str, list[_Batches]] = {}
     for listed in feasible.values():

@@ -194,16 +194,8 @@ def multisets(
 ) -> tuple[Layout, ...]:
     """Layouts that no other one replaces.
 
-    One replaces another if it has as many of each useful instance, and every instance of
-    ``current`` that the other has.
-
-    Parameters
-    ----------
-    found : collection of Layout
-    useful : collection of str
-        Kinds of instances that a pattern runs on.
-    current : collection of (instance, start)
-        What the GPU has now.
+    One replaces another if it has as many of each useful instance (that a pattern runs on), and
+    every instance of ``current`` (that the GPU has now) that the other has.
     """
     merits: dict[tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]], Layout] = {}
     for layout in found:
