@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -53,19 +54,7 @@ class _Table(NamedTuple):
 
 
 class Estimator:
-    """Estimates of plans.
-
-    Parameters
-    ----------
-    models : sequence of SharedModel
-    gpus : sequence of Gpu
-    router : RouterSettings
-    interference : Interference
-    duration_ms : float
-        Of the arrivals.
-    seeds : sequence of int
-        One set of arrivals for each.
-    """
+    """Estimates of plans, by arrivals of a duration: one set of them for each seed."""
 
     def __init__(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], router: RouterSettings,
@@ -78,7 +67,7 @@ class Estimator:
         self._network = [np.array([0.0] + [router.network_of(model.name).ms(n) for n in range(
             1, 1 + max(rows[-1].batch for rows in model.batches.values()))])
             if model.batches else np.zeros(1) for model in models]
-        self._tables: dict[tuple[int, str, float | None], _Table] = {}
+        self._table = cache(self._table_of)
         number = {model.name: m for m, model in enumerate(models)}
         self._beside = np.array(
             [[number[one], size, number[other], its, ratio - 1]
@@ -92,8 +81,9 @@ class Estimator:
         self.arrivals = [list(mine) for mine in arrivals]
         self._last = [max((float(a[-1]) for a in mine if len(a)), default=0.0)
                       for mine in self.arrivals]
-        self._sent: dict[tuple[int, int, tuple[int, ...]], list[_Sent]] = {}
-        self._ran: dict[object, tuple[int, ...]] = {}
+        # A changed replica costs only the GPUs that its model is on.
+        self._sent = lru_cache(20_000)(self._sent_of)
+        self._in_time = lru_cache(400_000)(self._in_time_of)
 
     def served(self, state: State, seeds: int | None = None) -> _Floats:
         """Share of each model's requests that are in time, shape (models,), by the first seeds."""
@@ -111,22 +101,18 @@ class Estimator:
                 keys.append((item, targets[item.model], turn[item.model]))
                 turn[item.model] += 1
             for s in range(count):
-                for (item, _, _), found in zip(keys, self._gpu(s, g, tuple(keys)), strict=True):
-                    right[s, item.model] += found
+                found = self._in_time(s, self.gpus[g].gpu_type, tuple(keys))
+                for (item, _, _), count_of in zip(keys, found, strict=True):
+                    right[s, item.model] += count_of
         asked = np.array([[len(a) for a in mine] for mine in self.arrivals[:count]])
         return np.asarray(right.sum(axis=0) / np.maximum(asked.sum(axis=0), 1))
 
-    def _gpu(
-        self, seed: int, gpu: int, keys: tuple[tuple[Item, tuple[int, ...], int], ...]
+    def _in_time_of(
+        self, seed: int, kind: str, keys: tuple[tuple[Item, tuple[int, ...], int], ...]
     ) -> tuple[int, ...]:
-        """Requests in time of each replica of a GPU."""
-        kind = self.gpus[gpu].gpu_type
-        key = (seed, kind, keys)
-        known = self._ran.get(key)
-        if known is not None:
-            return known
-        sent = [self._to(seed, item.model, targets)[turn] for item, targets, turn in keys]
-        tables = [self._table(item, kind) for item, _, _ in keys]
+        """Requests in time of each replica of a GPU: item, batches of its model, its turn."""
+        sent = [self._sent(seed, item.model, targets)[turn] for item, targets, turn in keys]
+        tables = [self._table(item.model, item.mps_share, kind) for item, _, _ in keys]
         begin = np.array([0, *itertools.accumulate(len(one.size) for one in sent)])
         sizes = np.concatenate([one.size for one in sent])
         batches = Sent(
@@ -136,50 +122,36 @@ class Estimator:
             np.concatenate([t.used[one.size] for t, one in zip(tables, sent, strict=True)]), sizes)
         ends = run_gpu(batches, self._beside, self.interference.per_utilisation,
                        self.interference.saturates)
-        found = tuple(
+        return tuple(
             int(in_time(self.arrivals[seed][item.model], one.first, one.size,
                         ends[begin[r]:begin[r + 1]], float(self.models[item.model].slo_ms)))
             for r, ((item, _, _), one) in enumerate(zip(keys, sent, strict=True)))
-        if len(self._ran) > 400_000:
-            self._ran.clear()
-        self._ran[key] = found
+    def _sent_of(self, seed: int, model: int, targets: tuple[int, ...]) -> list[_Sent]:
+        """What the router sends to each replica of a model."""
+        first, size, replica, sent = gathered(
+            self.arrivals[seed][model], np.array(targets, dtype=np.int64),
+            self.router.waiting_ms, self.router.lazy, self._last[seed])
+        at_gpu = sent + self._network[model][size]
+        found = []
+        for r in range(len(targets)):
+            mine = np.flatnonzero(replica == r)
+            # A larger batch is longer under way, so that a later one can overtake it.
+            mine = mine[np.argsort(at_gpu[mine], kind="stable")]
+            copies = np.array([self.router.copies_ms(int(n)) for n in size[mine]])
+            found.append(_Sent(first[mine], size[mine], copied(at_gpu[mine], copies)))
         return found
 
-    def _to(self, seed: int, model: int, targets: tuple[int, ...]) -> list[_Sent]:
-        """What the router sends to each replica of a model."""
-        key = (seed, model, targets)
-        known = self._sent.get(key)
-        if known is None:
-            first, size, replica, sent = gathered(
-                self.arrivals[seed][model], np.array(targets, dtype=np.int64),
-                self.router.waiting_ms, self.router.lazy, self._last[seed])
-            at_gpu = sent + self._network[model][size]
-            known = []
-            for r in range(len(targets)):
-                mine = np.flatnonzero(replica == r)
-                mine = mine[np.argsort(at_gpu[mine], kind="stable")]
-                copies = np.array([self.router.copies_ms(int(n)) for n in size[mine]])
-                known.append(_Sent(first[mine], size[mine], copied(at_gpu[mine], copies)))
-            if len(self._sent) > 20_000:
-                self._sent.clear()
-            self._sent[key] = known
-        return known
-
-    def _table(self, item: Item, kind: str) -> _Table:
-        key = (item.model, kind, item.mps_share)
-        known = self._tables.get(key)
-        if known is None:
-            model = self.models[item.model]
-            rows = model.batches[kind]
-            work, used = [0.0], [0.0]
-            for n in range(1, rows[-1].batch + 1):
-                row = between(rows, n)
-                assert row is not None
-                slow = self.interference.on_share(model.name, row.utilisation, item.mps_share)
-                work.append(row.latency_ms * slow - self.router.copies_ms(n))
-                used.append(min(row.utilisation, item.mps_share or 1.0))
-            known = self._tables[key] = _Table(np.array(work), np.array(used))
-        return known
+    def _table_of(self, m: int, mps_share: float | None, kind: str) -> _Table:
+        model = self.models[m]
+        rows = model.batches[kind]
+        work, used = [0.0], [0.0]
+        for n in range(1, rows[-1].batch + 1):
+            row = between(rows, n)
+            assert row is not None
+            slow = self.interference.on_share(model.name, row.utilisation, mps_share)
+            work.append(row.latency_ms * slow - self.router.copies_ms(n))
+            used.append(min(row.utilisation, mps_share or 1.0))
+        return _Table(np.array(work), np.array(used))
 
 
 def _poisson(rate_per_ms: float, duration_ms: float, seed: Sequence[int]) -> _Floats:
