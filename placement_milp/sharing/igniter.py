@@ -183,16 +183,11 @@ class Igniter:
             return known[held]
 
         for part in parts:
-            tried = [(found, i) for i, there in enumerate(plan)
-                     if (found := beside(there, part)) is not None]
+            tried = {i: found for i, there in enumerate(plan)
+                     if (found := beside(there, part)) is not None}
             if tried:
-                def increase(pair: tuple[list[tuple[_Part, float]], int]) -> float:
-                    new, i = pair
-                    before = sum(share for _, share in plan[i])
-                    return sum(share for _, share in new) - before
-
-                new, i = min(tried, key=increase)
-                plan[i] = new
+                best = min(tried, key=lambda i: _shares(tried[i]) - _shares(plan[i]))
+                plan[best] = tried[best]
             else:
                 plan.append([(part, part.lower)])
         # The plan is for GPUs of the first type; those of another may not have the batch.
@@ -246,9 +241,9 @@ class Igniter:
             rate_rps = 1000 * batch / max(self.build_share * model.slo_ms, _EPSILON)
             if self.measured_batches and row not in rows:
                 continue
-            lower = self._lower(model, row, rate_rps)
-            if lower is not None:
-                return _Part(model, row, rate_rps, lower)
+            part = self._alone(model, row, rate_rps)
+            if part is not None:
+                return part
         return None
 
     def _part(
@@ -264,17 +259,18 @@ class Igniter:
                 if batch > rows[0].batch or size >= rows[0].batch:
                     continue
                 row = rows[0]
-            lower = self._lower(model, row, rate_rps)
-            if lower is not None:
-                return _Part(model, row, rate_rps, lower)
+            part = self._alone(model, row, rate_rps)
+            if part is not None:
+                return part
         return None
 
-    def _lower(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> float | None:
-        """The smallest share, in steps, that serves a rate alone and in time."""
+    def _alone(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> _Part | None:
+        """A workload with the smallest share, in steps, that serves it alone and in time."""
         for k in range(1, math.ceil(1 / self.share_step - _EPSILON) + 1):
             share = min(1.0, k * self.share_step)
-            if self._enough(_Part(model, row, rate_rps, share), share, []):
-                return share
+            part = _Part(model, row, rate_rps, share)
+            if self._enough(part, share, []):
+                return part
         return None
 
     def _enough(self, part: _Part, share: float, others: Sequence[GpuWorkload]) -> bool:
@@ -300,3 +296,7 @@ class Igniter:
             for i in short:
                 shares[i] += self.share_step
         return None
+
+
+def _shares(there: Sequence[tuple[_Part, float]]) -> float:
+    return sum(share for _, share in there)

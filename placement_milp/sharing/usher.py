@@ -219,7 +219,8 @@ def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) ->
 def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator[_Choice]:
     """Batches and numbers of replicas to try; numbers beyond what a batch needs are one choice."""
     rates: dict[int, float] = {}
-    for kind in dict.fromkeys(gpu.gpu_type for gpu in cluster.gpus):
+    kinds = {gpu.gpu_type for gpu in cluster.gpus}
+    for kind in kinds:
         for row in model.in_time(kind):
             rates[row.batch] = max(rates.get(row.batch, 0.0), row.rate_rps)
     if not rates:
@@ -229,9 +230,8 @@ def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator
     numbers = ([i * fewest for i in range(1, settings.multiples + 1) if i * fewest <= count]
                if settings.whole_multiples else list(range(1, count + 1)))
     for batch, rate in sorted(rates.items()):
-        enough = math.ceil(model.rate_rps / rate - _EPSILON)
-        if len(dict.fromkeys(gpu.gpu_type for gpu in cluster.gpus)) > 1:
-            enough = count
+        # On GPUs of several types a batch has several rates.
+        enough = count if len(kinds) > 1 else math.ceil(model.rate_rps / rate - _EPSILON)
         for number in dict.fromkeys(min(n, max(enough, 1)) for n in numbers):
             yield _Choice(model, batch, number)
 
@@ -247,7 +247,7 @@ def _order(settings: Usher, choices: Sequence[_Choice], gpu_type: str) -> Iterat
         kind = 0 if memory >= settings.class_ratio * compute else (
             1 if compute >= settings.class_ratio * memory else 2)
         classes[kind].append((-(compute + memory), i, choice))
-    memory_heavy, compute_heavy, neutral = (sorted(item)[:] for item in classes)
+    memory_heavy, compute_heavy, neutral = (sorted(item) for item in classes)
     for pair in itertools.zip_longest(memory_heavy, compute_heavy):
         yield from (item[2] for item in pair if item is not None)
     yield from (item[2] for item in neutral)
