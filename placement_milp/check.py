@@ -35,12 +35,8 @@ def check_placement(problem: Problem, placement: Placement) -> None:
         With the first thing that does not hold.
     """
     check = _Check(problem, placement)
-    check.workers()
-    check.partitions()
+    check.doable()
     for group in placement.groups:
-        for use in group.uses:
-            check.use(group, use)
-        check.memory(group)
         check.together(group)
     for family in problem.families:
         check.family(family)
@@ -57,14 +53,7 @@ def check_groups(
                           gpus=tuple(gpus), problem=problem)
     check = _Check(problem, placement)
     check.known()
-    check.workers()
-    check.partitions()
-    for group in groups:
-        for use in group.uses:
-            check.use(group, use)
-        check.memory(group)
-    for family in problem.families:
-        check.sent(family)
+    check.doable()
 
 
 def _differ(one: float, other: float) -> bool:
@@ -83,6 +72,17 @@ class _Check:
         if not holds:
             raise VerificationError(f"placement of {self.problem.name}: {what}", value=value,
                                     allowed=allowed)
+
+    def doable(self) -> None:
+        """Workers, GPUs, batches, memory and loads are such as there can be."""
+        self.workers()
+        self.partitions()
+        for group in self.placement.groups:
+            for use in group.uses:
+                self.use(group, use)
+            self.memory(group)
+        for family in self.problem.families:
+            self.sent(family)
 
     def workers(self) -> None:
         there = {name: item.name for item in self.problem.instance_types
@@ -343,7 +343,6 @@ class _Check:
                      sent, f"at most {family.demand_qps} QPS")
 
     def family(self, family: Family) -> None:
-        self.sent(family)
         served, right = self._served(family)
         (claimed,) = [item for item in self.placement.families if item.name == family.name]
         self.require(not _differ(claimed.served_share, served)
