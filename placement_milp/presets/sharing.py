@@ -125,6 +125,16 @@ def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu
     """What the replicas are in the problem."""
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
-    return [ModelOnGpu(problem.family(r.model), by_family[r.model], kinds[r.gpu], next(
-        e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch),
-        r.gpu, r.mps_share) for r in replicas]
+    found = []
+    for one in replicas:
+        variant, kind = by_family[one.model], kinds[one.gpu]
+        listed = {entry.batch: entry for entry in latencies(variant, kind)}
+        # A policy can take a size between two that are listed; a placement has listed ones only.
+        if one.batch not in listed:
+            raise InputFileError(
+                "the policy takes a batch that is not listed for this worker type",
+                where=f"{problem.name}: {variant.name}", value=f"{one.batch} on {kind.name}",
+                allowed="the same batches of a variant on all worker types")
+        found.append(ModelOnGpu(problem.family(one.model), variant, kind, listed[one.batch],
+                                one.gpu, one.mps_share))
+    return found

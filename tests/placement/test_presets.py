@@ -23,7 +23,7 @@ from placement_milp.presets import (
     nexus,
     proteus,
 )
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from tests.placement.samples import document, documents, problem, variant
 from tests.reference.placement import outcomes
 
@@ -270,3 +270,15 @@ def test_no_scheme_beats_the_program(name: str) -> None:
         return
     assert theirs.effective_accuracy <= best.effective_accuracy + 1e-6
     check_placement(asked, replace(theirs, stages=()))
+
+
+def test_a_batch_that_a_worker_type_does_not_list_is_refused() -> None:
+    """Usher takes 4 on both types, which lies between 1 and 8 on the second."""
+    asked = problem(
+        families=[{"name": "vision", "demand_qps": 900, "slo_ms": 100}],
+        variants=[{
+            "name": "m", "family": "vision", "accuracy": 1, "memory_mb": 10, "latency": [
+                {"worker_type": kind, "batch": batch, "latency_ms": ms, "compute_share": 0.4}
+                for kind, batch, ms in (("gpu", 4, 10), ("cpu", 1, 5), ("cpu", 8, 30))]}])
+    with pytest.raises(InputFileError, match=r"not listed for this worker type.*4 on cpu"):
+        PRESETS["usher"](asked, Limits())
