@@ -117,6 +117,7 @@ class _Check:
             self.require(cut.gpu in item.worker_names(), "GPU does not exist", cut.gpu,
                          f"{item.count} of type {item.name}")
             self._legal(cut, item.partitions)
+            # Idle instances may be there, but none in use may lack.
             missing = used.pop(cut.gpu, set()) - set(cut.instances)
             self.require(not missing, "a GPU lacks instances in use", sorted(missing), cut.gpu)
             self.require(not _differ(cut.cost_per_hour, item.cost_per_hour),
@@ -193,6 +194,7 @@ class _Check:
                      f"{entry.latency_ms * slow}")
         assert use.latency_ms is not None
         assert group.cycle_ms is not None
+        # Variants that take turns wait for each other's batches.
         busy = sum(other.latency_ms or 0.0 for other in group.uses)
         cycle = group.cycle_ms
         if self.problem.rules.in_time_quantile is not None:
@@ -433,6 +435,7 @@ class _Check:
         }
         for i, stage in enumerate(self.placement.stages):
             value = values[stage.metric]
+            # Prices are paid in the first stage only; presets with other metrics have none.
             if i == 0 and stage.metric not in ("goodput", "tolerance"):
                 price = (objective.cost_price * values["cost"]
                          + objective.moving_price * values["moving"])

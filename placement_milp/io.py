@@ -181,6 +181,7 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
     top.of_format(VALUES_FORMAT)
     rows: dict[object, ValueRow] = {}
     for item in top.children("rows"):
+        # Who makes tables may add columns of their own.
         known = {key: item.value(key) for key in item if key in names(ValueRow)}
         row = ValueRow.from_fields(Fields(known, item.file, item.path))
         if row.case in rows:
@@ -213,6 +214,7 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
     """
     top = Fields(read_json(Path(path)), str(path))
     top.of_format(PLACEMENT_FORMAT)
+    # A placement says nothing without what it answers: loads and latencies are checked by it.
     if "problem" not in top:
         raise top.refusal("problem", "the placement does not say what problem it answers",
                           allowed="the file that `ramsis place` writes")

@@ -58,6 +58,7 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
             if not _PROFILE.fullmatch(profile):
                 raise InputFileError("not an instance that NVIDIA's tools know", where=gpu.gpu,
                                      value=profile, allowed="names such as 2g.20gb")
+        # Names that say their node and names that do not can fall on one index.
         held = nodes.setdefault(node, {})
         if index in held:
             raise InputFileError("two GPUs have one index", where=f"node {node}",

@@ -250,6 +250,7 @@ def _cut(program: PlacementProgram) -> None:
             there = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
             x.varValue = min(needed[kind], there)
         return
+    # A layout has idle instances, so that fewer GPUs than the search took can have all in use.
     for worker_type in {cut.worker_type for cut in program.cuts}:
         cuts = program.cuts_of(worker_type)
         for cut, gpus in zip(cuts, fewest_gpus(cuts, needed), strict=True):

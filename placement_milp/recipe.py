@@ -66,6 +66,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
     def add(budget: float | None, *order: str) -> bool:
         """Solve for a point; whether to go on."""
         left = limits.left(start)
+        # A front that is cut short is what there is, as long as it has one point.
         if "interrupted" in ended or (found and left is not None and left <= 0):
             ended.add("time-limit")
             return False
@@ -89,6 +90,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
     if whole:
         high, low = found[0].cost_per_hour, found[1].cost_per_hour
         for i in range(1, steps):
+            # The cheapest point is one already, so that steps begin above it.
             budget = low + (high - low) * i / steps
             whole = whole and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
     worst = next(status for status in ("interrupted", "time-limit", "optimal") if status in ended)
@@ -151,6 +153,7 @@ def assemble(
     groups = []
     for item in problem.instance_types:
         mine = [(p, count) for p, count in used if p.worker_type == item.name]
+        # Of a GPU that is cut only the instances of its layout are there.
         instances = None if item in problem.worker_types else [
             instance_worker(gpu, name, start) for gpu, cut in (layouts or {}).items()
             for name, start in cut.layout if f"{cut.worker_type}/{name}" == item.name]

@@ -132,11 +132,13 @@ def _constrain(
 ) -> dict[Family, dict[int, pulp.LpVariable]]:
     """Every row but ``offered``, which is the bound of w; y by family and batch."""
     batch_of: dict[Family, dict[int, pulp.LpVariable]] = {}
+
     def at_most(terms: list[tuple[pulp.LpVariable, float]], limit: float, name: str) -> None:
         lp.addConstraint(pulp.LpAffineExpression(terms) <= limit, name)
 
     for i, (family, w) in enumerate(served.items()):
         mine = {item: v for item, v in x.items() if item.family == family}
+        # Relative to the demand, so that rows of small and large rates are held alike.
         rates = [(v, -item.rate_qps / family.demand_qps) for item, v in mine.items()]
         at_most([(w, 1 / family.demand_qps), *rates], 0, f"goodput_{i}")
         batches = sorted({item.entry.batch for item in mine})

@@ -75,6 +75,7 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
             used += [whole] if whole[1] else []
             residual += [left] if left.per_ms > 1e-12 else []
     nodes = [node for session in residual if (node := _node(problem, (session,))) is not None]
+    # The fullest first, as what is left of a worker fits small loads only.
     packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
     used += [(_pattern(item, node), 1) for node in packed]
     kept, over = _fitting(used, item.count)

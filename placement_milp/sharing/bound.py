@@ -252,6 +252,7 @@ def _largest(
             slow = (1 + beside * max(0.0, at - (j + 1) / _CELLS)) * max(1.0, at)
             configuration.append((int(who[j]), float(there.parts[who[j], j]) / slow))
         found.append(configuration)
+    # Beyond the last cell a knapsack of fractions takes one kind of batch.
     rest = 1 / (there.used * (1 + beside * (_MOST - there.used)))
     b = int(np.argmax(value * rest))
     if value[b] > 0:
@@ -288,6 +289,7 @@ def _batches(
         uses = max(row.utilisation, 1e-9)
         exponent = interference.exponents.get(models[m].name, interference.share_exponent)
         used.append(min(1.0, uses))
+        # No batch uses more than all of its own, so that later cells have none.
         cell = int(used[-1] * _CELLS)
         part = np.minimum(1.0, (ends / uses) ** exponent)
         part[cell] = 1.0

@@ -421,6 +421,7 @@ class _Search:
             fastest = max(row.rate_rps for gpu in self.gpus
                           if (row := self.models[m].batch(gpu.gpu_type, batch)) is not None)
             most = min(2 * len(self.gpus), int(rate / fastest) + 3)
+            # Spread, replicas are disturbed least; packed, they leave whole GPUs to others.
             for spread in (True, False):
                 found: State | None = bare
                 for count in range(1, most + 1):
