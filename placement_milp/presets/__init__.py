@@ -28,34 +28,41 @@ __all__ = ["PRESETS", "alpaserve", "gpu_sharing", "igniter", "infaas", "infadapt
 _Preset = Callable[[Problem, Limits], Placement]
 
 
-def _for_whole_workers(name: str, preset: _Preset) -> _Preset:
-    """A preset that refuses GPUs that are cut, and processes side by side."""
+def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _Preset:
+    """A preset that refuses what it does not keep: some rules, GPUs that are cut, if ``whole``."""
+
+    def refusal(what: str, where: str, value: object, allowed: str) -> InvalidValueError:
+        return InvalidValueError(f"preset {name} does not know {what}", where=where, value=value,
+                                 allowed=f"{allowed}, or another preset: " + ", ".join(_PROGRAMS))
 
     @wraps(preset)
     def run(problem: Problem, limits: Limits | None = None) -> Placement:
         cut = [item.name for item in problem.worker_types if item.partitions is not None]
         several = [variant.name for variant in problem.variants
                    if any(entry.processes > 1 for entry in variant.latency)]
-        if cut or several:
-            raise InvalidValueError(
-                f"preset {name} does not know partitions and processes side by side",
-                where=problem.name, value=", ".join((cut or several)[:4]),
-                allowed="whole workers with one process each, or another preset: "
-                        + ", ".join(_PROGRAMS))
+        if whole and (cut or several):
+            raise refusal("partitions and processes side by side", problem.name,
+                          ", ".join((cut or several)[:4]), "whole workers with one process each")
+        for rule in unkept:
+            if (value := getattr(problem.rules, rule)) is not None:
+                raise refusal("this rule", f"{problem.name}: rules.{rule}", value, "no such rule")
         return preset(problem, limits or Limits())
 
     return run
 
 
+_QUEUEING, _SIZE = "in_time_quantile", ("max_workers", "max_cost_per_hour")
 _PROGRAMS: dict[str, _Preset] = {
-    "proteus": proteus, "infadapter": infadapter, "jellyfish": jellyfish,
+    "proteus": _refusing("proteus", proteus, _QUEUEING, whole=False),
+    "infadapter": infadapter, "jellyfish": jellyfish,
 }
 """Presets that are an objective or rules of the program itself."""
 
 PRESETS: dict[str, _Preset] = _PROGRAMS | {
-    name: _for_whole_workers(name, preset) for name, preset in (
-        ("gpu-sharing", gpu_sharing), ("nexus", nexus), ("infaas", infaas),
-        ("alpaserve", alpaserve), ("usher", usher), ("wao-usher", wao_usher),
-        ("igniter", igniter), ("queue-aware", queue_aware))
+    name: _refusing(name, preset, *unkept) for name, preset, unkept in (
+        ("gpu-sharing", gpu_sharing, ()), ("nexus", nexus, (*_SIZE, _QUEUEING)),
+        ("infaas", infaas, (*_SIZE, _QUEUEING)), ("alpaserve", alpaserve, ()),
+        ("usher", usher, ()), ("wao-usher", wao_usher, ()), ("igniter", igniter, ()),
+        ("queue-aware", queue_aware, ()))
 }
 """Presets by the names that the command line gives them."""

@@ -282,3 +282,14 @@ def test_a_batch_that_a_worker_type_does_not_list_is_refused() -> None:
                 for kind, batch, ms in (("gpu", 4, 10), ("cpu", 1, 5), ("cpu", 8, 30))]}])
     with pytest.raises(InputFileError, match=r"not listed for this worker type.*4 on cpu"):
         PRESETS["usher"](asked, Limits())
+
+
+@pytest.mark.parametrize(("name", "rule"), [
+    ("proteus", "in_time_quantile"), ("infaas", "in_time_quantile"), ("nexus", "in_time_quantile"),
+    ("infaas", "max_workers"), ("nexus", "max_workers"),
+    ("infaas", "max_cost_per_hour"), ("nexus", "max_cost_per_hour"),
+])
+def test_a_rule_that_a_scheme_does_not_keep_is_refused(name: str, rule: str) -> None:
+    asked = problem_from_document(document(rules={rule: 0.9 if "quantile" in rule else 1}))
+    with pytest.raises(InvalidValueError, match=f"rules.{rule}: preset {name} does not know"):
+        PRESETS[name](asked, Limits())
