@@ -75,9 +75,9 @@ class Lines(NamedTuple):
     slo_ms : ndarray, shape (C,)
         Of each line.
     line : ndarray, shape (n,)
-        Of each query.
+        Of each query; empty where there is one line.
     order : ndarray, shape (n,)
-        Queries line by line, in order of arrival.
+        Queries line by line, in order of arrival; empty where there is one line.
     starts : ndarray, shape (C+1,)
         Where each line starts in ``order``.
     """
@@ -518,25 +518,27 @@ def central_queue(
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, queued, count, gone = 0, 0, 0, 0
     one_line = slo_of.size == 1
+    last_bin = edges_ms.shape[1] - 1
     head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
     timer_ms, wake_ms, drawn = np.inf, np.inf, 0
     batch_of[:] = -1
     while True:
-        next_ms = arrival_ms[arrived] if arrived < n else np.inf
-        finish_ms = times[first & mask] if busy > 0 else np.inf
+        next_ms = arrival_ms[index(arrived)] if arrived < n else np.inf
+        finish_ms = times[index(first & mask)] if busy > 0 else np.inf
         at_most = np.inf
         if timer_ms < min(next_ms, finish_ms):
             now_ms, at_most = timer_ms, wake_ms
         elif busy > 0 and finish_ms <= next_ms:
             now_ms = finish_ms
-            idle[(first_idle + idles) & mask] = who[first & mask]
+            idle[index((first_idle + idles) & mask)] = who[index(first & mask)]
             idles += 1
             first += 1
             busy -= 1
         elif arrived < n:
             now_ms = next_ms
-            end[line_of[arrived]] += 1
+            if not one_line:
+                end[line_of[arrived]] += 1
             arrived += 1
             queued += 1
         else:
@@ -546,31 +548,35 @@ def central_queue(
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            answer = -1
-            beyond = queued > longest[level]
-            if beyond and (idles > 0 or longer[level] == -2):
-                answer = int(longer[level])
+            answer, at = -1, index(level)
+            beyond = queued > longest[at]
+            if beyond and (idles > 0 or longer[at] == -2):
+                answer = int(longer[at])
             elif idles == 0:
                 break
-            c = 0 if one_line else _due(arrival_ms, slo_of, order, head_of, end)
-            head = order[head_of[c]]
-            deadline_ms = arrival_ms[head] + slo_of[c]
+            c, head = 0, arrived - queued
+            if not one_line:
+                c = _due(arrival_ms, slo_of, order, head_of, end)
+                head = order[head_of[c]]
+            deadline_ms = arrival_ms[index(head)] + slo_of[index(c)]
             if not beyond:
-                i, row = idle_row[level, idles], queue_row[level, queued]
-                j = _bin(edges_ms, level, min(deadline_ms - now_ms, at_most))
-                answer = int(codes[level, i, row, j])
+                i, row = index(idle_row[at, index(idles)]), index(queue_row[at, index(queued)])
+                left_ms, j = min(deadline_ms - now_ms, at_most), last_bin
+                if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
+                    j = _bin(edges_ms, level, left_ms)
+                answer = int(codes[at, i, row, index(j)])
                 # Whether the place with two answers is in this row.
-                here = mixed[level, 0] == i and mixed[level, 1] == row
-                if here and mixed[level, 2] == j:
-                    if coins.size > 0 and coins[drawn % coins.size] < chance[level]:
-                        answer = int(mixed[level, 3])
+                here = mixed[at, 0] == i and mixed[at, 1] == row
+                if here and mixed[at, 2] == j:
+                    if coins.size > 0 and coins[drawn % coins.size] < chance[at]:
+                        answer = int(mixed[at, 3])
                     drawn += 1
                 if answer == -1:
-                    while j > 0 and codes[level, i, row, j - 1] == -1 and not (
-                            here and mixed[level, 2] == j - 1):
+                    while j > 0 and codes[at, i, row, index(j - 1)] == -1 and not (
+                            here and mixed[at, 2] == j - 1):
                         j -= 1
                     if j > 0:  # to be asked again when the slack has fallen below this bin
-                        wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
+                        wake_ms = np.nextafter(edges_ms[at, index(j)], -np.inf)
                         timer_ms = max(deadline_ms - wake_ms, now_ms)
             if answer == -1:
                 break
@@ -579,13 +585,14 @@ def central_queue(
                 batch_of[head] = -2
                 drop_ms[head] = now_ms
                 drop_queued[head] = queued
-                head_of[c] += 1
+                if not one_line:
+                    head_of[c] += 1
                 queued -= 1
                 continue
-            model, batch = int(models[level, answer]), int(batches[level, answer])
-            worker = idle[first_idle & mask]
+            model, batch = int(models[at, index(answer)]), int(batches[at, index(answer)])
+            worker = idle[index(first_idle & mask)]
             if uniform.size == 0:
-                service_ms = quantiles_ms[model, batch - 1, 0]
+                service_ms = quantiles_ms[index(model), index(batch - 1), 0]
             else:
                 service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
                                       uniform[head])
@@ -596,16 +603,20 @@ def central_queue(
             idles -= 1
             _insert(times, who, first, busy, end_ms, worker)
             busy += 1
-            start_ms[count] = now_ms
-            finish_of[count] = end_ms
-            worker_of[count] = worker
-            model_of[count] = model
-            size_of[count] = batch
-            queued_of[count] = queued
-            for _ in range(batch):
-                c = 0 if one_line else _due(arrival_ms, slo_of, order, head_of, end)
-                batch_of[order[head_of[c]]] = count
-                head_of[c] += 1
+            new = index(count)
+            start_ms[new] = now_ms
+            finish_of[new] = end_ms
+            worker_of[new] = worker
+            model_of[new] = model
+            size_of[new] = batch
+            queued_of[new] = queued
+            if one_line:
+                batch_of[head : head + batch] = count
+            else:
+                for _ in range(batch):
+                    c = _due(arrival_ms, slo_of, order, head_of, end)
+                    batch_of[order[head_of[c]]] = count
+                    head_of[c] += 1
             queued -= batch
             count += 1
     return count

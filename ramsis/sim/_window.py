@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import index, njit
 
-_BINS = 4096
+_BINS = 1024
 _FEW = 64  # values that are sorted
 _ALIKE = 1e-290  # differences that bins cannot divide
 
@@ -165,66 +165,83 @@ def _quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     found = np.full(levels.size, np.nan)
     if values.size == 0 or levels.size == 0:
         return found
-    least, greatest = values.min(), values.max()
-    if least == greatest:
-        found[:] = least
-        return found
-    per_bin = _BINS / max(greatest - least, _ALIKE)
-    upto = np.zeros(_BINS + 1, dtype=np.int64)
-    for value in values:
-        upto[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
-    upto = np.cumsum(upto)
-    # All that are in a bin with a quantile, or next above one, in the order of the bins.
-    wanted, start = np.zeros(_BINS, dtype=np.bool_), np.zeros(_BINS, dtype=np.int64)
+    places = np.empty(2 * levels.size, dtype=np.int64)
     for k in range(levels.size):
-        place = int(levels[k] * (values.size - 1))
-        wanted[_bin_of(upto, place)] = True
-        wanted[_bin_of(upto, min(place + 1, values.size - 1))] = True
-    total = 0
-    for one in range(_BINS):
-        start[one] = total
-        if wanted[one]:
-            total += upto[one + 1] - upto[one]
-    kept, filled = np.empty(total), start.copy()
-    for value in values:
-        there = index(min(int((value - least) * per_bin), _BINS - 1))
-        if wanted[there]:
-            kept[index(filled[there])] = value
-            filled[there] += 1
+        places[2 * k] = int(levels[k] * (values.size - 1))
+        places[2 * k + 1] = min(places[2 * k] + 1, values.size - 1)
+    rising = np.argsort(places)
+    at = np.empty(places.size)
+    at[rising] = _in_order(values, places[rising])
     for k in range(levels.size):
-        exact = levels[k] * (values.size - 1)
-        place = int(exact)
-        among = _bin_of(upto, place)
-        low = _in_order(kept[start[among]:filled[among]], place - upto[among])
-        place = min(place + 1, values.size - 1)
-        among = _bin_of(upto, place)
-        high = _in_order(kept[start[among]:filled[among]], place - upto[among])
-        found[k] = low + (high - low) * (exact - int(exact))
+        low, high = at[2 * k], at[2 * k + 1]
+        found[k] = low + (high - low) * (levels[k] * (values.size - 1) - places[2 * k])
+    return found
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
+def _range(values: FloatArray) -> tuple[float, float]:
+    """The least and the greatest of some values."""
+    least, greatest = np.inf, -np.inf
+    for value in values:
+        least, greatest = min(least, value), max(greatest, value)
+    return least, greatest
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _by_bin(values: FloatArray, least: float, per_bin: float) -> IntArray:
+    """How many values are in each bin, one place later."""
+    found = np.zeros(_BINS + 1, dtype=np.int64)
+    for value in values:
+        found[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
     return found
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _bin_of(upto: IntArray, place: int) -> int:
-    """The bin that a place in rising order is in."""
-    return int(np.searchsorted(upto, place, side="right")) - 1
+def _keep(
+    values: FloatArray, least: float, per_bin: float, step: IntArray, filled: IntArray,
+    kept: FloatArray,
+) -> None:
+    """Write each value to the place ``filled`` of its bin, which moves on by ``step``.
+
+    Whether a bin is kept cannot be foreseen, so that a branch would cost more.
+    """
+    for value in values:
+        there = index(min(int((value - least) * per_bin), _BINS - 1))
+        kept[index(filled[there])] = value
+        filled[there] += step[there]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _in_order(values: FloatArray, place: int) -> float:
-    """The value at a place in rising order."""
-    least, greatest = values.min(), values.max()
-    while values.size > _FEW and greatest - least > _ALIKE:
+def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
+    """The values at some places in rising order; the places do not fall."""
+    found = np.empty(places.size)
+    # Values, how many of all are below them, and the first and last of the places among them.
+    parts = [(values, 0, 0, places.size)]
+    while len(parts) > 0:
+        among, below, first, end = parts.pop()
+        least, greatest = _range(among)
+        if least == greatest:
+            found[first:end] = least
+            continue
+        if among.size <= _FEW or greatest - least <= _ALIKE:
+            found[first:end] = np.sort(among)[places[first:end] - below]
+            continue
         per_bin = _BINS / (greatest - least)
-        upto = np.zeros(_BINS + 1, dtype=np.int64)
-        for value in values:
-            upto[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
-        upto = np.cumsum(upto)
-        chosen = _bin_of(upto, place)
-        kept, k = np.empty(upto[chosen + 1] - upto[chosen]), 0
-        for value in values:
-            if min(int((value - least) * per_bin), _BINS - 1) == chosen:
-                kept[k] = value
-                k += 1
-        place -= upto[chosen]
-        values, least, greatest = kept, kept.min(), kept.max()
-    return float(least if least == greatest else np.sort(values)[place])
+        upto = np.cumsum(_by_bin(among, least, per_bin))
+        # All that are in a bin with a place, in the order of the bins; others go to one place.
+        bins = np.searchsorted(upto, places[first:end] - below, side="right") - 1
+        filled, step, total = np.empty(_BINS, np.int64), np.zeros(_BINS, np.int64), 0
+        for one in bins:
+            if step[one] == 0:
+                filled[one], step[one] = total, 1
+                total += upto[one + 1] - upto[one]
+        filled[step == 0] = total
+        kept = np.empty(total + 1)
+        _keep(among, least, per_bin, step, filled, kept)
+        for x in range(bins.size):
+            one = bins[x]
+            if x == 0 or one != bins[x - 1]:
+                size, last = upto[one + 1] - upto[one], np.searchsorted(bins, one, side="right")
+                parts.append((kept[filled[one] - size:filled[one]], below + upto[one], first + x,
+                              first + last))
+    return found

@@ -140,10 +140,10 @@ class _Queries(NamedTuple):
 
     def lines(self) -> _kernels.Lines:
         """Queries of one SLO stand in one line."""
-        n = len(self.arrival_ms)
         if self.query_slo_ms is None:
-            return _kernels.Lines(np.array([self.slo_ms]), np.zeros(n, dtype=np.int64),
-                                  np.arange(n), np.array([0, n]))
+            none = np.empty(0, dtype=np.int64)
+            return _kernels.Lines(np.array([self.slo_ms]), none, none,
+                                  np.array([0, len(self.arrival_ms)]))
         slos, line = np.unique(self.query_slo_ms, return_inverse=True)
         starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
         return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
