@@ -30,11 +30,11 @@ def after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
     """
     result = np.full((model.queue.size, model.batch.size, 1), -np.inf)
     fewer, same = np.empty(model.low.size), np.empty(model.low.size)  # of each count
-    _between(model, free[i - 1], 0, fewer.size, fewer)
-    _between(model, free[i], 0, same.size, same)
+    _between(model.low, model.share, free, i - 1, 0, fewer.size, fewer)
+    _between(model.low, model.share, free, i, 0, same.size, same)
     down = _down(model, i)
     for n in range(1, model.queue.size):
-        _after_idle(model, n, fewer, same, down, result[n])
+        _after_idle(model.queue, model.batch, n, fewer, same, down, result)
     return result
 
 
@@ -47,25 +47,26 @@ def _down(model: CentralArrays, i: int) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _between(
-    model: CentralArrays, values: FloatArray, first: int, end: int, result: FloatArray
+    low: IntArray, share: FloatArray, values: FloatArray, i: int, first: int, end: int,
+    result: FloatArray,
 ) -> None:
-    """Write the values of queues of first … end − 1 queries, by those of the levels, (N,)."""
-    top = model.queue.size - 1
-    for count in range(first, end):
-        low, share = model.low[count], model.share[count]
-        result[count] = (1.0 - share) * values[low] + share * values[min(low + 1, top)]
+    """Write the values of queues of first … end − 1 queries, by row i of those of the levels."""
+    top = values.shape[1] - 1
+    for count in range(index(first), index(end)):
+        at, x = index(low[count]), share[count]
+        result[count] = (1.0 - x) * values[i, at] + x * values[i, index(min(low[count] + 1, top))]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_idle(
-    model: CentralArrays, n: int, fewer: FloatArray, same: FloatArray, down: FloatArray,
-    result: FloatArray,
+    queue: IntArray, batch: IntArray, n: int, fewer: FloatArray, same: FloatArray,
+    down: FloatArray, result: FloatArray,
 ) -> None:
-    """Write row n of :func:`after_idle`, (A, 1); by values of each count."""
-    for a in range(model.batch.size):
-        left = model.queue[n] - model.batch[a]
+    """Write row n of :func:`after_idle`, by values of each count."""
+    for a in range(batch.size):
+        left = queue[n] - batch[a]
         if left >= 0:
-            result[a, 0] = down[a] * fewer[left] + (1.0 - down[a]) * same[left]
+            result[n, a, 0] = down[a] * fewer[left] + (1.0 - down[a]) * same[left]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -249,28 +250,28 @@ def after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) ->
 
 @njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
 def _greatest(
-    earned: FloatArray, after: FloatArray, first: int, end: int, result: FloatArray
+    earned: FloatArray, after: FloatArray, n: int, first: int, end: int, result: FloatArray
 ) -> None:
-    """Write the value of the best action in the bins first … end − 1 of (J,); -inf if none.
+    """Write the value of the best action in the bins first … end − 1 of row n; -inf if none.
 
-    ``earned`` is (A, J) and ``after`` (A, 1 or J), as for :func:`best_starts`.
+    ``earned`` is (N, A, J) and ``after`` (N, A, 1 or J), as for :func:`best_starts`.
     """
-    for a in range(after.shape[0]):
-        if after.shape[1] > 1:
+    for a in range(after.shape[1]):
+        if after.shape[2] > 1:
             for j in range(index(first), index(end)):
-                result[j] = max(result[j], earned[a, j] + after[a, j])
-        elif after[a, 0] > -np.inf:
-            then = after[a, 0]
+                result[n, j] = max(result[n, j], earned[n, a, j] + after[n, a, j])
+        elif after[n, a, 0] > -np.inf:
+            then = after[n, a, 0]
             for j in range(index(first), index(end)):
-                result[j] = max(result[j], earned[a, j] + then)
+                result[n, j] = max(result[n, j], earned[n, a, j] + then)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _first_best(earned: FloatArray, after: FloatArray, j: int, top: float) -> int:
+def _first_best(earned: FloatArray, after: FloatArray, n: int, j: int, top: float) -> int:
     """The first action whose value is the greatest, up to rounding; -1 where there is none."""
     if top > -np.inf:
-        for a in range(after.shape[0]):
-            if earned[a, j] + after[a, min(j, after.shape[1] - 1)] >= top - _ROUNDING:
+        for a in range(after.shape[1]):
+            if earned[n, a, j] + after[n, a, min(j, after.shape[2] - 1)] >= top - _ROUNDING:
                 return a
     return -1
 
@@ -291,9 +292,9 @@ def best_starts(
     lengths, _, bins = earned.shape
     start, chosen = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -1, np.int16)
     for n in range(1, lengths):
-        _greatest(earned[n], after[n], lowest[n], highest[n] + 1, start[n])
+        _greatest(earned, after, n, lowest[n], highest[n] + 1, start)
         for j in range(lowest[n], highest[n] + 1):
-            chosen[n, j] = a = _first_best(earned[n], after[n], j, start[n, j])
+            chosen[n, j] = a = _first_best(earned, after, n, j, start[n, j])
             if a >= 0:
                 start[n, j] = earned[n, a, j] + after[n, a, min(j, after.shape[2] - 1)]
     return start, chosen
@@ -322,23 +323,25 @@ def _improve_level(
     to, action : (N, J)
         The policy, changed in place.
     """
-    queue, price, after_drop = model.queue, model.price, model.after_drop
+    queue, batch, price, after_drop = model.queue, model.batch, model.price, model.after_drop
+    low, share, earned, drawn = model.low, model.share, model.earned, model.slack_probability
+    lowest, highest, kept_age = model.lowest, model.highest, after.shape[2] > 1
     fewer, same, down = np.empty(0), np.empty(0), np.empty(0)
     if i > 1:
-        fewer, same = np.empty(model.low.size), np.empty(model.low.size)
+        fewer, same = np.empty(low.size), np.empty(low.size)
         down = _down(model, i)
-        _between(model, free[i - 1], 0, fewer.size, fewer)
+        _between(low, share, free, i - 1, 0, fewer.size, fewer)
     changed, most = 0, 0.0
     best, waits = np.full(met.shape, -np.inf), np.zeros(met.shape, np.bool_)
     best[0, :], waits[0, :] = wait[0], True
     dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
     for n in range(1, queue.size):
         if i > 1:
-            _between(model, free[i], queue[n - 1], queue[n], same)
-            _after_idle(model, n, fewer, same, down, after[n])
-        _greatest(model.earned[n], after[n], model.lowest[n], model.highest[n] + 1, best[n])
+            _between(low, share, free, i, queue[n - 1], queue[n], same)
+            _after_idle(queue, batch, n, fewer, same, down, after)
+        _greatest(earned, after, n, lowest[n], highest[n] + 1, best)
         reached = dropped
-        for j in range(model.lowest[n], model.highest[n] + 1):
+        for j in range(lowest[n], highest[n] + 1):
             if best[n, j] <= wait[n] + _ROUNDING:
                 best[n, j], waits[n, j] = wait[n], True
             top, level, at = best[n, j], n, j
@@ -356,16 +359,15 @@ def _improve_level(
                 stays = wait[known]
             else:
                 jj = after_drop[n, known, j]
-                stays = model.earned[known, kept, jj] + after[
-                    known, kept, min(jj, after.shape[2] - 1)]
+                stays = earned[known, kept, jj] + after[known, kept, jj if kept_age else 0]
             stays -= price * (queue[n] - queue[known])
             if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
                 to[n, j], action[n, j] = level, -1 if waits[level, at] else _first_best(
-                    model.earned[level], after[level], at, best[level, at])
+                    earned, after, level, at, best[level, at])
                 changed += 1
                 most = max(most, top - stays)
                 if stays > -np.inf:
-                    free[i, n] += model.slack_probability[1, n, j] * (top - stays)
+                    free[i, n] += drawn[1, n, j] * (top - stays)
         dropped = reached
     return changed, most
 
@@ -452,7 +454,8 @@ def settle_level(
     (N, J), (N, J)
         Values, and entries of the table: an action, -1 to wait, -2 to drop the head.
     """
-    queue, price, load = model.queue, model.price, model.load
+    queue, price, load, after_drop = model.queue, model.price, model.load, model.after_drop
+    earned = model.earned
     lengths, bins = start.shape
     answer = chosen.copy()
     here = np.zeros((lengths, bins))
@@ -463,12 +466,13 @@ def settle_level(
     for j in range(bins):
         # To wait with a head that nothing can answer in time only makes the others older. The
         # model sees no loss in it, as it draws ages anew, and states like these are rare.
-        may_wait = j > 0 and model.earned[1, :, j].max() > _ROUNDING - price
+        may_wait = j > 0 and earned[1, :, j].max() > _ROUNDING - price
+        lasts, of_total = 1.0, 0.0  # of few rates
         for n in range(lengths - 1, 0, -1):
             best = start[n, j]
             drop = wait[0] - price * queue[n]
             for d in range(1, n if most[n] - price * queue[n] > best else 0):
-                q = start[d, model.after_drop[n, d, j]]
+                q = start[d, after_drop[n, d, j]]
                 if j == 0:
                     q = max(q, wait[d])
                 drop = max(drop, q - price * (queue[n] - queue[d]))
@@ -479,7 +483,8 @@ def settle_level(
                 then = best - price if n + 1 == lengths else here[n + 1, j]
                 total = rate + ends
                 then = (rate * then + ends * above[n, j] - gain) / total
-                lasts = np.exp(-total * width_ms[j])
+                if total != of_total:
+                    lasts, of_total = np.exp(-total * width_ms[j]), total
                 waits = (1.0 - lasts) * then + lasts * here[n, j - 1]
                 if waits > best + _ROUNDING:
                     best, answer[n, j] = waits, -1

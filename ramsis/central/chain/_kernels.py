@@ -65,10 +65,13 @@ class ChainRates(NamedTuple):
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _as_before(
-    model: CentralArrays, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
+    first: int, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> bool:
-    """Whether, with one worker idle, what follows is the same as in the slack bin before."""
-    return (not model.carries and j > model.lowest[n] and action[1, n, j] >= 0
+    """Whether, with one worker idle, what follows is the same as in the slack bin before.
+
+    ``first`` is the first needed bin.
+    """
+    return (j > first and action[1, n, j] >= 0
             and to[1, n, j] == to[1, n, j - 1] and action[1, n, j] == action[1, n, j - 1])
 
 
@@ -88,24 +91,26 @@ def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16])
                     np.empty(room, np.int64), np.empty(room), np.zeros(unknowns),
                     np.zeros(unknowns))
     e = _deciding_rows(model, to, action, system, _waiting_rows(model, system, 0))
+    start, end, column, weight, constant, _ = system
+    earned, after_drop, carries = model.earned, model.after_drop, model.carries
+    lowest, highest = model.lowest, model.highest
     for n in range(lengths):
         for j in range(bins):
             r = 3 * size + n * bins + j
-            e = _start_row(r, system, e)
+            e = _start_row(start, column, weight, r, e)
             if n == 0:
-                e = _write(system, e, lengths, -1.0)
-            elif model.lowest[n] <= j <= model.highest[n]:
-                if _as_before(model, n, j, to, action):
+                e = _write(column, weight, e, lengths, -1.0)
+            elif lowest[n] <= j <= highest[n]:
+                if not carries and _as_before(lowest[n], n, j, to, action):
                     # It leads to the row before, which may have hundreds of entries, and differs
                     # in what it earns.
                     level, a = to[1, n, j], action[1, n, j]
-                    e = _write(system, e, r - 1, -1.0)
-                    system.constant[r] = (
-                        model.earned[level, a, model.after_drop[n, level, j]]
-                        - model.earned[level, a, model.after_drop[n, level, j - 1]])
+                    e = _write(column, weight, e, r - 1, -1.0)
+                    constant[r] = (earned[level, a, after_drop[n, level, j]]
+                                   - earned[level, a, after_drop[n, level, j - 1]])
                 else:
                     e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
-            system.end[r] = e
+            end[r] = e
     if model.carries:
         for a in range(model.batch.size):
             e = _anew_row(model, a, system, e)
@@ -114,46 +119,50 @@ def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16])
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _write(system: System, e: int, column: int, weight: float) -> int:
+def _write(columns: IntArray, weights: FloatArray, e: int, column: int, weight: float) -> int:
     """Write an entry of the row that is written; the number of entries then."""
-    system.column[e], system.weight[e] = column, weight
+    columns[e], weights[e] = column, weight
     return e + 1
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _start_row(r: int, system: System, e: int) -> int:
+def _start_row(
+    start: IntArray, columns: IntArray, weights: FloatArray, r: int, e: int
+) -> int:
     """Begin a row, with 1 for its own unknown; the number of entries then."""
-    system.start[r], system.column[e], system.weight[e] = e, r, 1.0
+    start[r], columns[e], weights[e] = e, r, 1.0
     return e + 1
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
     """Write the rows of waiting; the number of entries then."""
-    lengths = model.queue.size
-    size = model.idle.size * lengths
+    start, end, column, weight, constant, cost = system
+    queue, idle, load, restart = model.queue, model.idle, model.load, model.restart
+    lengths = queue.size
+    size = idle.size * lengths
     for s in range(size):
         i, n, own = s // lengths, s % lengths, e
-        e = _start_row(s, system, e)
+        e = _start_row(start, column, weight, s, e)
         if i > 0:
-            system.cost[s] = 1.0
+            cost[s] = 1.0
             if n + 1 < lengths:
-                rate = model.load / (model.queue[n + 1] - model.queue[n])
-                e = _write(system, e, 2 * size + s + 1, -rate)
+                rate = load / (queue[n + 1] - queue[n])
+                e = _write(column, weight, e, 2 * size + s + 1, -rate)
             else:
                 # The longest queue drops its head when one more comes, and decides anew.
-                rate = model.load
-                e = _write(system, e, size + s, -rate)
-                system.constant[s] -= rate * model.price
+                rate = load
+                e = _write(column, weight, e, size + s, -rate)
+                constant[s] -= rate * model.price
             # A restart leads to home, whose value is 0: it adds to the total alone.
-            total = model.restart + rate
-            busy = model.workers - model.idle[i]
+            total = restart + rate
+            busy = model.workers - idle[i]
             if busy > 0:
-                rate = model.leave * busy / (model.idle[i + 1] - model.idle[i])
-                e = _write(system, e, size + s + lengths, -rate)
+                rate = model.leave * busy / (idle[i + 1] - idle[i])
+                e = _write(column, weight, e, size + s + lengths, -rate)
                 total += rate
-            system.weight[own] = total
-        system.end[s] = e
+            weight[own] = total
+        end[s] = e
     return e
 
 
@@ -162,10 +171,12 @@ def _deciding_rows(
     model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
 ) -> int:
     """Write the rows of deciding just after an arrival and at an end of a batch."""
-    lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    size = model.idle.size * lengths
-    drawn, price = model.slack_probability, model.price
+    start, end, column, weight, constant, _ = system
+    queue, idle, batch, held = model.queue, model.idle, model.batch, model.held
+    drawn, price, low, split = model.slack_probability, model.price, model.low, model.share
     earned, after_drop = model.earned, model.after_drop
+    lengths, bins = queue.size, drawn.shape[2]
+    size = idle.size * lengths
     share, level_of, what = np.empty((2, bins)), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for n in range(lengths):
         first, last = 0, bins - 1
@@ -173,9 +184,9 @@ def _deciding_rows(
             first += 1
         while drawn[0, n, last] == 0.0 and drawn[1, n, last] == 0.0:
             last -= 1
-        for i in range(model.idle.size):
+        for i in range(idle.size):
             s, runs, j = i * lengths + n, 0, first
-            step = float(model.idle[i] - model.idle[max(i - 1, 0)])
+            step = float(idle[i] - idle[max(i - 1, 0)])
             while i > 1 and n > 0 and j <= last:  # runs of bins with the same decision
                 level, a = to[i, n, j], action[i, n, j]
                 p = q = of_p = of_q = 0.0
@@ -187,38 +198,38 @@ def _deciding_rows(
                         of_p += drawn[0, n, j] * worth
                         of_q += drawn[1, n, j] * worth
                     j += 1
-                dropped = price * (model.queue[n] - model.queue[level])
-                system.constant[2 * size + s] += of_p - p * dropped
-                system.constant[size + s] += of_q - q * dropped
+                dropped = price * (queue[n] - queue[level])
+                constant[2 * size + s] += of_p - p * dropped
+                constant[size + s] += of_q - q * dropped
                 share[0, runs], share[1, runs], level_of[runs], what[runs] = p, q, level, a
                 runs += 1
             for x in range(2):
                 r = (2 - x) * size + s
-                e = _start_row(r, system, e)
+                e = _start_row(start, column, weight, r, e)
                 if i > 0 and n == 0:
-                    e = _write(system, e, s, -1.0)
+                    e = _write(column, weight, e, s, -1.0)
                 elif i == 1:
                     for j in range(bins):
                         if drawn[x, n, j] > 0.0:
-                            e = _write(system, e, 3 * size + n * bins + j, -drawn[x, n, j])
+                            e = _write(column, weight, e, 3 * size + n * bins + j, -drawn[x, n, j])
                 for k in range(runs):
                     p, level, a = share[x, k], level_of[k], what[k]
                     if p > 0.0 and a < 0:
-                        e = _write(system, e, i * lengths + level, -p)
+                        e = _write(column, weight, e, i * lengths + level, -p)
                     elif p > 0.0:
-                        left = model.queue[level] - model.batch[a]
-                        c, y = size + s - n + model.low[left], model.share[left]
-                        down = p * model.held[a] / step
-                        e = _write(system, e, c - lengths, -down * (1.0 - y))
+                        left = queue[level] - batch[a]
+                        c, y = size + s - n + low[left], split[left]
+                        down = p * held[a] / step
+                        e = _write(column, weight, e, c - lengths, -down * (1.0 - y))
                         if y > 0.0:
-                            e = _write(system, e, c - lengths + 1, -down * y)
+                            e = _write(column, weight, e, c - lengths + 1, -down * y)
                         if down < p:
-                            e = _write(system, e, c, -(p - down) * (1.0 - y))
+                            e = _write(column, weight, e, c, -(p - down) * (1.0 - y))
                             if y > 0.0 and c + 1 != r:
-                                e = _write(system, e, c + 1, -(p - down) * y)
+                                e = _write(column, weight, e, c + 1, -(p - down) * y)
                             elif y > 0.0:  # levels further apart than the batch is large
-                                system.weight[system.start[r]] -= (p - down) * y
-                system.end[r] = e
+                                weight[start[r]] -= (p - down) * y
+                end[r] = e
     return e
 
 
@@ -246,31 +257,32 @@ def _last_row(
     model: CentralArrays, n: int, j: int, level: int, a: int, system: System, e: int
 ) -> int:
     """Write the row of deciding with one worker idle; the number of entries then."""
-    constant, cost = system.constant, system.cost
-    lengths, bins = model.queue.size, model.slack_probability.shape[2]
+    _, _, column, weight, constant, cost = system
+    queue, low, split, arrivals = model.queue, model.low, model.share, model.arrivals
+    lengths, bins = queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
     r = first + n * bins + j
-    constant[r] -= model.price * (model.queue[n] - model.queue[level])
+    constant[r] -= model.price * (queue[n] - queue[level])
     if a < 0:
-        return _write(system, e, lengths + level, -1.0)
+        return _write(column, weight, e, lengths + level, -1.0)
     jj = model.after_drop[n, level, j]
     constant[r] += model.earned[level, a, jj]
-    left = model.queue[level] - model.batch[a]
+    left = queue[level] - model.batch[a]
     if model.carries and left == 0:
-        return _write(system, e, first + lengths * bins + a, -1.0)
+        return _write(column, weight, e, first + lengths * bins + a, -1.0)
     cost[r] += model.mean_ms[a] / model.workers
     if model.carries:
         return _kept_row(model, level, jj, a, r, system, e)
-    for k in range(model.arrivals.shape[1]):
-        w = model.arrivals[a, k]
+    for k in range(arrivals.shape[1]):
+        w = arrivals[a, k]
         if w == 0.0:
             continue
-        over = max(left + k - model.queue[-1], 0)
+        over = max(left + k - queue[-1], 0)
         constant[r] -= w * model.price * over
-        at, x = model.low[left + k - over], model.share[left + k - over]
-        e = _write(system, e, (model.idle.size + 1) * lengths + at, -w * (1.0 - x))
+        at, x = low[left + k - over], split[left + k - over]
+        e = _write(column, weight, e, (model.idle.size + 1) * lengths + at, -w * (1.0 - x))
         if x > 0.0:
-            e = _write(system, e, (model.idle.size + 1) * lengths + at + 1, -w * x)
+            e = _write(column, weight, e, (model.idle.size + 1) * lengths + at + 1, -w * x)
     return e
 
 
@@ -279,58 +291,63 @@ def _kept_row(
     model: CentralArrays, n: int, j: int, a: int, r: int, system: System, e: int
 ) -> int:
     """Write the row of an action that takes part of a queue and the last idle worker."""
-    lengths, bins = model.queue.size, model.slack_probability.shape[2]
+    _, _, column, weight, constant, _ = system
+    queue, low, split, arrivals = model.queue, model.low, model.share, model.arrivals
+    parts, spacing_ms, slack_ms = model.parts, model.spacing_ms, model.slack_ms
+    lowest, highest = model.lowest, model.highest
+    lengths, bins = queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
-    left = model.queue[n] - model.batch[a]
-    for part in range(model.parts.size):
+    left = queue[n] - model.batch[a]
+    for part in range(parts.size):
         head = model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part]
         below = bins - 1
-        for k in range(model.arrivals.shape[1]):
-            w = model.parts[part] * model.arrivals[a, k]
+        for k in range(arrivals.shape[1]):
+            w = parts[part] * arrivals[a, k]
             if w == 0.0:
                 continue
-            over = max(left + k - model.queue[-1], 0)
-            system.constant[r] -= w * model.price * over
-            at, x = model.low[left + k - over], model.share[left + k - over]
-            slack = head - model.spacing_ms[a, k]
-            below = bin_below(model.slack_ms, slack, below)
+            over = max(left + k - queue[-1], 0)
+            constant[r] -= w * model.price * over
+            at, x = low[left + k - over], split[left + k - over]
+            slack = head - spacing_ms[a, k]
+            below = bin_below(slack_ms, slack, below)
             # Each level has rows from its own lowest to its own highest bin only.
             for more in range(2 if x > 0.0 else 1):
                 share = x if more else 1.0 - x
-                b, y = around(model.slack_ms, slack, below, model.lowest[at + more],
-                              model.highest[at + more])
+                b, y = around(slack_ms, slack, below, lowest[at + more],
+                              highest[at + more])
                 to = first + (at + more) * bins + b
-                e = _write(system, e, to, -w * share * (1.0 - y))
+                e = _write(column, weight, e, to, -w * share * (1.0 - y))
                 if y > 0.0:
-                    e = _write(system, e, to + 1, -w * share * y)
+                    e = _write(column, weight, e, to + 1, -w * share * y)
     return e
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
     """Write the row of what follows an action that takes the whole queue; the entries then."""
+    start, end, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
     r = first + lengths * bins + a
-    system.cost[r] = model.mean_ms[a] / model.workers
-    e = _start_row(r, system, e)
+    cost[r] = model.mean_ms[a] / model.workers
+    e = _start_row(start, column, weight, r, e)
     # Without an arrival one worker waits with nothing queued.
-    e = _write(system, e, lengths, -model.arrivals[a, 0])
+    e = _write(column, weight, e, lengths, -model.arrivals[a, 0])
     for k in range(1, model.arrivals.shape[1]):
         w = model.arrivals[a, k]
         if w == 0.0:
             continue
         slack = oldest(model.edge_ms, model.slo_ms, model.spacing_ms[a, k], k)
         length = min(k, model.queue[-1])
-        system.constant[r] -= w * model.price * (k - length)
+        constant[r] -= w * model.price * (k - length)
         for more in range(2 if model.share[length] > 0.0 else 1):
             share = model.share[length] if more else 1.0 - model.share[length]
             at = model.low[length] + more
             for j in range(bins):
                 if w * share * slack[j] > 0.0:
                     b = min(max(j, model.lowest[at]), model.highest[at])
-                    e = _write(system, e, first + at * bins + b, -w * share * slack[j])
-    system.end[r] = e
+                    e = _write(column, weight, e, first + at * bins + b, -w * share * slack[j])
+    end[r] = e
     return e
 
 
@@ -361,8 +378,12 @@ def rates(
     last: FloatArray,
 ) -> ChainRates:
     """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
-    lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    batches, in_time = np.zeros((model.batch.size, bins)), np.zeros(model.batch.size)
+    queue_of, batch, arrivals, drawn = (
+        model.queue, model.batch, model.arrivals, model.slack_probability)
+    in_time_of, after_drop = model.in_time, model.after_drop
+    lowest, highest, carries = model.lowest, model.highest, model.carries
+    lengths, bins = queue_of.size, drawn.shape[2]
+    batches, in_time = np.zeros((batch.size, bins)), np.zeros(batch.size)
     queue = np.zeros(lengths)
     dropped, mean_late, overflow = 0.0, 0.0, 0.0
     for i in range(1, model.idle.size):
@@ -370,27 +391,27 @@ def rates(
         for n in range(1, lengths):
             for x in range(2):
                 for j in range(bins):
-                    p = visits[2 - x, i, n] * model.slack_probability[x, n, j]
+                    p = visits[2 - x, i, n] * drawn[x, n, j]
                     if i == 1:
                         p = last[n, j] if x == 0 else 0.0
-                        if x == 0 and j < model.highest[n] \
-                                and _as_before(model, n, j + 1, to, action):
+                        if x == 0 and j < highest[n] and not carries and _as_before(
+                                lowest[n], n, j + 1, to, action):
                             p -= last[n, j + 1]  # that row leads through this one
                     if p == 0.0:
                         continue
                     level, a = to[i, n, j], action[i, n, j]
-                    dropped += p * (model.queue[n] - model.queue[level])
+                    dropped += p * (queue_of[n] - queue_of[level])
                     if a < 0:
                         continue
-                    jj = model.after_drop[n, level, j]
-                    good = model.in_time[level, a, jj]
+                    jj = after_drop[n, level, j]
+                    good = in_time_of[level, a, jj]
                     batches[a, jj] += p
                     in_time[a] += p * good
-                    mean_late += p * (1.0 - good / model.batch[a])
+                    mean_late += p * (1.0 - good / batch[a])
                     queue[level] += p
                     if i == 1:
-                        left = model.queue[level] - model.batch[a]
-                        for k in range(model.arrivals.shape[1]):
-                            over = max(left + k - model.queue[-1], 0)
-                            overflow += p * model.arrivals[a, k] * over
+                        left = queue_of[level] - batch[a]
+                        for k in range(arrivals.shape[1]):
+                            over = max(left + k - queue_of[-1], 0)
+                            overflow += p * arrivals[a, k] * over
     return ChainRates(batches, in_time, dropped + overflow, queue, mean_late, overflow)

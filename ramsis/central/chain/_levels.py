@@ -110,25 +110,33 @@ def _deciding(
     start, end, column, weight, constant, _ = system
     idle, lengths = shape
     size, w = idle * lengths, sizes[i, 0]
-    by = np.zeros((sizes[i, 1], w + sizes[i - 1, 1] + 1))
+    width = w + sizes[i - 1, 1] + 1
+    by = np.zeros((sizes[i, 1], width))
+    wait_end, below_end = 0, w  # columns of no longer queue, to which alone a row leads
     for n in range(lengths):
+        wait_end += waits[i, n] >= 0
+        below_end += needed[i - 1, n] >= 0
         k, r = needed[i, n], size + i * lengths + n
         if k < 0:
             continue
-        row = by[k]
-        row[-1] = constant[r]
+        by[k, width - 1] = constant[r]
         for x in range(start[r] + 1, end[r]):
-            at, m = divmod(column[x] - size, lengths)
-            if at == i:
-                known = by[needed[i, m]]
-                for c in range(row.size):
-                    row[c] -= weight[x] * known[c]
-            elif at == i - 1:
-                row[w + needed[i - 1, m]] -= weight[x]
+            m = column[x] - size - i * lengths
+            if m >= 0:
+                known, share = needed[i, m], weight[x]
+                for c in range(wait_end):
+                    by[k, c] -= share * by[known, c]
+                for c in range(w, below_end):
+                    by[k, c] -= share * by[known, c]
+                by[k, width - 1] -= share * by[known, width - 1]
+            elif m >= -lengths:
+                by[k, w + needed[i - 1, m + lengths]] -= weight[x]
             # Home's value is 0, so it has no column.
-            elif not (i == idle - 1 and m == 0):
-                row[waits[i, m]] -= weight[x]
-        row /= weight[start[r]]
+            elif not (i == idle - 1 and m == -size):
+                by[k, waits[i, m + size]] -= weight[x]
+        own = weight[start[r]]
+        for c in range(width):
+            by[k, c] /= own
     return by[:, :w].copy(), by[:, w:].copy()
 
 
@@ -152,31 +160,35 @@ def _places(
         for n in range(lengths - 1, -1, -1):
             if waits[i, n] == 0:
                 for x in range(start[i * lengths + n] + 1, end[i * lengths + n]):
-                    _mark(system, column[x], idle, lengths, needed)
+                    _mark(start, end, column, column[x], size, lengths, needed)
             if i > 1 and waits[i - 1, n] == 0:
                 needed[i, n] = 0
     for i in range(idle - 1, 1, -1):
         for n in range(lengths - 1, -1, -1):
             if needed[i, n] == 0:
-                _mark(system, size + i * lengths + n, idle, lengths, needed)
+                _mark(start, end, column, size + i * lengths + n, size, lengths, needed)
     for i in range(1, idle):
         for n in range(lengths):
-            for kind, places in enumerate((waits, needed)):
-                if places[i, n] == 0:
-                    places[i, n] = sizes[i, kind]
-                    sizes[i, kind] += 1
+            if waits[i, n] == 0:
+                waits[i, n] = sizes[i, 0]
+                sizes[i, 0] += 1
+            if needed[i, n] == 0:
+                needed[i, n] = sizes[i, 1]
+                sizes[i, 1] += 1
     return waits, needed, sizes
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _mark(system: System, r: int, idle: int, lengths: int, needed: IntArray) -> None:
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _mark(
+    start: IntArray, end: IntArray, column: IntArray, r: int, size: int, lengths: int,
+    needed: IntArray,
+) -> None:
     """Mark what a row of deciding is, at an end of a batch, or what it leads to."""
-    size = idle * lengths
     if r < 2 * size:
         needed[(r - size) // lengths, r % lengths] = 0
-    for x in range(system.start[r] + 1, system.end[r]):
-        if size <= system.column[x] < 2 * size:
-            needed[(system.column[x] - size) // lengths, system.column[x] % lengths] = 0
+    for y in range(start[r] + 1, end[r]):
+        if size <= column[y] < 2 * size:
+            needed[(column[y] - size) // lengths, column[y] % lengths] = 0
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
