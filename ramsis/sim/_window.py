@@ -155,6 +155,21 @@ def count(run: Decisions, window: Window) -> Counted:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def earned(run: Decisions, window: Window) -> FloatArray:
+    """Accuracy of each request that was answered in time, 0 for the others; whenever it came."""
+    arrival_ms, batch_of, finish_ms, model = run.arrival_ms, run.batch_of, run.finish_ms, run.model
+    slo_ms, accuracy = window.slo_ms, window.accuracy
+    found, one_slo = np.zeros(arrival_ms.size), slo_ms.size == 1
+    for i in range(index(arrival_ms.size)):
+        if batch_of[i] >= 0:
+            row = index(batch_of[i])
+            deadline_ms = arrival_ms[i] + (slo_ms[0] if one_slo else slo_ms[i])
+            if finish_ms[row] <= deadline_ms + window.tolerance_ms:
+                found[i] = accuracy[index(model[row])]
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _greatest(values: NDArray[np.int32]) -> int:
     return int(values.max()) if values.size > 0 else 0
 
@@ -169,11 +184,11 @@ def _quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     for k in range(levels.size):
         places[2 * k] = int(levels[k] * (values.size - 1))
         places[2 * k + 1] = min(places[2 * k] + 1, values.size - 1)
-    rising = np.argsort(places)
-    at = np.empty(places.size)
-    at[rising] = _in_order(values, places[rising])
+    rising = np.sort(places)
+    ordered = _in_order(values, rising)
     for k in range(levels.size):
-        low, high = at[2 * k], at[2 * k + 1]
+        low = ordered[np.searchsorted(rising, places[2 * k])]
+        high = ordered[np.searchsorted(rising, places[2 * k + 1])]
         found[k] = low + (high - low) * (levels[k] * (values.size - 1) - places[2 * k])
     return found
 
@@ -224,7 +239,9 @@ def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
             found[first:end] = least
             continue
         if among.size <= _FEW or greatest - least <= _ALIKE:
-            found[first:end] = np.sort(among)[places[first:end] - below]
+            ordered = np.sort(among)
+            for x in range(first, end):
+                found[x] = ordered[places[x] - below]
             continue
         per_bin = _BINS / (greatest - least)
         upto = np.cumsum(_by_bin(among, least, per_bin))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ramsis.arrays import IntArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import uniform
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import _window
@@ -76,6 +76,11 @@ def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
     return _rates(_counted(run, since_ms, until_ms, ()))
 
 
+def earned(run: Run) -> FloatArray:
+    """Accuracy of each request answered in time and 0 for the others, as :attr:`Run.reward`."""
+    return np.asarray(_window.earned(*_terms(run, -np.inf, np.inf, ())))
+
+
 def _rates(counted: _window.Counted) -> tuple[float, float]:
     arrived = max(counted.arrived, 1)
     return 1.0 - counted.in_time / arrived, counted.reward / arrived
@@ -85,9 +90,16 @@ def _counted(
     run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
 ) -> _window.Counted:
     """What is counted in a window."""
+    return _window.count(*_terms(run, since_ms, until_ms, levels))
+
+
+def _terms(
+    run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
+) -> tuple[_window.Decisions, _window.Window]:
+    """What the compiled loops take."""
     assert run.queued is not None
     assert run.drop_queued is not None
-    return _window.count(
+    return (
         uniform(_window.Decisions(
             run.arrival_ms, run.batch_of, run.start_ms, run.finish_ms, run.model, run.size,
             run.queued, run.drop_request, run.drop_ms, run.drop_queued)),

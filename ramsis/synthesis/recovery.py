@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramsis.arrays import FloatArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
 from ramsis.errors import InvalidValueError, check_number_of
@@ -40,6 +40,7 @@ from ramsis.policy import Policy
 from ramsis.policy.records import Recovery
 from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.stationary import earned
 from ramsis.sim.tables import KERNELS, Compiled
 from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.simulated import prepared_policy
@@ -56,6 +57,7 @@ _QUERIES, _FEWEST, _MOST = 100_000, 4, 100  # requests in all; bursts
 _MOST_REQUESTS = 4_000_000  # of all bursts
 _SEEN = 0.75  # of that: requests that wait when the next burst comes lose by that one
 _STEPS = 1600  # that the time between bursts is divided into
+_ROUNDING = 1e-6  # of sums over the requests of all bursts
 _UNLIKE, _AGAIN = 0.1, 8  # parts of the bursts may differ so much; else so many times as many
 _ENOUGH = 40  # bursts whose halves are held against each other; of fewer, quarters
 _SEED = (1 << 21) - BURST  # of a burst of no requests
@@ -113,7 +115,7 @@ def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> floa
         spare = _UNLIKE * max(parts) + _UNLIKE * replayed.policy.slo_ms / apart_ms
         if max(parts) - min(parts) <= spare:
             break
-    return losses.recovered_ms(_SEEN * apart_ms)
+    return losses.recovered_ms()
 
 
 class _Losses(NamedTuple):
@@ -123,22 +125,29 @@ class _Losses(NamedTuple):
     ----------
     by_step : ndarray, shape (bursts, steps)
         Sums over the requests that follow a burst, by time since then.
-    since_ms, lost : ndarray, shape (n,)
-        Of each request, and how long after a burst it arrives.
+    step, since_ms, lost : ndarray, shape (n,)
+        Of each request; the first two say how long after a burst it arrives.
     """
 
     by_step: FloatArray
+    step: IntArray
     since_ms: FloatArray
     lost: FloatArray
 
-    def recovered_ms(self, until_ms: float) -> float:
-        """T, from the requests that arrive so long after a burst."""
-        seen = self.since_ms < until_ms
-        order = np.argsort(self.since_ms[seen], kind="stable")
-        total = np.cumsum(self.lost[seen][order])
-        if not len(total) or total.max() <= 0.0:
-            return 0.0
-        return float(self.since_ms[seen][order][int(total.argmax())])
+    def recovered_ms(self) -> float:
+        """T; looked for only in steps in which the sum can come to its greatest."""
+        of_step = self.by_step.sum(axis=0)[: int(_SEEN * _STEPS)]
+        upto = np.cumsum(of_step)
+        positive = np.bincount(self.step, np.maximum(self.lost, 0.0), _STEPS)[: len(upto)]
+        may_be = upto - of_step + positive >= max(upto.max(), 0.0) - _ROUNDING
+        greatest, at_ms = 0.0, 0.0
+        for step in np.flatnonzero(may_be).tolist():
+            there = np.flatnonzero(self.step == step)
+            there = there[np.argsort(self.since_ms[there], kind="stable")]
+            total = np.cumsum(self.lost[there]) + (upto[step] - of_step[step])
+            if total.max(initial=0.0) > greatest:
+                greatest, at_ms = float(total.max()), float(self.since_ms[there[total.argmax()]])
+        return at_ms
 
 
 def _recovered(by_step: FloatArray) -> float:
@@ -182,14 +191,15 @@ def _losses(
         else np.insert(calm.slo_ms, place, extra.slo_ms))
     own = np.ones(len(both.arrival_ms), dtype=bool)
     own[place + np.arange(len(place))] = False
-    without, with_bursts = (replay(fleet, compiled, given, policy.load_qps).reward
+    without, with_bursts = (earned(replay(fleet, compiled, given, policy.load_qps))
                             for given in (calm, both))
     step = np.floor((arrival_ms - first_ms) / (apart_ms / _STEPS)).astype(np.int64)
     after = (step >= 0) & (step < bursts * _STEPS)
     usual = _usual(replayed, calm, at_ms, without)[after]
     lost = usual - with_bursts[own][after] - LOSS
-    by_step = np.bincount(step[after], weights=lost, minlength=bursts * _STEPS)
-    return _Losses(np.asarray(by_step, dtype=float).reshape(bursts, _STEPS),
+    step = step[after]
+    by_step = np.bincount(step, weights=lost, minlength=bursts * _STEPS)
+    return _Losses(np.asarray(by_step, dtype=float).reshape(bursts, _STEPS), step % _STEPS,
                    (arrival_ms[after] - first_ms) % apart_ms, lost)
 
 
@@ -213,7 +223,7 @@ def _usual(
     pauses = np.searchsorted(at_ms, calm.arrival_ms, side="right")
     anew = replace(calm, arrival_ms=calm.arrival_ms + pause_ms * pauses,
                    duration_ms=calm.duration_ms + pause_ms * len(at_ms))
-    idle = replay(replayed.fleet, replayed.compiled, anew, replayed.policy.load_qps).reward
+    idle = earned(replay(replayed.fleet, replayed.compiled, anew, replayed.policy.load_qps))
     return idle if float(idle.mean()) - float(without.mean()) > LOSS else without
 
 

@@ -13,7 +13,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import ConstantLoad, run_plan
 from ramsis.sim._window import _quantiles
 from ramsis.sim.run import Run
-from ramsis.sim.stationary import in_steady_state, rates
+from ramsis.sim.stationary import earned, in_steady_state, rates
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import prepared_policy
 from tests.synthesis.samples import tiny_profile
@@ -47,6 +47,7 @@ def test_figures_are_those_of_the_definitions(dispatch: str, load_qps: float) ->
     expected = _by_definition(run, 500.0, 19_500.0, policy.max_queue)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert rates(run, 500.0, 19_500.0) == (found["violation_rate"], found["effective_accuracy"])
+    np.testing.assert_array_equal(earned(run), run.reward)
     assert load_qps < 500.0 or len(run.drop_ms) > 100
 
 

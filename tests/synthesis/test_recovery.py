@@ -100,11 +100,26 @@ def test_parts_of_few_bursts_that_differ_ask_for_more(
     def losses(*given: object) -> _Losses:
         asked.append(given[-1])
         by_step = np.where(np.arange(1600) < np.resize(until, bursts)[:, None], 1.0, -1.0)
-        return _Losses(by_step, np.empty(0), np.empty(0))
+        return _Losses(by_step, np.empty(0, dtype=int), np.empty(0), np.empty(0))
 
     monkeypatch.setattr("ramsis.synthesis.recovery._losses", losses)
     recovery(one_by_one(100.0))
     assert asked == ([1, 8] if again else [1])
+
+
+@pytest.mark.parametrize("lasts", [0, 1, 400, 1100, 1500])
+def test_the_time_is_that_of_the_sum_over_all_requests(lasts: int) -> None:
+    """In the order of arrival after a burst, without steps."""
+    rng = np.random.default_rng(lasts)
+    since_ms, bursts = rng.uniform(0.0, 1600.0, 20_000), 4
+    step = since_ms.astype(int)
+    lost = np.where(since_ms < lasts, 0.3, -0.01) + rng.uniform(-0.3, 0.3, len(since_ms))
+    by_step = np.bincount(step + 1600 * rng.integers(bursts, size=len(step)), lost, 1600 * bursts)
+    order = np.argsort(since_ms)[: int((since_ms < 1200.0).sum())]
+    total = np.cumsum(lost[order])
+    expected = since_ms[order[total.argmax()]] if total.max() > 0.0 else 0.0
+    found = _Losses(by_step.reshape(bursts, 1600), step, since_ms, lost).recovered_ms()
+    assert found == expected
 
 
 @pytest.mark.slow
