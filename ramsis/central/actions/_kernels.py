@@ -256,14 +256,25 @@ def _greatest(
 
     ``earned`` is (N, A, J) and ``after`` (N, A, 1 or J), as for :func:`best_starts`.
     """
-    for a in range(after.shape[1]):
-        if after.shape[2] > 1:
+    actions = after.shape[1]
+    if after.shape[2] > 1:
+        for a in range(actions):
             for j in range(index(first), index(end)):
                 result[n, j] = max(result[n, j], earned[n, a, j] + after[n, a, j])
-        elif after[n, a, 0] > -np.inf:
-            then = after[n, a, 0]
+        return
+    # Bins are few, so most of the time would go into beginning and ending loops over them.
+    for a in range(0, actions - 3, 4):
+        t, u, v, w = after[n, a, 0], after[n, a + 1, 0], after[n, a + 2, 0], after[n, a + 3, 0]
+        if max(max(t, u), max(v, w)) > -np.inf:
             for j in range(index(first), index(end)):
-                result[n, j] = max(result[n, j], earned[n, a, j] + then)
+                result[n, j] = max(result[n, j], max(
+                    max(earned[n, a, j] + t, earned[n, a + 1, j] + u),
+                    max(earned[n, a + 2, j] + v, earned[n, a + 3, j] + w)))
+    for a in range(actions - actions % 4, actions):
+        t = after[n, a, 0]
+        if t > -np.inf:
+            for j in range(index(first), index(end)):
+                result[n, j] = max(result[n, j], earned[n, a, j] + t)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals._kernels import poisson_row
-from ramsis.compiling import dot, njit
+from ramsis.compiling import dot, index, njit
 
 _CERTAIN = 40.0  # of −log P: more than so many arrivals are certain
 _HARDLY = 1e-15  # nodes of smaller weight than this come before those that are reached
@@ -166,13 +166,11 @@ def add_after_drops(
     width = values.shape[1]
     for n in range(1, served.size):
         for state in range(first[n], served[n]):
-            own = values[state]
             for other in range(first[n - 1], first[n]):
                 chance = next_slack[n, bins[state], bins[other]]
                 if chance > 0.0:
-                    onward = values[other]
-                    for x in range(width):
-                        own[x] += chance * onward[x]
+                    for x in range(index(width)):
+                        values[index(state), x] += chance * values[index(other), x]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
