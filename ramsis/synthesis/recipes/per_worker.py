@@ -96,8 +96,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         worker = WorkerModel(problem)
         solution = worker.solve(settings.solver)
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
-        analysis = analyse_worker(
-            problem, solution.policy, solution.frequency, solution.excess, worker.at_hand)
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -115,6 +113,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             plan, headroom = tables.most_robust(solution, settings.headroom)
             analysis = tables.analysis(plan, 1.0)
             unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
+        else:
+            analysis = analyse_worker(
+                problem, solution.policy, solution.frequency, solution.excess, worker.at_hand)
         return replace(
             unpromised, headroom=headroom,
             expectations=analysis.expectations(capacity_qps=bound.capacity_qps,

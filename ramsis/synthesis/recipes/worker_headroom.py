@@ -16,6 +16,7 @@ from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import fixed_grid
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
+from ramsis.worker.structure.evaluation import StateFrequency
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +60,15 @@ class PlannedTables:
         self.policy, self.own_arrivals = policy, own_arrivals
         self._at: dict[float, WorkerModel] = {1.0: model}  # times longer by a factor
         self._known: dict[tuple[WorkerPlan, float], WorkerAnalysis] = {}
+        self._met: dict[tuple[WorkerPlan, float], tuple[
+            WorkerModel, WorkerSolution | StateFrequency]] = {}  # the states that tables meet
         self._drawn: Drawn = {}
 
     def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
         """See :func:`ramsis.synthesis.headroom.most_robust`."""
         problem = self.true.problem
         optimum = WorkerPlan(pure.policy, 1.0, problem.slack_ms)
-        self._known[optimum, 1.0] = analyse_worker(
-            problem, pure.policy, pure.frequency, pure.excess, self.true.at_hand)
+        self._met[optimum, 1.0] = self.true, pure
         return most_robust(
             optimum, lambda factor: self.planned(factor, optimum),
             self.figures, headroom, self.policy)
@@ -100,15 +102,16 @@ class PlannedTables:
         except NotConvergedError:
             return None
         plan = WorkerPlan(found.policy, factor, problem.slack_ms)
-        self._known[plan, factor] = analyse_worker(
-            model.problem, found.policy, found.frequency, found.excess, model.at_hand)
+        self._met[plan, factor] = model, found
         return plan
 
     def analysis(self, plan: WorkerPlan, slower: float) -> WorkerAnalysis:
         """The same by the model, with all that follows from it."""
         if (plan, slower) not in self._known:
-            model = self._model(slower, plan.factor / slower, plan.slack_ms)
-            found = model.evaluate(plan.table)
+            if (plan, slower) not in self._met:
+                model = self._model(slower, plan.factor / slower, plan.slack_ms)
+                self._met[plan, slower] = model, model.evaluate(plan.table)
+            model, found = self._met[plan, slower]
             self._known[plan, slower] = analyse_worker(
                 model.problem, plan.table, found.frequency, found.excess, model.at_hand)
         return self._known[plan, slower]
