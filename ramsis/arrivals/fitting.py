@@ -141,10 +141,12 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
         Fewer than :data:`LEAST_ARRIVALS` timestamps, all at one instant, or over 30,000 years.
     """
     times = np.asarray(times_ms, dtype=float) - times_ms[0] if len(times_ms) else np.zeros(0)
-    if len(times) < LEAST_ARRIVALS or times[-1] <= 0.0:
+    if len(times) < LEAST_ARRIVALS:
         raise InvalidValueError("too few timestamps to fit a process", where="trace",
-                                value=len(times),
-                                allowed=f"at least {LEAST_ARRIVALS}, not all equal")
+                                value=len(times), allowed=f"at least {LEAST_ARRIVALS}")
+    if times[-1] <= 0.0:
+        raise InvalidValueError("all timestamps are equal", where="trace", value=len(times),
+                                allowed="times that differ")
     gaps, duration = np.diff(times), float(times[-1])
     if duration > _LONGEST_MS:
         raise InvalidValueError("trace is too long to fit a process", where="trace",

@@ -60,9 +60,9 @@ class MovingMean:
 
     @property
     def levels_qps(self) -> tuple[float, ...]:
-        """Loads for policies, rising to the highest mean; one where the mean is steady."""
+        """Loads for policies, rising to the highest mean; the mean of all where it is steady."""
         if not self.moves:
-            return (float(self.rate_qps.mean()),)
+            return (1000.0 * (len(self.steady_ms) - 1) / float(self.steady_ms[-1]),)
         peak = float(self.rate_qps.max())
         low = max(float(self.rate_qps.min()), _LOWEST * peak)
         steps = math.ceil(math.log(peak / low) / math.log1p(LEVEL_STEP) - 1e-9)
@@ -90,8 +90,9 @@ def moving_mean(times_ms: FloatArray) -> MovingMean | None:
     about = counts[half:-half] - mean
     left = float((about**2).mean() / counts.mean() / (1.0 - 1.0 / _WINDOWS))
     stretches = counts[:windows // _WINDOWS * _WINDOWS].reshape(-1, _WINDOWS).sum(axis=1)
-    spread = stretches.std() > 0
-    alike = float(np.corrcoef(stretches[:-1], stretches[1:])[0, 1]) if spread else 0.0
+    before, after = stretches[:-1], stretches[1:]
+    spread = before.std() > 0 and after.std() > 0
+    alike = float(np.corrcoef(before, after)[0, 1]) if spread else 0.0
     moves = alike > max(_ALIKE, 3.0 / math.sqrt(len(stretches)))
     steady = times
     if moves:
@@ -100,10 +101,12 @@ def moving_mean(times_ms: FloatArray) -> MovingMean | None:
         steady = np.interp(times, np.arange(windows + 1) * window, edges * (times[-1] / edges[-1]))
     # Bursts make counts of a stretch uncertain: so many together are as certain as without them.
     joined = max(1, min(math.ceil(left), len(stretches) // _LEAST_STRETCHES))
-    together = stretches[:len(stretches) // joined * joined].reshape(-1, joined).mean(axis=1)
+    # All windows are in one of them, so that no load at the end is left out.
+    together = np.array_split(counts, len(stretches) // joined)
+    rate_qps = np.array([part.mean() for part in together]) / window * 1000.0
     return MovingMean(
-        window, window * _WINDOWS * joined, float(counts.var() / counts.mean()), left, alike,
-        together / (window * _WINDOWS) * 1000.0, moves,
+        window, float(times[-1]) / len(together), float(counts.var() / counts.mean()), left, alike,
+        rate_qps, moves,
         left > max(_BURSTS, 1.0 + 4.0 * math.sqrt(2.0 / windows)), steady)
 
 

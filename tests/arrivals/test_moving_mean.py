@@ -49,6 +49,42 @@ def test_motion_and_bursts_are_told_apart(kind: str, moves: bool, bursts: bool, 
         assert levels == pytest.approx([100.0], rel=0.1)
 
 
+def bursts_then_quiet_hours() -> np.ndarray:
+    times = np.sort(np.random.default_rng(5).uniform(0.0, 78_000.0, 6000))
+    times[3500:] += 9_000_000.0
+    return times
+
+
+def test_hours_without_requests_in_between_leave_no_figure_undefined() -> None:
+    times = bursts_then_quiet_hours()
+    found = moving_mean(times)
+    assert found is not None
+    assert np.isfinite(found.correlation)
+    if not found.moves:
+        mean_qps = 1000.0 * (len(times) - 1) / (times[-1] - times[0])
+        assert found.levels_qps == pytest.approx([mean_qps])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_steady_mean_is_that_of_the_whole_trace(seed: int) -> None:
+    times = drawn(MarkovModulated(100.0, 9.0, 500.0, 0.2), np.random.default_rng(seed))
+    found = moving_mean(times)
+    assert found is not None
+    assert not found.moves
+    mean_qps = 1000.0 * (len(times) - 1) / (times[-1] - times[0])
+    assert found.levels_qps == pytest.approx([mean_qps])
+
+
+def test_a_load_that_only_the_end_has_is_the_highest() -> None:
+    rates = np.where(np.arange(SECONDS) < 555, DAY, 300.0)
+    times = RateTrace(1000.0 * np.arange(SECONDS), rates).arrivals_ms(np.random.default_rng(6))
+    found = moving_mean(times)
+    assert found is not None
+    assert found.moves
+    assert found.levels_qps[-1] > 250.0
+    assert found.stretch_ms * len(found.rate_qps) == pytest.approx(times[-1] - times[0])
+
+
 def test_a_short_trace_tells_nothing() -> None:
     assert moving_mean(np.arange(1000.0)) is None
 
