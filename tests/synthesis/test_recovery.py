@@ -19,7 +19,7 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.recovery import _Losses, recovery, with_recovery
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
-from ramsis.verify.recovery import recovery_checks
+from ramsis.verify.recovery import _Lost, recovery_checks
 from tests.slow import slow_after
 from tests.synthesis import samples
 
@@ -134,6 +134,27 @@ def test_a_wrong_recovery_is_found(dispatch: str) -> None:
                   Recovery(1000, None, True)):
         other = replace(policy, expectations=replace(policy.expectations, recovery=wrong))
         assert not all(check.holds for check in recovery_checks(other))
+
+
+@pytest.mark.parametrize(("within_ms", "requests", "holds"), [
+    (900.0, 126, True), (900.0, 2000, False), (None, 126, True), (None, 2000, False)])
+def test_few_requests_need_not_show_a_rare_loss(
+    within_ms: float | None, requests: int, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in 80 that loses 0.8 loses 0.01 on the mean, and may not be among a hundred or so."""
+    policy = one_by_one(100.0)
+    stated = Recovery(1000, within_ms, within_ms is None)
+    policy = replace(policy, expectations=replace(policy.expectations, recovery=stated))
+
+    def none_lost(policy: Policy, burst: int, apart_ms: float, own: str | None) -> _Lost:
+        low_ms = 0.75 * within_ms if within_ms else 128.0 * policy.slo_ms
+        high_ms = within_ms or 256.0 * policy.slo_ms
+        since_ms = np.linspace(low_ms, high_ms, requests)
+        return _Lost(since_ms, np.arange(requests) % 40, np.zeros(requests), 0.0, 0.8)
+
+    monkeypatch.setattr("ramsis.verify.recovery._lost", none_lost)
+    monkeypatch.setattr("ramsis.verify.recovery.recovery", lambda *_, **__: stated)
+    assert all(check.holds for check in recovery_checks(policy)) == holds
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
