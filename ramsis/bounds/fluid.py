@@ -444,7 +444,7 @@ def realised_bound(
 
     A trace of n queries in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
     Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None
-    where a trace has no queries.
+    where a trace has no queries, or there is none.
 
     Parameters
     ----------
@@ -455,7 +455,7 @@ def realised_bound(
     counts : sequence of int
         n of each trace.
     """
-    if not all(counts):
+    if not counts or not all(counts):
         return None
     longest_ms = slo_ms if isinstance(slo_ms, (int, float)) else max(one.slo_ms for one in slo_ms)
     seconds = (duration_ms + longest_ms) / 1000.0

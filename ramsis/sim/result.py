@@ -92,6 +92,8 @@ class SimulationResult:
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
         """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
 
+        Shares of the requests are of the seeds in which some came; 0 where none came in any.
+
         Raises
         ------
         InvalidValueError
@@ -100,7 +102,9 @@ class SimulationResult:
         if figure not in FIGURES:
             raise InvalidValueError("unknown figure", where="figure", value=figure,
                                     allowed=", ".join(FIGURES))
-        values = [getattr(one, figure) for one in self.metrics]
+        seen = [one for one in self.metrics if one.queries] or self.metrics
+        values = [getattr(one, figure)
+                  for one in (seen if figure in _OF_REQUESTS else self.metrics)]
         return Estimate.of([float(v) for v in values if v is not None], confidence)
 
     @property
@@ -177,6 +181,8 @@ _OF_SCENARIOS = ("response_longest_ms", "throughput_qps", "goodput_qps", "loads"
 """Figures that rows of fleets leave out: they follow from others, or nothing is loaded there."""
 FIGURES = tuple(item.name for item in fields(Metrics)
                 if item.name not in ("model_share", *_OF_SCENARIOS))
+_OF_REQUESTS = ("violation_rate", "effective_accuracy", "queue_p99")
+"""Figures that say 0 of a run without requests, where they are not known."""
 _COUNTS = ("queries", "in_time", "late", "dropped", "never_answered", "batches")
 _SHOWN = ("effective_accuracy", "accuracy", "violation_rate", "response_p99_ms", "utilisation")
 _MAIN = ("accuracy", "violation_rate", "effective_accuracy")

@@ -71,8 +71,8 @@ def _bound_in_simulation(
 
 
 def counts_of(result: SimulationResult) -> tuple[int, ...]:
-    """How many queries arrived in each run."""
-    return tuple(one.queries for one in result.metrics)
+    """How many queries arrived in each run in which some did; what is reached is of these."""
+    return tuple(one.queries for one in result.metrics if one.queries)
 
 
 def bound_on_arrivals(

@@ -186,9 +186,14 @@ def test_bad_options_of_a_trace_get_one_line(
     refused(run("bound", *TRACE, *more), code, *words)
 
 
-def test_a_trace_of_one_instant_is_refused(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "trace.txt").write_text("3.5\n3.5\n")
-    ran = run("bound", "--trace", tmp_path / "trace.txt", "--unit", "s", "--slo-ms", "400",
-              "--rate-per-worker", "4", "--max-violation", "0")
-    assert ran.code in (2, 3)
-    assert "error: " in ran.err
+@pytest.mark.parametrize(("lines", "requests"), [
+    ("3.5\n3.5\n", "2 requests"), ("3.5\n", "1 requests"), ("0,0.001\n9,0.001\n", "0 requests"),
+])
+def test_a_trace_without_two_instants_is_refused(
+    run: Run, tmp_path: Path, lines: str, requests: str
+) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text(lines)
+    unit = () if "," in lines else ("--unit", "s")
+    refused(run("bound", "--trace", trace, *unit, "--slo-ms", "400", "--rate-per-worker", "4",
+                "--max-violation", "0"), 3, "trace.txt: ", f"got '{requests}'", "takes time")

@@ -133,6 +133,7 @@ def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> 
     (["--load", "300", "--min-accuracy", "0.95"], 4, ["--min-accuracy", "at most"]),
     (["--load", "300", "--cost-per-worker", "-1"], 2, ["--cost-per-worker"]),
     (["--load", "300", "--max-violation", "1.5"], 2, ["--max-violation"]),
+    (["--load", "0.01"], 2, ["--load: too few requests", "0.3 in a run of 30 s", "--duration-s"]),
 ])
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(
     run: Run, tiny_file: Path, tmp_path: Path, more: list[str], code: int, words: list[str]

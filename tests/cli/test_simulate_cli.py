@@ -47,6 +47,16 @@ def rows(out: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_seeds_without_requests_count_neither_way(run: Run, base: list[Any]) -> None:
+    """At this load some of the runs have requests and some have none."""
+    (row,) = rows(run(*base, "--scheduler", "greedy", "--load", 0.05, "--seeds", 10,
+                      "--max-violation", 0.001, "--json").out)
+    assert row["queries"] == row["in_time"] > 0
+    assert row["effective_accuracy"] == row["accuracy"] <= row["upper_bound"]
+    assert row["effective_accuracy_half_width"] == row["accuracy_half_width"]
+    assert row["violation_rate"] == 0.0
+
+
 def test_one_row_per_scheme_and_load_with_the_named_fields(
     run: Run, base: list[Any], policies: Path
 ) -> None:

@@ -29,7 +29,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, InputFileError
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -177,6 +177,11 @@ def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows:
                                 given["max_batch"])
     (drawn,) = workload.workloads(None)
     arrival_ms = drawn.arrivals_ms(np.random.default_rng(given["seed"]))
+    if not (len(arrival_ms) and arrival_ms[-1] > arrival_ms[0]):
+        assert workload.trace is not None
+        raise InputFileError("requests do not come at two times or more",
+                             where=workload.trace.name, value=f"{len(arrival_ms)} requests",
+                             allowed="a trace that takes time")
     targets = {name: given[name] for name in ("max_violation", "min_effective_accuracy")}
     found = fewest_worker_seconds(
         arrival_ms, times, slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,

@@ -47,6 +47,7 @@ _QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
 _LEVELS = 12  # loads of a trace that policies are made for
 _OTHER_SEEDS = ("--seed", "1000", "--seeds", "10")  # capacity takes 0 to 4
 _MOST_ADDED = 8  # workers, where the first number misses the target with other seeds
+_FEWEST_REQUESTS = 10  # in a run
 _PROCESSES = "2"
 _SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
 _COLUMNS = (
@@ -113,6 +114,7 @@ def plan(
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
     (played,) = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms))
+    _check_requests(played, "--trace" if workload.loads is None else "--load")
     least = math.ceil(fewest_by_bound(profile, played, targets, slo_ms=slo_ms))
     recipe = _Recipe(
         folder=out, workload=played, targets=targets,
@@ -290,6 +292,17 @@ class _Recipe:
             click.echo(line.replace("error: ", "note: ", 1), err=True)
         self.commands.append(said if file is None else f"{said} > {file}")
         return done.stdout
+
+
+def _check_requests(workload: Workload, option: str) -> None:
+    """Refuse a run of so few requests that it shows nothing."""
+    run_s = workload.duration_ms / 1000.0
+    requests = (workload.load_qps or 0.0) * run_s
+    if requests < _FEWEST_REQUESTS:
+        raise InvalidValueError(
+            "too few requests for a verdict", where=option,
+            value=f"about {requests:.3g} in a run of {run_s:g} s",
+            allowed=f"at least {_FEWEST_REQUESTS}: a longer --duration-s or trace")
 
 
 def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
