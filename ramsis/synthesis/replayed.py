@@ -16,8 +16,12 @@ and its load. They are not those by which policies are chosen, so that the choic
 the promise, and two policies do not err alike. A measurement that passes the upper bound by chance
 counts for no more than the bound.
 
-**Not measured** are policies for arrivals that cannot be drawn, and those of so many workers, or
-of an SLO so long, that settling takes more than 1e7 requests. Their promise is the model's.
+**Bursts.** A run of Markov-modulated arrivals lasts for 20 bursts and the quiet times between them
+at least. Shorter ones may all be quiet, and would agree with each other on what is not so.
+
+**Not measured** are policies for arrivals that cannot be drawn, those of so many workers, or
+of an SLO so long, that settling takes more than 1e7 requests, and those for so slow bursts that
+all runs would take more. Their promise is the model's.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ _MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorte
 _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
-_MOST_QUERIES = 1e7  # of a run until the workers have settled
+_MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
+_BURSTS = 20.0  # and quiet times, of a run at least
 _WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
 _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e-3,
                "queue_length.mean": 6e-3, "response_p50_ms": 0.01, "response_p99_ms": 0.03}
@@ -79,6 +84,10 @@ def replayed(
     drawn = policy.quantiles_ms is not None  # long services are as rare among one worker's
     queries = queries or (QUERIES if alone is None or drawn else _OF_ONE)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
+    bursty = runs * _BURSTS * _between_bursts(policy)
+    if bursty > _MOST_QUERIES:
+        return policy
+    queries = max(queries, math.ceil(bursty))
     try:
         figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
                                   own_arrivals=own_arrivals, workers=workers)
@@ -91,6 +100,14 @@ def replayed(
     except InvalidValueError:  # arrivals that cannot be drawn
         return policy
     return as_stated_by(policy, figures, found)
+
+
+def _between_bursts(policy: Policy) -> float:
+    """Requests from the start of a burst to that of the next, on average; 0 without bursts."""
+    if policy.arrivals["process"] != "mmpp":
+        return 0.0
+    burst_ms, share = (float(policy.arrivals[name]) for name in ("burst_ms", "share"))
+    return policy.load_qps / 1000.0 * burst_ms / share
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:

@@ -41,7 +41,8 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
                              seed=stated.seed, own_arrivals=own_arrivals,
                              workers=stated.workers)
     same = as_stated_by(policy, found, replay)
-    other = played(policy, own_arrivals=own_arrivals)
+    # As long as the replay, which may have to see bursts.
+    other = played(policy, queries=max(_QUERIES, stated.queries), own_arrivals=own_arrivals)
     checks = [Check("first seed of the replay", stated.seed, first_seed(policy),
                     stated.seed == first_seed(policy)),
               close("workers of the replay", stated.workers, replay.workers, 0.0),

@@ -114,3 +114,12 @@ def test_the_certificate_of_a_hidden_mode_bounds_the_gain_from_above() -> None:
     assert record.gain_upper is not None
     assert record.gain_lower <= record.gain <= record.gain_upper
     assert record.gain_upper - record.gain < 0.01
+
+
+def test_runs_see_many_bursts_or_the_promise_is_the_models() -> None:
+    """Runs of 25,000 requests would mostly be quiet, or one burst, and agree on what is not so."""
+    slow, slower = (generate_policy(tiny_profile(), 900.0, settings(
+        arrivals=f"mmpp:ratio=3,burst-ms={burst_ms},share=0.2")) for burst_ms in (500, 50_000))
+    assert slow.replay is not None
+    assert slow.replay.queries / slow.replay.runs >= 20 * 0.9 * 500 / 0.2
+    assert slower.replay is None
