@@ -54,9 +54,10 @@ class WorkloadOptions:
         return _DEFAULT_S if self.duration_s is None else self.duration_s
 
     def check(self) -> None:
-        """Refuse both loads and a trace, or neither."""
+        """Refuse both loads and a trace, or neither, and a scale that is none."""
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
+        check_positive(scale=self.scale)
 
     def workloads(self, fleet: Fleet | Fleets | None) -> list[Workload]:
         """A workload for each load, or the one of the trace, its loads plausible for a fleet."""

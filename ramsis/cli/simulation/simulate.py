@@ -51,6 +51,7 @@ from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_sc
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cluster import Cluster, SloClass
+from ramsis.errors import check_positive
 from ramsis.files import write_atomic
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.monitor import WINDOW_MS
@@ -279,6 +280,7 @@ def simulate_command(
     if request_log is not None and len(policies) + len(schedulers) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check()
+    check_positive(told=told)
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     sets = [Policies.load(path) for path in policies]
     service = service or _service_of(sets, cluster)
