@@ -72,6 +72,7 @@ FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch",
 """What the columns hold; so are columns of other programs named."""
 DERIVED = ("duration", "status", "request", "method")
 """Further columns of other programs, from which arrival, finish, outcome and model are told."""
+_TELLING = ("finish", "duration", "outcome", "status")
 OUTCOMES = ("served", "late", "dropped", "failed")
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -304,6 +305,11 @@ def read_request_log(
                      table.workers(), table.truths("correct"), tuple(table.notes))
     table.refuse(~np.isin(log.outcome, ["", *OUTCOMES]), "outcome", "unknown outcome",
                  ", ".join(OUTCOMES))
+    if all(table.column(name) is None for name in _TELLING):
+        raise InputFileError(
+            "no column says what became of a request", where=table.where,
+            value=", ".join(map(str, table.frame.columns)),
+            allowed=f"one of {', '.join(_TELLING)}: by its name, or --column FIELD=NAME")
     log = replace(log, outcome=_outcomes(log))
     if table.column("model") is not None:
         table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")

@@ -158,6 +158,7 @@ def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
     (["arrival_s,deadline_ms,batch", "1,5,0"], "line 2: batch: not a whole number"),
     (["arrival_s,deadline_ms,worker", "1,5,1.5"], "line 2: worker: not a whole number"),
     (["arrival_s,deadline_ms,correct", "1,5,maybe"], "neither right nor wrong: got 'maybe'"),
+    (["timestamp_s,deadline_ms", "1,5"], "no column says what became of a request"),
     (["start_s,deadline_ms", "1,5"], "no such column: got 'arrival_s'"),
     (["arrival_s,deadline_ms"], "no requests"),
     ([], "not a CSV"),
