@@ -19,6 +19,17 @@ class Rule(NamedTuple):
     allowed: str
     holds: Callable[[float], bool]
 
+    def number(self, value: object) -> float | None:
+        """A number of a document as a float; ``None`` when it is none, or breaks the rule."""
+        # True is an int in Python, and no number where people write one.
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number that is too large for a double
+            return None
+        return number if math.isfinite(number) and self.holds(number) else None
+
 
 FINITE = Rule("a finite number", lambda value: True)
 POSITIVE = Rule("a finite number > 0", lambda value: value > 0)
@@ -166,18 +177,7 @@ allowed: a fraction in [0, 1]
         return [Fields(v, self.file, f"{path}[{i}]") for i, v in enumerate(self.items(key))]
 
     def _number(self, key: str, value: object, rule: Rule) -> float:
-        number = _finite(value)
-        if number is None or not rule.holds(number):
+        number = rule.number(value)
+        if number is None:
             raise self.refusal(key, "not a valid number", value=value, allowed=rule.allowed)
         return number
-
-
-def _finite(value: object) -> float | None:
-    """A JSON number as a float; ``None`` when it is none, or too large for a double."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

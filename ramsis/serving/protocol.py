@@ -341,11 +341,11 @@ def _deadline_ms(
 
 
 def _time(value: object, where: str, rule: Rule, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) \
-            or not math.isfinite(value) or not rule.holds(value) or value > most:
+    number = rule.number(value)
+    if number is None or number > most:
         raise _wrong(where, "not a length of time", value,
                      allowed=f"{rule.allowed}, up to {most:g}")
-    return float(value)
+    return number
 
 
 def _outputs(

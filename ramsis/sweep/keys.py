@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
@@ -11,6 +11,7 @@ from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
 from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schedulers import fleet_scheduler
@@ -28,20 +29,14 @@ class SloWords(NamedTuple):
     text: str
 
 
-def _number(value: Any, allowed: str, good: Callable[[float], bool]) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
-        math.isfinite(value) and good(value)
-    ):
-        raise _RefusedError(value, allowed)
-    return float(value)
+def _number(rule: Rule, value: Any) -> float:
+    number = rule.number(value)
+    if number is None:
+        raise _RefusedError(value, rule.allowed)
+    return number
 
 
-def _positive(value: Any) -> float:
-    return _number(value, "a finite number > 0", lambda x: x > 0)
-
-
-def _not_negative(value: Any) -> float:
-    return _number(value, "a finite number >= 0", lambda x: x >= 0)
+_positive, _not_negative = partial(_number, POSITIVE), partial(_number, NON_NEGATIVE)
 
 
 def _whole(value: Any, lowest: int, highest: int | None = None) -> int:
