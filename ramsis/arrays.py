@@ -1,6 +1,9 @@
-"""Kinds of arrays that signatures name."""
+"""Kinds of arrays that signatures name, and series of numbers as documents have them."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,3 +11,9 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+
+def six_digits(series: Mapping[str, FloatArray]) -> dict[str, list[float | None]]:
+    """Series for a document, to six significant digits; ``None`` for what is not finite."""
+    return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
+                   for value in values.tolist()] for name, values in series.items()}

@@ -135,6 +135,11 @@ class VerificationError(RamsisError):
     exit_code = 6
 
 
+def out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
+    """The error, for the caller to raise, about an argument outside its range."""
+    return InvalidValueError("out of range", where=where, value=value, allowed=allowed)
+
+
 def check_positive(what: str = "not positive", /, **numbers: float) -> None:
     """Refuse what is not a finite number > 0, by its name; ``what`` says what it is not.
 

@@ -31,10 +31,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import FloatArray, IntArray, six_digits
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import InvalidValueError, check_positive, out_of_range
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -289,8 +289,7 @@ class ScaledRun:
                 "active": total(self.active) / count,
                 "accuracy": total(np.nan_to_num(self.accuracy) * in_time) / total(in_time),
                 "violation_rate": total(self.violations) / total(arrived)}
-        return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
-                       for value in values.tolist()] for name, values in found.items()}
+        return six_digits(found)
 
 
 @dataclass(frozen=True)
@@ -339,10 +338,10 @@ class FleetTerms:
                 check_positive("out of range", **{where: value})
         for where, values in (("startup_s", [self.startup_s]), ("failures", self.failures)):
             if any(not (math.isfinite(value) and value >= 0) for value in values):
-                raise _out_of_range(where, ", ".join(map(str, values)), "finite, >= 0")
+                raise out_of_range(where, ", ".join(map(str, values)), "finite, >= 0")
         if not 1 <= self.least <= self.start <= self.most:
-            raise _out_of_range("least, start, most", f"{self.least}, {self.start}, {self.most}",
-                                "1 <= least <= start <= most")
+            raise out_of_range("least, start, most", f"{self.least}, {self.start}, {self.most}",
+                               "1 <= least <= start <= most")
 
     def edges_ms(self, arrival_ms: FloatArray) -> FloatArray:
         """When intervals begin, and the duration ends, shape (T+1,)."""
@@ -378,12 +377,12 @@ def play(
     """
     fleet, arrivals = FleetTerms(**terms), np.ascontiguousarray(arrival_ms, dtype=float)
     if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
-        raise _out_of_range("arrival_ms", "times", "finite numbers that do not fall")
+        raise out_of_range("arrival_ms", "times", "finite numbers that do not fall")
     edge_ms = fleet.edges_ms(arrivals)
     duration_ms = float(edge_ms[-1])
     if len(arrivals) and not 0 <= arrivals[0] <= arrivals[-1] <= duration_ms:
-        raise _out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
-                            f"0 to {duration_ms:g}, the duration")
+        raise out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
+                           f"0 to {duration_ms:g}, the duration")
     rng = np.random.default_rng(fleet.seed)
     given = DrawnRequests.drawn(arrivals, duration_ms, rng, draws=tables.draws,
                         by_chance=tables.by_chance)
@@ -749,7 +748,3 @@ class _OwnQueues:
 
 _STATIONS: Mapping[str, type[_Central] | type[_OwnQueues]] = {
     "central-queue": _Central, "round-robin": _OwnQueues}
-
-
-def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
-    return InvalidValueError("out of range", where=where, value=value, allowed=allowed)

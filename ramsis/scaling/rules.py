@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError
+from ramsis.errors import InputFileError, RamsisError, check_positive, out_of_range
 from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
@@ -144,8 +144,8 @@ class Hpa(_Stabilised):
             _positive("rate_per_worker_qps", self.rate_per_worker_qps)
         if self.metric not in (None, "load", "utilisation") or (
                 self.metric == "load" and self.rate_per_worker_qps is None):
-            raise _out_of_range("metric", self.metric,
-                                "utilisation, or load with rate_per_worker_qps")
+            raise out_of_range("metric", self.metric,
+                               "utilisation, or load with rate_per_worker_qps")
         super().__post_init__()
 
     def wanted(self, seen: Observation) -> int:
@@ -351,7 +351,7 @@ class Wva:
         rate = _positive("batch_rate_qps", batch_rate_qps)
         max_batch = int(_at_least("max_batch", max_batch, 1))
         if not 0 <= base_share < 1:
-            raise _out_of_range("base_share", base_share, "in [0, 1)")
+            raise out_of_range("base_share", base_share, "in [0, 1)")
         batch = np.arange(1, max_batch + 1)
         full_s = max_batch / rate
         rates = batch / (full_s * (base_share + (1.0 - base_share) * batch / max_batch))
@@ -431,7 +431,7 @@ class Dynamo:
         self.rate_qps = _positive("batch_rate_qps", batch_rate_qps) * _positive(
             "headroom", headroom)
         if forecast not in ("constant", "moving"):
-            raise _out_of_range("forecast", forecast, "constant or moving")
+            raise out_of_range("forecast", forecast, "constant or moving")
         self.min_endpoint = int(_at_least("min_endpoint", min_endpoint, 0))
         self.every = _Every(adjustment_s, "adjustment_s", at_once=False)
         size = int(_at_least("window", window, 1)) if forecast == "moving" else 1
@@ -580,16 +580,11 @@ def _forget(seen: deque[Any], until_s: float) -> None:
 
 
 def _positive(where: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise _out_of_range(where, value, "a finite number > 0")
+    check_positive("out of range", **{where: value})
     return float(value)
 
 
 def _at_least(where: str, value: float, least: float) -> float:
     if not (math.isfinite(value) and value >= least):
-        raise _out_of_range(where, value, f"a finite number >= {least:g}")
+        raise out_of_range(where, value, f"a finite number >= {least:g}")
     return float(value)
-
-
-def _out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
-    return InvalidValueError("out of range", where=where, value=value, allowed=allowed)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ramsis.arrays import six_digits
 from ramsis.arrivals import Arrivals
 from ramsis.bounds import Targets
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
@@ -230,13 +231,12 @@ def _limits(study: Study, startup_s: float) -> dict[str, Any]:
             **_over_time(bound)}
 
 
-def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float]]:
+def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float | None]]:
     """Workers of the bound's plan: their means in parts of the time, at most 300."""
     paid_s = np.append(0.0, np.cumsum(bound.workers * np.diff(bound.time_s)))
     edges_s = np.linspace(bound.time_s[0], bound.time_s[-1], min(len(bound.workers), 300) + 1)
     means = np.diff(np.interp(edges_s, bound.time_s, paid_s)) / np.diff(edges_s)
-    return {name: [float(f"{value:.6g}") for value in values.tolist()]
-            for name, values in (("time_s", edges_s[:-1]), ("workers", means))}
+    return six_digits({"time_s": edges_s[:-1], "workers": means})
 
 
 def _check(startup_s: float, interval_s: float, least: int, most: int | None, cost: float | None

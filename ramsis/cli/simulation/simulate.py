@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import click
 
+from ramsis.arrays import six_digits
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import Targets
@@ -427,10 +427,9 @@ def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
 def _bins(run: Run) -> dict[str, list[float | None]]:
     """Load, accuracy and violations of a run over time, for the figures of a report."""
     series = over_time(run, max(1000.0, run.duration_ms / _MOST_BINS))
-    found = {"time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
-             "accuracy": series.accuracy, "violation_rate": series.violation_rate}
-    return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
-                   for value in values.tolist()] for name, values in found.items()}
+    return six_digits({
+        "time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
+        "accuracy": series.accuracy, "violation_rate": series.violation_rate})
 
 
 def _warn_above_highest(results: _Results) -> None:
