@@ -29,7 +29,8 @@ RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response
 
 MOST_BURST = 1_000_000
 """Largest burst of :class:`Recovery`."""
-_ORIGINS = "mpies"
+ORIGINS = "mpies"
+"""A letter for each origin of a latency of :class:`PolicyModel`."""
 _CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 # More than any policy is made with; who verifies a file simulates as much as it says.
 _MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
@@ -137,9 +138,9 @@ def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
     if not needed and "latency_origin" not in model:
         return None
     origin = model.text("latency_origin")
-    if len(origin) != batches or not set(origin) <= set(_ORIGINS):
+    if len(origin) != batches or not set(origin) <= set(ORIGINS):
         raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
-                            allowed=f"{batches} letters out of {_ORIGINS}")
+                            allowed=f"{batches} letters out of {ORIGINS}")
     return origin
 
 

@@ -21,7 +21,7 @@ from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import CertificateRecord, Policy, PolicyModel
-from ramsis.policy.records import NOTHING
+from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.inputs import inputs_of
@@ -44,9 +44,6 @@ from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
-
-_ORIGINS = "mpies"
-"""A letter for each origin of a latency."""
 
 
 class RoundRobinRecipe(Recipe[WorkerProblem]):
@@ -162,7 +159,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem_of`."""
-        letters = np.array([[_ORIGINS.index(c) for c in m.latency_origin or ()]
+        letters = np.array([[ORIGINS.index(c) for c in m.latency_origin or ()]
                             for m in policy.models])
         try:
             latency = LatencyTable(
@@ -227,7 +224,7 @@ def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ..
             name=name,
             accuracy=float(table.accuracy[m]),
             latency_ms=tuple(latency_ms[m].tolist()),
-            latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
+            latency_origin="".join(ORIGINS[o] for o in table.origin[m]),
             quantiles_ms=_finite_rows(problem, m, overhead_ms),
             samples=_samples(problem, m),
             run_as=sizes_stated(table.run_as[m]),
