@@ -16,6 +16,8 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
+_INTERVAL_S = 1.0  # from one look to the next
+
 
 def _state(path: Path) -> tuple[int, ...] | None:
     """What changes when a file is written anew; None where there is no file."""
@@ -26,7 +28,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-async def watch_policies(server: Server, path: str, interval_s: float = 1.0) -> None:
+async def watch_policies(server: Server, path: str) -> None:
     """Take over whatever sets come to stand there, for ever.
 
     Parameters
@@ -35,13 +37,11 @@ async def watch_policies(server: Server, path: str, interval_s: float = 1.0) -> 
         That serves, at first by what stands there now.
     path
         A folder with a manifest, or a policy file.
-    interval_s
-        Time from one look to the next.
     """
     file = Path(path) / MANIFEST_NAME if Path(path).is_dir() else Path(path)
     before = _state(file)
     while True:
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(_INTERVAL_S)
         now = _state(file)
         if now == before:
             continue
