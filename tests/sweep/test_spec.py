@@ -43,6 +43,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"workers": []}, ["workers", "one or more"]),
         ({"workers": [2, 2]}, ["workers", "[2, 2]"]),
         ({"workers": True}, ["workers", "True"]),
+        ({"network_ms": 10 ** 400}, ["network_ms", "a finite number >= 0"]),
         ({"arrivals": "steady"}, ["arrivals", "steady", "renewal:CV"]),
         ({"arrivals": 2}, ["arrivals", "text"]),
         ({"arrivals": "tests.arrivals.processes:Wrapped"}, ["arrivals", "processes:Wrapped"]),
