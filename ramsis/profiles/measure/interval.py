@@ -33,7 +33,7 @@ _FEWEST_TURNS = 5
 """Fewer turns say nothing of how much they differ."""
 
 
-def ranks(n: int, level: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+def ranks(n: int, level: float) -> tuple[int, int] | None:
     """Ranks l < u, from 1, of the order statistics that enclose the quantile of ``level``.
 
     None when ``n`` samples are too few for one of them.
@@ -43,17 +43,15 @@ def ranks(n: int, level: float, confidence: float = CONFIDENCE) -> tuple[int, in
     >>> ranks(50, 0.95) is None
     True
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     cumulative = bdtr(np.arange(n), n, level)  # P(B ≤ 0) … P(B ≤ n − 1)
     lower = int(np.searchsorted(cumulative, tail, side="right"))
     upper = int(np.searchsorted(cumulative, 1 - tail)) + 1
     return (lower, upper) if lower >= 1 and upper <= n else None
 
 
-def relative_error(
-    samples: ArrayLike, level: float, turn: int = 1, confidence: float = CONFIDENCE
-) -> float | None:
-    """Stated relative error of a sample's quantile.
+def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | None:
+    """Stated relative error of a sample's quantile, at :data:`CONFIDENCE`.
 
     Parameters
     ----------
@@ -63,8 +61,6 @@ def relative_error(
         Level of the quantile, in (0, 1).
     turn : int
         Samples that were taken in one go.
-    confidence : float
-        In (0, 1).
 
     Returns
     -------
@@ -73,7 +69,7 @@ def relative_error(
         fraction of the estimate; None when the samples are too few.
     """
     values = np.asarray(samples, dtype=float)
-    found = ranks(len(values), level, confidence)
+    found = ranks(len(values), level)
     if found is None:
         return None
     lower, upper = np.partition(values, [found[0] - 1, found[1] - 1])[[found[0] - 1, found[1] - 1]]
