@@ -18,7 +18,7 @@ one of l > SLO leads to where one of the SLO does, from the mode and the phase a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -34,6 +34,8 @@ from ramsis.worker.problem.round_robin_phase import phase_distribution_by_mode
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
 _NEGLIGIBLE = 1e-17
+_DIGITS = 9  # of lengths in ms
+_KEPT = 256  # arrays that many service times have in common
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,8 @@ class _Service:
         self.busiest = Poisson(1000.0 * float(arrivals.rates[-1]))
         rest = problem.slo_ms - problem.slack_ms[1:]
         self.after = [self._cdf(float(x)) for x in rest]
+        self.ahead = lru_cache(_KEPT)(self._ahead)
+        self.queued = lru_cache(_KEPT)(self._queued)
         jump = np.linalg.solve(
             np.diag(arrivals.rates) - arrivals.generator, np.diag(arrivals.rates)
         )
@@ -162,36 +166,40 @@ class _Service:
         workers, top, bins = problem.workers, problem.max_queue, problem.bins
         next_state = np.zeros((MODES, workers, top + 1, bins + 1, MODES))
         excess = np.zeros((MODES, workers))
-        for j in range(bins):
-            end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
-            if end <= 0:
-                continue
-            start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
-            passed = self._passed(max(start, 0.0), end)
-            upto = self._upto(j, passed.shape[2])
-            ends = np.diff(upto[:, :, : top + 1], axis=2)
-            next_state[:, :, :top, j] += np.einsum("zrcy,ycnx->zrnx", passed, ends)
-            full = upto[:, :, -1] - upto[:, :, top]
-            next_state[:, :, top, 0] += np.einsum("zrcy,ycx->zrx", passed, full)
-            beyond = (upto[:, :, -1:] - upto[:, :, top + 1 :]).sum(axis=(2, 3))
-            excess += np.einsum("zrcy,yc->zr", passed, beyond)
+        ends_ms = latency_ms - (problem.slo_ms - problem.slack_ms[1 : bins + 1])
+        first = int(np.searchsorted(ends_ms, 0.0, side="right"))
+        starts_ms = np.append(0.0, np.maximum(ends_ms[:-1], 0.0))
+        before_each = self.arrivals.joint_pf(np.arange(workers), starts_ms[first:])
+        for j in range(first, bins):
+            passed = self._passed(before_each[j - first], float(ends_ms[j] - starts_ms[j]))
+            ends, full, beyond = self.queued(j, passed.shape[3])
+            next_state[:, :, :top, j] += np.tensordot(passed, ends, 2)
+            next_state[:, :, top, 0] += np.tensordot(passed, full, 2)
+            excess += np.tensordot(passed, beyond, 2)
         before = self.arrivals.joint_pf(np.arange(workers), np.array([latency_ms]))[0]
         for r in range(workers):  # a < r + 1 arrivals, the rest after the service
             rest = self.jumps[r::-1]
             next_state[:, r, 0, bins] += np.einsum("zya,ayx->zx", before[:, :, : r + 1], rest)
         return next_state.reshape(MODES, workers, -1), excess
 
-    def _passed(self, start: float, end: float) -> FloatArray:
-        """P(r-th arrival in (start, end], c more by its end, mode z' there); [z, r, c, z']."""
-        workers = self.problem.workers
-        size = counts_support(self.busiest, end - start) + 1
-        order = np.arange(workers)
-        before = self.arrivals.joint_pf(order, np.array([start]))[0]
-        within = self.arrivals.joint_pf(np.arange(workers + size), np.array([end - start]))[0]
+    def _passed(self, before: FloatArray, length_ms: float) -> FloatArray:
+        """P(r-th arrival in an interval, c more by its end, mode z' there); [z, r, z', c].
+
+        ``before`` has P(a arrivals before it, mode x there), [z, x, a].
+        """
+        order = np.arange(self.problem.workers)
         lag = order[:, None] - order[None, :]  # r − 1 − a
         short = np.where(lag >= 0, before[:, :, np.maximum(lag, 0)], 0.0)  # [z, x, r, lag]
-        ahead = within[:, :, 1 + order[:, None] + np.arange(size)]  # [x, y, lag, c]
-        return np.asarray(np.einsum("zxrl,xylc->zrcy", short, ahead, optimize=True))
+        # Most intervals are a whole bin; their lengths differ by rounding alone.
+        ahead = self.ahead(round(length_ms, _DIGITS))
+        return np.asarray(np.tensordot(short, ahead, ((1, 3), (0, 2))))
+
+    def _ahead(self, length_ms: float) -> FloatArray:
+        """P(1 + lag + c arrivals in an interval, mode y at its end | x); [x, y, lag, c]."""
+        workers = self.problem.workers
+        size = counts_support(self.busiest, length_ms) + 1
+        within = self.arrivals.joint_pf(np.arange(workers + size), np.array([length_ms]))[0]
+        return np.asarray(within[:, :, 1 + np.arange(workers)[:, None] + np.arange(size)])
 
     def _cdf(self, rest_ms: float) -> FloatArray:
         """P(at most k arrivals in the rest, mode z'' at its end | z'); [z', z'', k]."""
@@ -199,10 +207,22 @@ class _Service:
         distribution = self.arrivals.joint_pf(np.arange(size), np.array([rest_ms]))[0]
         return np.asarray(np.cumsum(distribution, axis=2))
 
-    def _upto(self, j: int, size: int) -> FloatArray:
-        """P(n' <= n, z'' | z', c) after bin j, for n = 0 …; [z', c, n, z'']."""
-        cdf, workers = self.after[j], self.problem.workers
-        most = max(self.problem.max_queue + 1, (size + cdf.shape[2]) // workers + 1)
+    def _queued(self, j: int, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What is queued after bin j, by z' and c, in this order.
+
+        Returns
+        -------
+        ends : ndarray, shape (2, C, N, 2)
+            P(n more are queued, mode at the end), n < N.
+        full : ndarray, shape (2, C, 2)
+            P(N or more, mode at the end).
+        beyond : ndarray, shape (2, C)
+            Mean number of those beyond N + 1.
+        """
+        cdf, workers, top = self.after[j], self.problem.workers, self.problem.max_queue
+        most = max(top + 1, (size + cdf.shape[2]) // workers + 1)
         last = np.arange(most + 1)[None, :] * workers - 1 - np.arange(size)[:, None]
         found = np.where(last >= 0, cdf[:, :, np.clip(last, 0, cdf.shape[2] - 1)], 0.0)
-        return np.asarray(found.transpose(0, 2, 3, 1))
+        upto = found.transpose(0, 2, 3, 1)  # P(n' <= n, mode at the end), for n = 0 …
+        return (np.diff(upto[:, :, : top + 1], axis=2), upto[:, :, -1] - upto[:, :, top],
+                (upto[:, :, -1:] - upto[:, :, top + 1 :]).sum(axis=(2, 3)))
