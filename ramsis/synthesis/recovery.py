@@ -37,7 +37,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.policy import Policy
-from ramsis.policy.records import Recovery
+from ramsis.policy.records import Expectations, Recovery
 from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.stationary import earned
@@ -48,6 +48,8 @@ from ramsis.worker.problem.actions import LateRule
 
 LOSS = 0.01
 """Effective accuracy that may still be lost when a policy has recovered."""
+MANY_VIOLATIONS = 0.002
+"""Beyond so many in their model, workers that answer late requests may collapse."""
 
 _APART = (4.0, 16.0, 128.0, 512.0)  # SLOs between bursts
 _SHARE = 0.5  # of that, by which a policy has recovered
@@ -76,6 +78,33 @@ def with_recovery(
     except InvalidValueError:  # no samples of a process of one's own, or no compiled loop
         return policy
     return replace(policy, expectations=replace(policy.expectations, recovery=found))
+
+
+def may_collapse(
+    measured: Policy, modelled: Expectations, own_arrivals: str | None = None
+) -> bool:
+    """Whether workers may collapse sooner or later, unseen by a simulation from idle workers on.
+
+    They may where they answer late requests and have many violations in their model. They do not
+    where the model is wrong: where few are measured, and a burst of :data:`BURST` requests is
+    recovered from. Where requests go to a short queue, no model says.
+
+    Parameters
+    ----------
+    measured : Policy
+        With what was measured, if it was.
+    modelled : Expectations
+        What the model says of it.
+    """
+    if (measured.late == LateRule.DROP.value or not measured.rule.in_turn
+            or modelled.violation_rate <= MANY_VIOLATIONS):
+        return False
+    if measured.replay is None or measured.expectations.violation_rate > MANY_VIOLATIONS:
+        return True
+    try:
+        return recovery(measured, own_arrivals=own_arrivals).metastable
+    except InvalidValueError:  # nothing to replay
+        return True
 
 
 def recovery(

@@ -52,10 +52,6 @@ _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e
 _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice this
 
 
-MANY_VIOLATIONS = 0.002
-"""Beyond so many in their model, workers that answer late requests may collapse."""
-
-
 def settles(load_qps: float, slo_ms: float, most: float = _MOST_QUERIES) -> bool:
     """Whether workers have settled after so many simulated queries."""
     return load_qps / 1000.0 * slo_ms * SETTLES <= most

@@ -60,7 +60,7 @@ from ramsis.synthesis.recipes.worker_headroom import (
     pure_grid,
     pure_problem,
 )
-from ramsis.synthesis.replayed import MANY_VIOLATIONS
+from ramsis.synthesis.recovery import MANY_VIOLATIONS
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
@@ -125,8 +125,6 @@ def worker_claims(
     analysis, gain, proofs = derive(problem, policy, tolerance, given_up)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
     again_checks = certificate_checks(policy.certificate, certificate, tolerance)
-    collapses = (derived.violation_rate > MANY_VIOLATIONS and policy.rule.in_turn
-                 and problem.late is not LateRule.DROP)
     if policy.replay is None and derived.overloaded:
         again_checks += made_again_checks(
             policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
@@ -139,7 +137,7 @@ def worker_claims(
         _overflow_check(policy, problem),
         *(_measured_checks(policy, derived, own_arrivals) if policy.replay is not None
           else _modelled_checks(policy.expectations, analysis, derived, tolerance)),
-        *(() if collapses else not_measured_checks(policy, own_arrivals)),
+        *not_measured_checks(policy, own_arrivals, derived),
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
         close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
         *_headroom_checks(policy, problem, _table(problem, policy), remade, tolerance),

@@ -20,6 +20,7 @@ import numpy as np
 from ramsis.arrivals import Arrivals
 from ramsis.policy import Expectations, Policy
 from ramsis.sim.result import Estimate
+from ramsis.synthesis.recovery import may_collapse
 from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
 from ramsis.synthesis.simulated import SETTLES, measured
 from ramsis.verify.checks import Check, close
@@ -64,12 +65,19 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     return tuple(checks)
 
 
-def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """Whether a promise that is the model's could not have been measured."""
+def not_measured_checks(
+    policy: Policy, own_arrivals: str | None = None, modelled: Expectations | None = None
+) -> tuple[Check, ...]:
+    """Whether a promise that is the model's could not have been measured.
+
+    ``modelled`` is what the model says of workers that may collapse.
+    """
     if policy.replay is not None:
         return ()
-    again = replayed(policy, own_arrivals=own_arrivals).replay
-    return (Check("figures are measured where they can be", None, None, again is None),)
+    again = replayed(policy, own_arrivals=own_arrivals)
+    holds = again.replay is None or (
+        modelled is not None and may_collapse(again, modelled, own_arrivals))
+    return (Check("figures are measured where they can be", None, None, holds),)
 
 
 def figure_of(expected: Expectations, name: str) -> float | None:

@@ -72,9 +72,10 @@ def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps
 def test_per_query_policies_are_never_worse_per_query_on_any_profile(
     profile: ProfileSet, workers: int, demand: float, slo: float
 ) -> None:
+    """In their model, which makes them; what is measured has its own errors."""
     fastest = float(profile.latency_table("p95", 1).latency_ms.min())
     by_query, by_decision = (
-        generate_policy(
+        modelled_policy(
             profile, demand * workers * 1000 / fastest,
             samples.settings(slo_ms=slo * fastest, workers=workers, grid="fixed:10",
                              max_queue=4, objective=objective, late="serve",

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ramsis import load_profile
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis import analyse_policy, generate_policy
+from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
+from ramsis.synthesis.recovery import with_recovery
 from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
 from ramsis.verify.made_again import certificate_checks
@@ -430,3 +432,16 @@ def test_dual_and_primal_bound_agree(tiny: ProfileSet, load_qps: float) -> None:
     price = (table.latency_ms / np.arange(1, 9))[fits] * load_qps / 4000.0
     found = fluid_bound(table, slo_ms=100.0, workers=4, load_qps=load_qps, max_batch=8)
     assert least_dual(accuracy, price) == pytest.approx(found.effective_accuracy, abs=1e-9)
+
+
+def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_path: Path) -> None:
+    """A table of four queued requests counts what is beyond as late, and nothing is."""
+    modelled, made = (make(load_profile("digits-cpu"), 25838.38, SynthesisSettings(
+        slo_ms=36.6, workers=5, service="mean", late="serve", max_queue=4))
+        for make in (modelled_policy, generate_policy))
+    assert modelled.expectations.violation_rate > 0.05
+    assert made.replay is not None
+    assert made.expectations.violation_rate < 1e-4
+    assert not made.expectations.overloaded
+    write(with_recovery(made), tmp_path / "late.json")
+    assert failures(tmp_path / "late.json") == []

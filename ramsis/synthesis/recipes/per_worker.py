@@ -31,7 +31,7 @@ from ramsis.synthesis.recipes.worker_headroom import (
     WorkerPlan,
     with_table,
 )
-from ramsis.synthesis.replayed import MANY_VIOLATIONS, replayed
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import (
     bounded_by,
     service_times,
@@ -40,7 +40,6 @@ from ramsis.synthesis.service import (
 )
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
@@ -76,14 +75,14 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
     ) -> Policy:
         """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`.
 
-        Workers that answer late requests may collapse sooner or later, which no simulation from
-        idle workers on can rule out. Where their model has many violations its promise stands.
+        Of workers that may collapse the promise is the model's.
         """
+        from ramsis.synthesis.recovery import may_collapse  # its loops take long to load
+
         made = self.modelled(profile, load_qps, settings, problem)
-        many = made.expectations.violation_rate > MANY_VIOLATIONS
-        if many and problem.late is not LateRule.DROP and settings.rule.in_turn:
-            return made
-        return replayed(made, own_arrivals=settings.arrivals)
+        measured = replayed(made, own_arrivals=settings.arrivals)
+        collapses = may_collapse(measured, made.expectations, settings.arrivals)
+        return made if collapses else measured
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
