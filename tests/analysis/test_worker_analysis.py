@@ -219,7 +219,7 @@ def test_the_frame_holds_every_distribution_in_long_form(tiny: ProfileSet) -> No
 def test_a_policy_file_is_analysed_as_it_was_generated(
     tiny: ProfileSet, tmp_path: Path
 ) -> None:
-    made = generate_policy(tiny, 700.0, samples.settings(objective="per-decision"))
+    made = modelled_policy(tiny, 700.0, samples.settings(objective="per-decision"))
     write(made, tmp_path / "policy.json")
     again = analyse_policy(read(tmp_path / "policy.json"))
     expected = made.expectations
