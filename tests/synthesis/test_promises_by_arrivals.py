@@ -1,7 +1,7 @@
 """Promises against a replay of the policy's table, fed by draws of the process itself.
 
-A promise counts a batch as late with its earliest query, and so does the replay where the two
-are compared (``by_head``); judged by its own deadline each, fewer queries are late.
+Each query is judged by its own deadline. The model of a worker counts a batch as late with its
+earliest query (``by_head``), so it tells more violations than there are.
 """
 
 from __future__ import annotations
