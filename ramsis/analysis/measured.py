@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,7 +24,8 @@ def as_measured(
         accuracy is said to be, which a simulation can pass by chance.
     figures : mapping of str to float
         As of :func:`ramsis.sim.stationary.in_steady_state`; all of them, but for those of which
-        nothing can be seen where no request is answered.
+        nothing can be seen where no request is answered. Those that grow without end are
+        infinite.
     found : Simulated
         The simulation, whose half-widths are in the interval.
     """
@@ -33,6 +35,7 @@ def as_measured(
         effective = min(effective, expected.upper_bound)
     in_time = 1.0 - violations
     above = expected.capacity_qps is not None and load_qps > expected.capacity_qps
+    grows = math.isinf(figures.get("queue_length.mean", 0.0))
     measured = replace(
         expected,
         accuracy=effective / in_time if in_time > 0 else None,
@@ -40,9 +43,10 @@ def as_measured(
         effective_accuracy=effective,
         per_decision=PerDecision(figures.get("per_decision.accuracy"),
                                  figures.get("per_decision.violation_rate", violations)),
-        batch_size=_spread(expected.batch_size, figures, "batch_size"),
-        queue_length=_spread(expected.queue_length, figures, "queue_length"),
-        slack_ms=_spread(expected.slack_ms, figures, "slack_ms"),
+        batch_size=_spread(figures, "batch_size") or expected.batch_size,
+        queue_length=(None if grows else
+                      _spread(figures, "queue_length") or expected.queue_length),
+        slack_ms=None if grows else _spread(figures, "slack_ms") or expected.slack_ms,
         model_share=_shares(figures) or expected.model_share,
         utilisation=figures["utilisation"],
         full_queue_rate=figures.get("full_queue_rate", 0.0),
@@ -59,10 +63,10 @@ def as_measured(
     return at_confidence(measured, evidence, interval.confidence)
 
 
-def _spread(model: Spread, figures: Mapping[str, float], name: str) -> Spread:
-    """What was measured; the model's where nothing was."""
+def _spread(figures: Mapping[str, float], name: str) -> Spread | None:
+    """What was measured, if anything was."""
     if f"{name}.mean" not in figures:
-        return model
+        return None
     return Spread(*(figures[f"{name}.{part}"] for part in ("mean", "p50", "p99")))
 
 

@@ -260,7 +260,8 @@ class Expectations(WrittenRecord):
     batch_size
         Spread of the batch that a query is served in, over the queries.
     queue_length, slack_ms
-        Spread of the queue and of the earliest deadline's slack, over the decisions.
+        Spread of the queue and of the earliest deadline's slack, over the decisions; ``None``
+        where queues are unstable.
     model_share
         Model name → share of the queries that it serves; models not named serve none.
     utilisation
@@ -287,8 +288,8 @@ class Expectations(WrittenRecord):
     effective_accuracy: Fraction
     per_decision: PerDecision
     batch_size: Spread
-    queue_length: Spread
-    slack_ms: Spread
+    queue_length: Spread | None
+    slack_ms: Spread | None
     model_share: dict[str, Fraction]
     utilisation: Fraction
     full_queue_rate: Fraction
@@ -301,6 +302,11 @@ class Expectations(WrittenRecord):
     response_p50_ms: Positive | None = None
     response_p95_ms: Positive | None = None
     response_p99_ms: Positive | None = None
+
+    @property
+    def unstable(self) -> bool:
+        """Whether queues grow without end, so that sooner or later every request is late."""
+        return self.queue_length is None
 
 
 NOTHING = Expectations(

@@ -21,8 +21,8 @@ That is replayed, too, and counts where it is better by 0.01 on the mean. Bursts
 Where their halves, or quarters of fewer than 40, tell times that differ by more than 10 % and a
 tenth of an SLO, there are eight times as many. Where T is more than half of the time between
 bursts they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256 SLOs is
-called metastable. ``ramsis verify`` checks the result by the plain engine, with other arrivals,
-and by means over intervals (:mod:`ramsis.verify.recovery`).
+called metastable; so is one whose queues are unstable. ``ramsis verify`` checks the result by the
+plain engine, with other arrivals, and by means over intervals (:mod:`ramsis.verify.recovery`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.policy import Policy
-from ramsis.policy.records import Expectations, Recovery
+from ramsis.policy.records import Recovery
 from ramsis.sim.compiled import DrawnRequests, replay
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.stationary import earned
@@ -48,8 +48,6 @@ from ramsis.worker.problem.actions import LateRule
 
 LOSS = 0.01
 """Effective accuracy that may still be lost when a policy has recovered."""
-MANY_VIOLATIONS = 0.002
-"""Beyond so many in their model, workers that answer late requests may collapse."""
 
 _APART = (4.0, 16.0, 128.0, 512.0)  # SLOs between bursts
 _SHARE = 0.5  # of that, by which a policy has recovered
@@ -80,33 +78,6 @@ def with_recovery(
     return replace(policy, expectations=replace(policy.expectations, recovery=found))
 
 
-def may_collapse(
-    measured: Policy, modelled: Expectations, own_arrivals: str | None = None
-) -> bool:
-    """Whether workers may collapse sooner or later, unseen by a simulation from idle workers on.
-
-    They may where they answer late requests and have many violations in their model. They do not
-    where the model is wrong: where few are measured, and a burst of :data:`BURST` requests is
-    recovered from. Where requests go to a short queue, no model says.
-
-    Parameters
-    ----------
-    measured : Policy
-        With what was measured, if it was.
-    modelled : Expectations
-        What the model says of it.
-    """
-    if (measured.late == LateRule.DROP.value or not measured.rule.in_turn
-            or modelled.violation_rate <= MANY_VIOLATIONS):
-        return False
-    if measured.replay is None or measured.expectations.violation_rate > MANY_VIOLATIONS:
-        return True
-    try:
-        return recovery(measured, own_arrivals=own_arrivals).metastable
-    except InvalidValueError:  # nothing to replay
-        return True
-
-
 def recovery(
     policy: Policy, burst: int = BURST, *, seed: int = _SEED, own_arrivals: str | None = None
 ) -> Recovery:
@@ -120,6 +91,8 @@ def recovery(
         ``package.module:name`` of an arrival process of one's own.
     """
     check_number_of("burst", burst, most=MOST_BURST)
+    if policy.expectations.unstable:
+        return Recovery(burst, None, True)
     fleet, plan = prepared_policy(policy)
     if plan.compiled is None:
         raise InvalidValueError("no compiled simulation to replay bursts in", where="dispatch",

@@ -12,6 +12,14 @@ average.
 gaps between its K-th requests are sums of K exponential ones, which is a gamma distribution. So
 one worker by itself has the figures of all. They are known better from as many requests, since
 workers of a fleet are busy at the same times, and each has settled sooner.
+
+**Unstable queues.** Workers that answer late requests serve a queue that is longer than the table
+by one action. Where requests arrive faster than that action serves them, such a queue grows
+without end. A run then has more late requests the longer it lasts, and its figures are not those
+of a steady state. Where more than half of the requests are late, the limit stands for what was
+measured: every request is late, all workers are busy with that action, and queue, slack and
+response times have no finite mean. Where fewer are, that long queue is seldom met, and the figures
+are those of runs of such a length.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
+from ramsis.worker.problem.actions import LateRule
 
 __all__ = ["SETTLES", "Simulated", "measured", "one_worker", "prepared_policy", "simulated"]
 
@@ -47,6 +56,7 @@ _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
 _A_FEW = 4  # runs
 _FEWEST_TO_FIT = 5  # runs, for a line through them
+_COLLAPSED = 0.5  # of the requests of unstable queues late: most of their runs have collapsed
 _MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
@@ -105,6 +115,7 @@ def measured(
         Those of :func:`ramsis.sim.stationary.in_steady_state`, over all runs and at the policy's
         own load, from which that of a run differs by chance.
     replay : Replay
+        Without errors where queues are unstable: the limit is exact.
     """
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone
@@ -115,8 +126,16 @@ def measured(
         excess = arrived / (policy.load_qps / 1000.0 * (last - first)) - 1.0
         for name, value in in_steady_state(run, first, last, policy.max_queue).items():
             seen.setdefault(name, []).append((excess, value))
-    found = {name: _at_load(*np.array(pairs).T) for name, pairs in seen.items()}
     made = queries // runs * runs
+    simulated_workers = None if alone is None else 1
+    late = float(np.mean([late for _, late in seen["violation_rate"]]))
+    if late > _COLLAPSED and grows_without_end(policy):
+        limit = _unstable_limit(policy)
+        widths = {name: 0.0 for name, value in limit.items() if math.isfinite(value)}
+        return limit, Replay(violation_rate=1.0, violation_half_width=0.0, effective_accuracy=0.0,
+                             effective_half_width=0.0, queries=made, runs=runs, seed=seed,
+                             half_widths=widths, workers=simulated_workers)
+    found = {name: _at_load(*np.array(pairs).T) for name, pairs in seen.items()}
     together = found["batch_size.mean"].mean if "batch_size.mean" in found else 1.0
     rates = _rates(found["violation_rate"], found["effective_accuracy"], made / together)
     widths = {name: one.half_width or 0.0 for name, one in found.items()
@@ -125,7 +144,29 @@ def measured(
     widths["effective_accuracy"] = rates["effective_half_width"]
     return ({name: one.mean for name, one in found.items()},
             Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths,
-                   workers=None if alone is None else 1))
+                   workers=simulated_workers))
+
+
+def grows_without_end(policy: Policy) -> bool:
+    """Whether requests arrive faster than a queue longer than the table is served."""
+    if policy.late == LateRule.DROP.value or policy.longer_queue < 0:
+        return False
+    model, batch = policy.actions[policy.longer_queue].tolist()
+    fleet, _ = prepared_policy(policy)
+    service_ms = float(fleet.service_times.mean_ms[model, batch - 1])
+    return bool(policy.load_qps >= 1000.0 * policy.workers * batch / service_ms)
+
+
+def _unstable_limit(policy: Policy) -> dict[str, float]:
+    """The figures that an unstable queue tends to."""
+    model, batch = policy.actions[policy.longer_queue].tolist()
+    parts = ("mean", "p50", "p99")
+    return {"violation_rate": 1.0, "effective_accuracy": 0.0, "utilisation": 1.0,
+            **{f"batch_size.{part}": float(batch) for part in parts},
+            f"model_share.{policy.models[model].name}": 1.0,
+            **{f"queue_length.{part}": math.inf for part in parts},
+            **{f"slack_ms.{part}": -math.inf for part in parts},
+            "full_queue_rate": 1.0, "per_decision.violation_rate": 1.0}
 
 
 def one_worker(policy: Policy) -> Policy | None:

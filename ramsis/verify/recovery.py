@@ -71,6 +71,10 @@ def recovery_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Ch
     if stated is None:
         return ()
     slo_ms, within_ms = policy.slo_ms, stated.within_ms
+    if policy.expectations.unstable:
+        # Held against how fast a long queue is served where the promise is checked.
+        return (Check("unstable queues never recover", None, stated.within_ms,
+                      stated.metastable),)
     again = recovery(policy, stated.burst, own_arrivals=own_arrivals)
     same = close("recovered after a burst: within (ms)", within_ms, again.within_ms,
                  _SAME * (again.within_ms or 0.0))

@@ -181,6 +181,47 @@ def _batches_of(document: Document) -> _Batches:
                     np.array(levels[:count]))
 
 
+class LongQueue(NamedTuple):
+    """How a queue is served that is longer than the table, where requests wait however late.
+
+    Attributes
+    ----------
+    model : str
+    batch : int
+    served_qps : float
+        Requests a second, by all workers.
+    """
+
+    model: str
+    batch: int
+    served_qps: float
+
+    def figures(self) -> dict[str, float]:
+        """What workers tend to that requests come faster to."""
+        return {"violation_rate": 1.0, "effective_accuracy": 0.0, "utilisation": 1.0,
+                **{f"batch_size.{part}": float(self.batch) for part in ("mean", "p50", "p99")},
+                f"model_share.{self.model}": 1.0,
+                "full_queue_rate": 1.0, "per_decision.violation_rate": 1.0}
+
+
+def long_queue(document: Document) -> LongQueue | None:
+    """How a policy file serves a long queue; None where that is dropped, or no longer than known.
+
+    The mean service time is the integral of its quantile function.
+    """
+    code = document["table"]["longer_queue"]
+    if document["late"] == "drop" or code < 0:
+        return None
+    batches = _batches_of(document)
+    model, batch = document["table"]["actions"][code]
+    times = batches.time_ms[code]
+    level = np.concatenate(([0.0], batches.level, [1.0]))
+    at_level = np.concatenate((times[:1], times, times[-1:]))
+    mean_ms = float(np.diff(level) @ (at_level[1:] + at_level[:-1])) / 2.0
+    return LongQueue(document["models"][model]["name"], batch,
+                     1000.0 * document["workers"] * batch / mean_ms)
+
+
 def play(document: Document, chance: Chance) -> Replayed:
     """A policy on the given arrivals, all workers idle at first.
 

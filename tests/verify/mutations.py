@@ -75,6 +75,7 @@ FILES: Mapping[str, Callable[[], Document]] = {
     "per worker": _file(900.0),
     "per decision": _file(900.0, objective="per-decision"),
     "serves late queries": _file(1300.0, late="serve"),
+    "unstable queues": _file(5500.0, late="serve"),
     "drops": _file(1800.0, late="drop", violation_price=0.5),
     "variable batching": _file(900.0, batching="variable"),
     "random service": _file(900.0, varying=True),

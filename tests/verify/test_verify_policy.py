@@ -26,6 +26,7 @@ from ramsis.synthesis.recovery import with_recovery
 from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
 from ramsis.verify.made_again import certificate_checks
+from ramsis.verify.replay import played
 from tests.policy.samples import put_longer_queue, put_model
 from tests.slow import slow_after
 from tests.synthesis import samples
@@ -444,4 +445,42 @@ def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_pa
     assert made.expectations.violation_rate < 1e-4
     assert not made.expectations.overloaded
     write(with_recovery(made), tmp_path / "late.json")
+    assert failures(tmp_path / "late.json") == []
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
+def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
+    tmp_path: Path, dispatch: str
+) -> None:
+    """Twice as long runs have more late requests, so that no share of them is the policy's."""
+    made = generate_policy(load_profile("digits-cpu"), 7589.36, SynthesisSettings(
+        slo_ms=59.2, workers=2, service="distribution", late="serve", max_queue=2,
+        dispatch=dispatch))
+    document = with_recovery(made).to_document()
+    shorter, longer = (played(made, queries=queries) for queries in (50_000, 400_000))
+    assert longer["violation_rate"].mean > shorter["violation_rate"].mean > 0.5
+    expected = made.expectations
+    assert expected.unstable
+    assert expected.overloaded
+    assert (expected.violation_rate, expected.effective_accuracy) == (1.0, 0.0)
+    assert (expected.accuracy, expected.response_mean_ms, expected.slack_ms) == (None,) * 3
+    assert document["expectations"]["recovery"]["metastable"]
+    write(with_recovery(made), tmp_path / "unstable.json")
+    assert failures(tmp_path / "unstable.json") == []
+
+
+@pytest.mark.parametrize("changes", [
+    {"load": 59293.61, "slo_ms": 31.4, "workers": 3, "service": "p95"},  # seldom overloaded
+    {"load": 9130.89, "slo_ms": 38.4, "workers": 5, "max_queue": 1},  # metastable
+])
+def test_queues_that_are_seldom_long_promise_what_is_measured(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    load_qps = changes.pop("load")
+    made = with_recovery(generate_policy(load_profile("digits-cpu"), load_qps, SynthesisSettings(
+        **{"service": "distribution", "late": "serve", **changes})))
+    assert made.replay is not None
+    assert made.expectations.effective_accuracy == pytest.approx(
+        played(made, seed=7)["effective_accuracy"].mean, abs=1e-3)
+    write(made, tmp_path / "late.json")
     assert failures(tmp_path / "late.json") == []

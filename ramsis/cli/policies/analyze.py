@@ -109,8 +109,8 @@ def _row(policy: Policy) -> dict[str, Any]:
         "objective": policy.objective,
         "per_decision": asdict(expected.per_decision),
         "batch_size": asdict(expected.batch_size),
-        "queue_length": asdict(expected.queue_length),
-        "slack_ms": asdict(expected.slack_ms),
+        "queue_length": None if expected.queue_length is None else asdict(expected.queue_length),
+        "slack_ms": None if expected.slack_ms is None else asdict(expected.slack_ms),
         "model_share": dict(expected.model_share),
         "full_queue_rate": expected.full_queue_rate,
         "certificate": asdict(policy.certificate),
@@ -130,8 +130,9 @@ def _words(policy: Policy) -> dict[str, str]:
     gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"
     return {
         "batch": f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}",
-        "queue": f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}",
-        "slack": f"{expected.slack_ms.p50:.1f}",
+        "queue": ("no end" if expected.queue_length is None else
+                  f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}"),
+        "slack": "–" if expected.slack_ms is None else f"{expected.slack_ms.p50:.1f}",
         "response": _response(policy),
         "main_model": "–" if used is None else f"{used[0]} ({used[1]:.0%})",
         "solved": f"{proof.solver}, {gap}",

@@ -73,16 +73,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`.
-
-        Of workers that may collapse the promise is the model's.
-        """
-        from ramsis.synthesis.recovery import may_collapse  # its loops take long to load
-
-        made = self.modelled(profile, load_qps, settings, problem)
-        measured = replayed(made, own_arrivals=settings.arrivals)
-        collapses = may_collapse(measured, made.expectations, settings.arrivals)
-        return made if collapses else measured
+        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`."""
+        return replayed(self.modelled(profile, load_qps, settings, problem),
+                        own_arrivals=settings.arrivals)
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
