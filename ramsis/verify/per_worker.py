@@ -24,14 +24,15 @@ What the file says of the headroom is worked out again as it was.
 
 A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
 accounts for about 1e-6 at D = 100, and for much more in overload with a small table. A gain moves
-with the violations too, at their price p, so it is held to 1 + p times the tolerance. Held less
-strictly are therefore the distributions, the models' shares and the utilisation, and everything
-in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
-or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
-to some per cent only. A policy within a budget of violations promises what was measured; see
-:mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a
-budget says of the model's policy, is held against what the solver makes of the file's problem
-again (:mod:`ramsis.verify.made_again`); so is everything in overload.
+with the violations too, at their price p, so it is held to 1 + p times the tolerance, and besides
+to what errors of rows may change where late requests are answered. Held less strictly are
+therefore the distributions, the models' shares and the utilisation, and everything in overload
+(ten times each); the accuracy of the queries in time, where hardly any is (1 in 100 or fewer); and
+utilisation and full queues in overload, as requests beyond the table are counted to some per cent
+only. A policy within a budget of violations promises what was measured; see
+:mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a budget says of
+the model's policy, is held against what the solver makes of the file's problem again
+(:mod:`ramsis.verify.made_again`); so is everything in overload.
 """
 
 from __future__ import annotations
