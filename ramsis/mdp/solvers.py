@@ -1,15 +1,16 @@
 """The solvers by name: for average reward, and for discounted reward.
 
-A solver takes a decision problem, an initial policy or a discount, and a tolerance, and returns a
-:class:`~ramsis.mdp.result.Solution`. To add one, write its function here, which imports what it
-needs when it is called, and enter it in its registry. Loading the compiled loops or HiGHS takes
-longer than many a solution does, so nothing is loaded before it is used.
+A solver takes a decision problem and some of an initial policy, a discount and a tolerance, and
+returns a :class:`~ramsis.mdp.result.Solution`. To add one, enter its module, function and settings
+below. Loading the compiled loops or HiGHS takes longer than many a solution does, so a module is
+loaded when its solver is called.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -26,14 +27,30 @@ SolverName = Literal["policy-iteration", "value-iteration", "linear-program", "p
 DiscountedSolverName = Literal["modified-policy-iteration", "policy-iteration", "value-iteration"]
 
 
-class _Solver(Protocol):
-    def __call__(
-        self, mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
-    ) -> Solution: ...
+class _Solver(NamedTuple):
+    """Where a solver's function is, and the settings that it takes."""
+
+    module: str
+    function: str
+    settings: tuple[str, ...]
 
 
-class _DiscountedSolver(Protocol):
-    def __call__(self, mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution: ...
+_AVERAGE: Mapping[SolverName, _Solver] = {
+    "policy-iteration": _Solver("policy_iteration", "policy_iteration", ("initial", "tolerance")),
+    "value-iteration": _Solver("value_iteration", "value_iteration", ("tolerance",)),
+    "linear-program": _Solver("linear_program", "linear_program", ()),
+    "pymdptoolbox": _Solver("toolbox", "solve_with_pymdptoolbox", ("tolerance",)),
+}
+SOLVERS: tuple[SolverName, ...] = tuple(_AVERAGE)
+"""Names of the solvers; the first is the default."""
+_DISCOUNTED: Mapping[DiscountedSolverName, _Solver] = {
+    name: _Solver(module, module, ("discount", "tolerance")) for name, module in (
+        ("modified-policy-iteration", "modified_policy_iteration"),
+        ("policy-iteration", "policy_iteration"),
+        ("value-iteration", "value_iteration"))
+}
+DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = tuple(_DISCOUNTED)
+"""Names of the solvers for discounted reward; the first is the default."""
 
 
 def solve_average(
@@ -66,7 +83,7 @@ def solve_average(
     2.0
     """
     check_solver(solver)
-    return _REGISTRY[solver](mdp, initial=initial, tolerance=tolerance)
+    return _solution(_AVERAGE[solver], mdp, initial=initial, tolerance=tolerance)
 
 
 def solve_discounted(
@@ -101,7 +118,8 @@ def solve_discounted(
     [19.310345, 21.37931]
     """
     check_solver(solver, DISCOUNTED_SOLVERS)
-    return _DISCOUNTED[solver](mdp, discount=required_discount(discount), tolerance=tolerance)
+    return _solution(_DISCOUNTED[solver], mdp, discount=required_discount(discount),
+                     tolerance=tolerance)
 
 
 def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
@@ -112,70 +130,11 @@ def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
                                 allowed=", ".join(known))
 
 
-def _policy_iteration(
-    mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
-) -> Solution:
-    from ramsis.mdp.policy_iteration import policy_iteration
+def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:
+    """What a solver makes of a problem, and of those of the settings that it takes."""
+    function = getattr(importlib.import_module(f"ramsis.mdp.{solver.module}"), solver.function)
+    solution: Solution = function(mdp, **{name: settings[name] for name in solver.settings})
+    return solution
 
-    return policy_iteration(mdp, initial=initial, tolerance=tolerance)
-
-
-def _value_iteration(
-    mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
-) -> Solution:
-    from ramsis.mdp.value_iteration import value_iteration
-
-    return value_iteration(mdp, tolerance=tolerance)
-
-
-def _linear_program(
-    mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
-) -> Solution:
-    from ramsis.mdp.linear_program import linear_program
-
-    return linear_program(mdp)
-
-
-def _pymdptoolbox(
-    mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
-) -> Solution:
-    from ramsis.mdp.toolbox import solve_with_pymdptoolbox
-
-    return solve_with_pymdptoolbox(mdp, tolerance=tolerance)
-
-
-def _modified_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
-    from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
-
-    return modified_policy_iteration(mdp, discount=discount, tolerance=tolerance)
-
-
-def _policy_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
-    from ramsis.mdp.policy_iteration import policy_iteration
-
-    return policy_iteration(mdp, discount=discount, tolerance=tolerance)
-
-
-def _value_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
-    from ramsis.mdp.value_iteration import value_iteration
-
-    return value_iteration(mdp, discount=discount, tolerance=tolerance)
-
-
-_REGISTRY: Mapping[SolverName, _Solver] = {
-    "policy-iteration": _policy_iteration,
-    "value-iteration": _value_iteration,
-    "linear-program": _linear_program,
-    "pymdptoolbox": _pymdptoolbox,
-}
-SOLVERS: tuple[SolverName, ...] = tuple(_REGISTRY)
-"""Names of the solvers; the first is the default."""
-_DISCOUNTED: Mapping[DiscountedSolverName, _DiscountedSolver] = {
-    "modified-policy-iteration": _modified_discounted,
-    "policy-iteration": _policy_discounted,
-    "value-iteration": _value_discounted,
-}
-DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = tuple(_DISCOUNTED)
-"""Names of the solvers for discounted reward; the first is the default."""
 
 check_arguments(globals(), __all__)
