@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from placement_milp.partitions import PartitionTable, instance_worker
 from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, PlacementObjective, Rules
 from placement_milp.values import ValueRow, Values
-from ramsis.runtime.fields import Fields, Rule
+from ramsis.errors import Rule
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     EMPTY,
     Count,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ramsis.runtime.fields import Fields, Rule
+from ramsis.errors import ABOVE_ZERO, INNER, at_least
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import NonNegative, Record, Whole, record_of
 
 KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")
@@ -14,10 +15,6 @@ METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "m
 """What a lexicographic objective can order: three to maximise, three to minimise."""
 COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
 """Kinds of co-location rules."""
-
-_SHARE = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
-_QUANTILE = Rule("a fraction in (0, 1)", lambda value: 0 < value < 1)
-_FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +88,12 @@ class Rules(Record):
         With ``in_time_quantile``: share by which latencies may be longer than listed.
     """
 
-    latency_share_of_slo: Annotated[float, _SHARE] = 0.5
+    latency_share_of_slo: Annotated[float, ABOVE_ZERO] = 0.5
     variants_per_worker: Annotated[int, Whole(1, 2)] = 1
-    interference: Annotated[float, _FACTOR] = 1.0
+    interference: Annotated[float, at_least(1)] = 1.0
     max_workers: int | None = None
     max_cost_per_hour: NonNegative | None = None
-    in_time_quantile: Annotated[float, _QUANTILE] | None = None
+    in_time_quantile: Annotated[float, INNER] | None = None
     headroom: NonNegative = 0.05
 
 
@@ -123,7 +120,7 @@ class Colocation(Record):
     kind: Annotated[str, COLOCATIONS]
     members: tuple[str, ...]
     worker_types: tuple[str, ...] = ()
-    factor: Annotated[float, _FACTOR] = 1.0
+    factor: Annotated[float, at_least(1)] = 1.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:

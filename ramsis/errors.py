@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import reprlib
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, ClassVar, SupportsFloat, TypedDict, Unpack
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypedDict, Unpack
 
 _ABSENT = object()
 _WIDTH = 80
@@ -140,30 +142,76 @@ def out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
     return InvalidValueError("out of range", where=where, value=value, allowed=allowed)
 
 
-def check_positive(what: str = "not positive", /, **numbers: float) -> None:
-    """Refuse what is not a finite number > 0, by its name; ``what`` says what it is not.
+class Rule(NamedTuple):
+    """What a number must satisfy: in words, as a test, and what is said of one that breaks it.
 
-    >>> check_positive(slo_ms=100.0, load_qps=0.0)
-    Traceback (most recent call last):
-    ramsis.errors.InvalidValueError: load_qps: not positive: got 0.0; allowed: a finite number > 0
+    The test is of the value as it is, which may be one that is not finite.
     """
-    for where, value in numbers.items():
-        number = isinstance(value, SupportsFloat) and not isinstance(value, str)
-        if not (number and math.isfinite(value) and value > 0):
-            raise InvalidValueError(what, where=where, value=value, allowed="a finite number > 0")
+
+    allowed: str
+    holds: Callable[[Any], bool]
+    wrong: str = "out of range"
+
+    def number(self, value: object) -> float | None:
+        """A value as a float; ``None`` when it is no number, or breaks the rule."""
+        # True is an int in Python, and no number where people write one.
+        if isinstance(value, bool | str) or not isinstance(value, int | float | SupportsFloat):
+            return None
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number that is too large for a double
+            return None
+        return number if math.isfinite(number) and self.holds(value) else None
+
+    def required(
+        self, where: str, value: object, wrong: str = "",
+        error: type[RamsisError] = InvalidValueError,
+    ) -> float:
+        """A value as a float; refused when it is no number, or breaks the rule."""
+        number = self.number(value)
+        if number is None:
+            raise error(wrong or self.wrong, where=where, value=value, allowed=self.allowed)
+        return number
+
+    def check(
+        self, wrong: str = "", /, *, inside: str = "", optional: bool = False,
+        error: type[RamsisError] = InvalidValueError, **numbers: Any,
+    ) -> None:
+        """Refuse numbers that break the rule, by their names ``inside`` of something.
+
+        None passes where numbers are ``optional``.
+
+        >>> POSITIVE.check(slo_ms=100.0, load_qps=0.0)
+        Traceback (most recent call last):
+        ramsis.errors.InvalidValueError: load_qps: not positive: got 0.0; allowed: a finite number > 0
+        """  # noqa: E501 - the message is one line
+        for name, value in numbers.items():
+            if value is not None or not optional:
+                self.required(f"{inside}{name}", value, wrong, error)
 
 
-def check_not_negative(what: str, /, **numbers: float) -> None:
-    """Refuse what is not a finite number >= 0, by its name; ``what`` says what it is not.
+def at_least(least: float) -> Rule:
+    """The rule of finite numbers from one on."""
+    return Rule(f"a finite number >= {least:g}", lambda value: least <= value < math.inf)
 
-    >>> check_not_negative("not a delay", network_ms=-1.0)
-    Traceback (most recent call last):
-    ramsis.errors.InvalidValueError: network_ms: not a delay: got -1.0; allowed: a finite number >= 0
-    """  # noqa: E501 - the message is one line
-    for where, value in numbers.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise InvalidValueError(what, where=where, value=value,
-                                    allowed="a finite number >= 0")
+
+def whole(low: int, high: int | None = None) -> Rule:
+    """The rule of whole numbers from one on, up to another if given."""
+    most = math.inf if high is None else high
+    return Rule(f"a whole number {f'>= {low}' if high is None else f'from {low} to {high}'}",
+                lambda value: isinstance(value, Integral) and not isinstance(value, bool)
+                and low <= int(value) <= most)
+
+
+FINITE = Rule("a finite number", math.isfinite)
+POSITIVE = Rule("a finite number > 0", lambda value: 0 < value < math.inf, "not positive")
+NON_NEGATIVE = at_least(0)
+FRACTION = Rule("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
+BELOW_ONE = Rule("a fraction in [0, 1)", lambda value: 0 <= value < 1)
+ABOVE_ZERO = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
+INNER = Rule("a fraction in (0, 1)", lambda value: 0 < value < 1)
+
+check_positive, check_not_negative = POSITIVE.check, NON_NEGATIVE.check
 
 
 def check_number_of(
@@ -175,8 +223,4 @@ def check_number_of(
     Traceback (most recent call last):
     ramsis.errors.InvalidValueError: workers: not a number of workers: got 0; allowed: ...
     """
-    whole = isinstance(number, int) and not isinstance(number, bool)
-    if not (whole and 1 <= number <= (math.inf if most is None else most)):  # type: ignore[operator]
-        allowed = "a whole number >= 1" if most is None else f"a whole number from 1 to {most}"
-        raise InvalidValueError(f"not a number of {what}", where=where or what, value=number,
-                                allowed=allowed)
+    whole(1, most).required(where or what, number, f"not a number of {what}")

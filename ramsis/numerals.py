@@ -6,6 +6,7 @@ table are slips. Standard library only.
 
 from __future__ import annotations
 
+import math
 import re
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -23,6 +24,14 @@ def whole_number(text: str) -> int:
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"not a whole number: {text!r}")
     return int(text)
+
+
+def number_or_nan(text: str) -> float:
+    """As :func:`decimal_number`; NaN where the text is no number."""
+    try:
+        return decimal_number(text)
+    except ValueError:
+        return math.nan
 
 
 def decimal_number(text: str) -> float:

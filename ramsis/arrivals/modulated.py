@@ -20,7 +20,6 @@ term is positive, so Gauss-Legendre quadrature over τ loses nothing even in far
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -34,6 +33,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, check_sample
+from ramsis.errors import INNER, POSITIVE, at_least
 
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000
@@ -69,12 +69,9 @@ class MarkovModulated(ShippedProcess):
 
     name: ClassVar[str] = "mmpp"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("ratio", "R", "ratio", "a finite number >= 1",
-                  lambda value: 1.0 <= value < math.inf),
-        Parameter("burst_ms", "B", "burst-ms", "a finite number > 0",
-                  lambda value: 0.0 < value < math.inf),
-        Parameter("share", "S", "share", "a number between 0 and 1",
-                  lambda value: 0.0 < value < 1.0),
+        Parameter("ratio", "R", "ratio", at_least(1)),
+        Parameter("burst_ms", "B", "burst-ms", POSITIVE),
+        Parameter("share", "S", "share", INNER),
     )
     modes: ClassVar[int] = 2
     """The hidden modes: quiet and burst."""

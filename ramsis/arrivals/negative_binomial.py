@@ -32,6 +32,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import check_amount, poisson_instants
+from ramsis.errors import at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _SERIES = 0.1  # relative deviation below which D is summed as a series
@@ -66,8 +67,8 @@ class NegativeBinomial(ShippedProcess):
     name: ClassVar[str] = "negative-binomial"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("dispersion", "I", "index of dispersion",
-                  "a finite number >= 1 (variance over mean of the counts)",
-                  lambda value: 1.0 <= value < math.inf),
+                  at_least(1)._replace(
+                      allowed="a finite number >= 1 (variance over mean of the counts)")),
     )
 
     load_qps: float

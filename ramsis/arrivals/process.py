@@ -15,7 +15,6 @@ do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import Rule, check_positive
 
 _BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 
@@ -78,17 +77,14 @@ class Parameter:
         In its place in help texts.
     meaning : str
         Short, for messages.
-    allowed : str
-        Its range in words.
-    accepts : callable
-        Whether a number is in the range.
+    rule : Rule
+        Its range.
     """
 
     name: str
     symbol: str
     meaning: str
-    allowed: str
-    accepts: Callable[[float], bool]
+    rule: Rule
 
     @property
     def word(self) -> str:
@@ -121,11 +117,8 @@ class ShippedProcess:
     def __post_init__(self) -> None:
         check_load(self.load_qps)
         for parameter in self.parameters:
-            value = getattr(self, parameter.name)
-            if not parameter.accepts(value):
-                raise InvalidValueError(f"{parameter.meaning} out of range",
-                                        where=f"arrivals {self.name}", value=value,
-                                        allowed=parameter.allowed)
+            parameter.rule.required(f"arrivals {self.name}", getattr(self, parameter.name),
+                                    f"{parameter.meaning} out of range")
 
     @property
     def rate_per_ms(self) -> float:

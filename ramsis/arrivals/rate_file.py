@@ -38,7 +38,7 @@ from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.numerals import decimal_number
+from ramsis.numerals import number_or_nan
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
@@ -124,7 +124,7 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateT
     start_ms, rate_qps = array("d"), array("d")
     for number, text in lines:
         place = f"{where}: line {number}"
-        values = [_number(part) for part in _parts(text)]
+        values = [number_or_nan(part) for part in _parts(text)]
         if len(values) != 2 or math.isnan(values[0]):
             raise InputFileError("not a time and a load", where=place, value=text,
                                  allowed="two numbers, such as 12 2431")
@@ -177,7 +177,7 @@ def _table(
         when = cells[columns.time] + (":00" if _MINUTE.fullmatch(cells[columns.time]) else "")
         if instants is None:
             instants = Instants(when, unit or columns.unit or epoch_unit(when) or "s", place)
-        time_ms, load = instants.one(when), _number(cells[columns.load])
+        time_ms, load = instants.one(when), number_or_nan(cells[columns.load])
         if not math.isfinite(time_ms) or (start_ms and not time_ms > start_ms[-1]):
             raise InputFileError("not a time after that of the line before", where=place,
                                           value=cells[columns.time], allowed="times that rise, "
@@ -199,13 +199,7 @@ def _table(
 
 def _looks_numeric(text: str) -> bool:
     """Whether it is meant as a number, NaN among them."""
-    return text.lower() == "nan" or not math.isnan(_number(text))
+    return text.lower() == "nan" or not math.isnan(number_or_nan(text))
 
-
-def _number(text: str) -> float:
-    try:
-        return decimal_number(text)
-    except ValueError:
-        return math.nan
 
 check_arguments(globals(), __all__)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import renewal_times
+from ramsis.errors import Rule
 
 _MOST_CV = 1000.0  # beyond it gaps under- or overflow
 
@@ -41,8 +42,8 @@ class Renewal(ShippedProcess):
     name: ClassVar[str] = "renewal"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("cv", "CV", "cv, the coefficient of variation of the gaps,",
-                  f"a number from {1 / _MOST_CV:g} to {_MOST_CV:g}",
-                  lambda value: 1 / _MOST_CV <= value <= _MOST_CV),
+                  Rule(f"a number from {1 / _MOST_CV:g} to {_MOST_CV:g}",
+                       lambda value: 1 / _MOST_CV <= value <= _MOST_CV)),
     )
     why_no_counts: ClassVar[str] = (
         "the counts of disjoint intervals are not independent unless CV is 1")

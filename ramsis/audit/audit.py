@@ -31,7 +31,7 @@ from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, obser
 from ramsis.bounds.targets import ROUNDING
 from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
-from ramsis.errors import InputFileError, InvalidValueError, check_number_of
+from ramsis.errors import FRACTION, InputFileError, InvalidValueError, check_number_of
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim.fleet import MAX_BATCH
@@ -74,9 +74,7 @@ class AuditSettings:
     def __post_init__(self) -> None:
         check_number_of("workers", self.workers)
         check_number_of("seeds", self.seeds)
-        if not 0 <= self.max_violation <= 1:
-            raise InvalidValueError("not a share of violations", where="max_violation",
-                                    value=self.max_violation, allowed="a fraction in [0, 1]")
+        FRACTION.check("not a share of violations", max_violation=self.max_violation)
         _ = self.policies
 
     @property

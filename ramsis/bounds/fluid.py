@@ -79,6 +79,7 @@ from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
+    FRACTION,
     InfeasibleError,
     InvalidValueError,
     NotConvergedError,
@@ -238,9 +239,7 @@ def _checked_limits(
                                 allowed=f"1 to {longest}, the latency table's largest")
     price, max_violation, gathering = terms
     check_not_negative("not a price", violation_price=price)
-    if max_violation is not None and not 0 <= max_violation <= 1:
-        raise InvalidValueError("not a share of violations", where="max_violation",
-                                value=max_violation, allowed="a fraction in [0, 1]")
+    FRACTION.check("not a share of violations", optional=True, max_violation=max_violation)
     if gathering and len(classes) > 1:
         raise InvalidValueError("gathering windows need one SLO", where="gathering",
                                 allowed="a single SLO class")

@@ -12,7 +12,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
+from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, NotConvergedError, describe
 
 ROUNDING = 1e-9
 
@@ -41,14 +41,9 @@ class Targets:
     min_effective_accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_violation < 1:
-            raise InvalidValueError("not a share of violations", where="max_violation",
-                                    value=self.max_violation, allowed="a fraction in [0, 1)")
-        for where in ("min_accuracy", "min_effective_accuracy"):
-            value = getattr(self, where)
-            if value is not None and not 0 < value <= 1:
-                raise InvalidValueError("not an accuracy", where=where, value=value,
-                                        allowed="a fraction in (0, 1]")
+        BELOW_ONE.check("not a share of violations", max_violation=self.max_violation)
+        ABOVE_ZERO.check("not an accuracy", optional=True, min_accuracy=self.min_accuracy,
+                         min_effective_accuracy=self.min_effective_accuracy)
 
     def met(self, accuracy: float, violation_rate: float) -> bool:
         """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""

@@ -69,7 +69,7 @@ from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import InfeasibleError, InvalidValueError, check_positive
+from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, InvalidValueError, check_positive
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
@@ -252,12 +252,9 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
             raise InvalidValueError(
                 "a rate says nothing of accuracy", where="min_effective_accuracy",
                 value=min_effective_accuracy, allowed="service times, or max_violation alone")
-    if max_violation is not None and not 0 <= max_violation < 1:
-        raise InvalidValueError("not a share of violations", where="max_violation",
-                                value=max_violation, allowed="a fraction in [0, 1)")
-    if min_effective_accuracy is not None and not 0 < min_effective_accuracy <= 1:
-        raise InvalidValueError("not an accuracy", where="min_effective_accuracy",
-                                value=min_effective_accuracy, allowed="a fraction in (0, 1]")
+    BELOW_ONE.check("not a share of violations", optional=True, max_violation=max_violation)
+    ABOVE_ZERO.check("not an accuracy", optional=True,
+                     min_effective_accuracy=min_effective_accuracy)
     longest = max_batch if times is None else times.max_batch
     if not 1 <= max_batch <= longest:
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,

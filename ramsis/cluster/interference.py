@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError
+from ramsis.errors import NON_NEGATIVE, InputFileError
 
 __all__ = ["NO_INTERFERENCE", "THESIS", "Interference", "Load"]
 
@@ -79,9 +79,8 @@ class Interference:
                    **{f"exponents[{name}]": k for name, k in self.exponents.items()},
                    **{f"pairs[{pair}]": ratio - 1 for pair, ratio in self.pairs.items()}}
         for name, value in numbers.items():
-            if not 0 <= value < math.inf:
-                raise InputFileError("negative coefficient", value=value,
-                                     where=f"interference: {name}", allowed="a finite number >= 0")
+            NON_NEGATIVE.required(f"interference: {name}", value, "negative coefficient",
+                                  InputFileError)
 
     def on_share(self, model: str, utilisation: float, mps_share: float | None) -> float:
         """Factor on the latency of a batch that is held to a share, alone on the GPU."""

@@ -5,12 +5,11 @@ Source: P. Elvinger, ETH Zurich, MSc thesis, 2024, sections 4.3 and 4.6.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_not_negative, check_positive
 from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
@@ -38,11 +37,8 @@ class SharedModel:
     batches: Mapping[str, tuple[SharedBatch, ...]]
 
     def __post_init__(self) -> None:
-        for what in ("rate_rps", "slo_ms"):
-            value = getattr(self, what)
-            if not 0 < value < math.inf:
-                raise InputFileError("not positive", where=f"{self.name}: {what}", value=value,
-                                     allowed="a finite number > 0")
+        check_positive(inside=f"{self.name}: ", error=InputFileError, rate_rps=self.rate_rps,
+                       slo_ms=self.slo_ms)
 
     def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
         """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
@@ -106,10 +102,8 @@ class NetworkTime:
     c: float = 0.322
 
     def __post_init__(self) -> None:
-        for name in ("bytes_per_request", "a", "b", "c"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputFileError("negative coefficient", where=f"network: {name}",
-                                     value=getattr(self, name), allowed="a finite number >= 0")
+        check_not_negative("negative coefficient", inside="network: ", error=InputFileError,
+                           **vars(self))
 
     def ms(self, size: int) -> float:
         """Time of a batch of a size."""
@@ -144,12 +138,8 @@ class RouterSettings:
     overlaps: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.copy_ms < math.inf:
-            raise InputFileError("negative coefficient", where="copy_ms", value=self.copy_ms,
-                                 allowed="a finite number >= 0")
-        if not 0 < self.waiting_ms < math.inf:
-            raise InputFileError("not positive", where="waiting_ms", value=self.waiting_ms,
-                                 allowed="a finite number > 0")
+        check_not_negative("negative coefficient", error=InputFileError, copy_ms=self.copy_ms)
+        check_positive(error=InputFileError, waiting_ms=self.waiting_ms)
 
     def network_of(self, model: str) -> NetworkTime:
         """The network time of a model."""

@@ -43,13 +43,8 @@ _AVERAGE: Mapping[SolverName, _Solver] = {
 }
 SOLVERS: tuple[SolverName, ...] = tuple(_AVERAGE)
 """Names of the solvers; the first is the default."""
-_DISCOUNTED: Mapping[DiscountedSolverName, _Solver] = {
-    name: _Solver(module, module, ("discount", "tolerance")) for name, module in (
-        ("modified-policy-iteration", "modified_policy_iteration"),
-        ("policy-iteration", "policy_iteration"),
-        ("value-iteration", "value_iteration"))
-}
-DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = tuple(_DISCOUNTED)
+DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = (
+    "modified-policy-iteration", "policy-iteration", "value-iteration")
 """Names of the solvers for discounted reward; the first is the default."""
 
 
@@ -118,8 +113,9 @@ def solve_discounted(
     [19.310345, 21.37931]
     """
     check_solver(solver, DISCOUNTED_SOLVERS)
-    return _solution(_DISCOUNTED[solver], mdp, discount=required_discount(discount),
-                     tolerance=tolerance)
+    name = solver.replace("-", "_")  # of its module and function
+    return _solution(_Solver(name, name, ("discount", "tolerance")), mdp,
+                     discount=required_discount(discount), tolerance=tolerance)
 
 
 def check_solver(solver: str, known: Sequence[str] | None = None) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.errors import InvalidValueError
+from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
 from ramsis.policy.records import PolicyModel
 from ramsis.profiles.tails import Tail, Tails
-from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import NON_NEGATIVE
 from ramsis.figures import figure_of
 from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
@@ -27,7 +28,7 @@ from ramsis.policy.records import (
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
-from ramsis.runtime.fields import NON_NEGATIVE, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.records import names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule

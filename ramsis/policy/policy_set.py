@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.errors import FRACTION, InputFileError, InvalidValueError, OutputError
 from ramsis.files import (
     canonical_json,
     check_within,
@@ -33,7 +33,7 @@ from ramsis.files import (
 from ramsis.policy.policy import Policy
 from ramsis.policy.records import Rates
 from ramsis.policy.storage import validate, write
-from ramsis.runtime.fields import FRACTION, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import (
     MANIFEST_FORMAT,
     MANIFEST_NAME,

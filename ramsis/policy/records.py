@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
-from ramsis.runtime.fields import FRACTION, POSITIVE, Fields, Rule
+from ramsis.errors import FRACTION, INNER, POSITIVE
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     Count,
     Fraction,
@@ -31,7 +32,6 @@ MOST_BURST = 1_000_000
 """Largest burst of :class:`Recovery`."""
 ORIGINS = "mpies"
 """A letter for each origin of a latency of :class:`PolicyModel`."""
-_CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 # More than any policy is made with; who verifies a file simulates as much as it says.
 _MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
 
@@ -233,7 +233,7 @@ class Interval(WrittenRecord):
         measured in, 0 where they were not.
     """
 
-    confidence: Annotated[float, _CONFIDENCE]
+    confidence: Annotated[float, INNER]
     violation_rate: Annotated[tuple[float, float], Reader(_ends)]
     effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
     samples: Positive

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import keys_once
+from ramsis.profiles.values import ProfileError, number
 
 _ABSENT = object()
 
@@ -84,12 +84,7 @@ class Node:
 
 def finite(value: Any, where: str) -> float:
     """``value`` as a float, when it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputFileError("not a number", where=where, value=value)
     try:
-        result = float(value)
-    except OverflowError:
-        result = math.inf
-    if not math.isfinite(result):
-        raise InputFileError("not finite", where=where, value=result, allowed="a finite number")
-    return result
+        return number(value, where)
+    except ProfileError as error:
+        raise InputFileError(str(error)) from None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
+from numbers import Real
 from typing import Any
 
-import numpy as np
-
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import FINITE, InvalidValueError, describe, whole
 
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
@@ -45,14 +43,10 @@ class ProfileError(InvalidValueError):
 
 def number(value: object, name: str) -> float:
     """``value`` as a finite float; booleans are no numbers."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise ProfileError("not a number", name, value, "a finite number")
-    try:
-        result = float(value)
-    except OverflowError:
-        result = math.inf
-    if not math.isfinite(result):
-        raise ProfileError("not finite", name, value, "a finite number")
+    result = FINITE.number(value)
+    if result is None:
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        raise ProfileError("not finite" if real else "not a number", name, value, FINITE.allowed)
     return result
 
 
@@ -83,9 +77,10 @@ def batch_size(value: object, name: str) -> int:
 
 def count(value: object, name: str) -> int:
     """``value`` as a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ProfileError("not a positive whole number", name, value, "a whole number >= 1")
-    return int(value)
+    rule = whole(1)
+    if not rule.holds(value):
+        raise ProfileError("not a positive whole number", name, value, rule.allowed)
+    return int(value)  # type: ignore[call-overload, no-any-return]
 
 
 def text(value: object, name: str) -> str:

@@ -6,35 +6,10 @@ package the rest.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from ramsis.errors import InputFileError
-
-
-class Rule(NamedTuple):
-    """What a number must satisfy, in words and as a test on finite values."""
-
-    allowed: str
-    holds: Callable[[float], bool]
-
-    def number(self, value: object) -> float | None:
-        """A number of a document as a float; ``None`` when it is none, or breaks the rule."""
-        # True is an int in Python, and no number where people write one.
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return None
-        try:
-            number = float(value)
-        except OverflowError:  # a whole number that is too large for a double
-            return None
-        return number if math.isfinite(number) and self.holds(number) else None
-
-
-FINITE = Rule("a finite number", lambda value: True)
-POSITIVE = Rule("a finite number > 0", lambda value: value > 0)
-NON_NEGATIVE = Rule("a finite number >= 0", lambda value: value >= 0)
-FRACTION = Rule("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
+from ramsis.errors import FINITE, InputFileError, Rule, whole
 
 
 class Fields:
@@ -128,8 +103,8 @@ allowed: a fraction in [0, 1]
         """A whole number from ``low`` to ``high``, both included."""
         value = self.value(key)
         if type(value) is not int or value < low or (high is not None and value > high):
-            allowed = f"a whole number >= {low}" + ("" if high is None else f" and <= {high}")
-            raise self.refusal(key, "not a valid number", value=value, allowed=allowed)
+            raise self.refusal(key, "not a valid number", value=value,
+                               allowed=whole(low, high).allowed)
         return value
 
     def whole_or_none(self, key: str, low: int) -> int | None:

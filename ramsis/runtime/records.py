@@ -37,7 +37,8 @@ from typing import (
     get_type_hints,
 )
 
-from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
+from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Rule
+from ramsis.runtime.fields import Fields
 
 
 class Whole(NamedTuple):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.errors import InvalidValueError, RamsisError, at_least, check_positive, describe
 from ramsis.runtime import load_set
 from ramsis.runtime.policy_set import Choice, PolicySet
 from ramsis.runtime.selector import Selector
@@ -104,11 +104,9 @@ class Replanner:
         rest_s: float = 60.0,
         program: Sequence[str] = GENERATE,
     ) -> None:
-        for name, value, low in (("headroom", headroom, 1.0), ("timeout_s", timeout_s, 1e-3),
-                                 ("rest_s", rest_s, 0.0)):
-            if not low <= value < math.inf:
-                raise InvalidValueError("not a number in range", where=name, value=value,
-                                        allowed=f"a finite number >= {low:g}")
+        at_least(1).check("not a number in range", headroom=headroom)
+        at_least(1e-3).check("not a number in range", timeout_s=timeout_s)
+        at_least(0).check("not a number in range", rest_s=rest_s)
         self._on_error, self._on_change = on_error, on_change
         self._headroom, self._timeout_s, self._rest_s = headroom, timeout_s, rest_s
         self._program = tuple(program)
@@ -138,9 +136,7 @@ class Replanner:
 
         A load above every level is planned for without being asked, with the headroom.
         """
-        if not 0 < load_qps < math.inf:
-            raise InvalidValueError("not a load", where="load_qps", value=load_qps,
-                                    allowed="a finite number > 0")
+        check_positive("not a load", load_qps=load_qps)
         with self._changed:
             self._wanted_load = load_qps
             self._changed.notify_all()

@@ -20,9 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError
 from ramsis.files import read_json
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import MAX_WORKERS
 
 SCALING_FORMAT = "ramsis.scaling/1"

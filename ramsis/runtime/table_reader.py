@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ramsis.runtime.fields import FRACTION, POSITIVE, Fields, Rule
+from ramsis.errors import FRACTION, INNER, POSITIVE
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
@@ -27,7 +28,6 @@ from ramsis.runtime.table import (
     arrivals_label,
 )
 
-_PROBABILITY = Rule("a number > 0 and < 1", lambda value: 0 < value < 1)
 _MAX_MODELS = 10_000
 _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")
 
@@ -273,4 +273,4 @@ def _randomised(
         raise found.refusal("code", "no action for this place", value=code,
                             allowed=f"{allowed.words(len(actions))}; a batch {how} {level}")
     i, n, j = place
-    return Randomised(found.number("probability", _PROBABILITY), (i, n, j), code)
+    return Randomised(found.number("probability", INNER), (i, n, j), code)

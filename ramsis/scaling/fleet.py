@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray, IntArray, six_digits
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError, check_positive, out_of_range
+from ramsis.errors import NON_NEGATIVE, InvalidValueError, check_positive, out_of_range
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -332,13 +332,12 @@ class FleetTerms:
     failures: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        for where in ("slo_ms", "interval_s", "window_ms", "duration_s"):
-            value = getattr(self, where)
-            if value is not None:
-                check_positive("out of range", **{where: value})
+        check_positive("out of range", slo_ms=self.slo_ms, interval_s=self.interval_s,
+                       window_ms=self.window_ms)
+        check_positive("out of range", optional=True, duration_s=self.duration_s)
         for where, values in (("startup_s", [self.startup_s]), ("failures", self.failures)):
-            if any(not (math.isfinite(value) and value >= 0) for value in values):
-                raise out_of_range(where, ", ".join(map(str, values)), "finite, >= 0")
+            for value in values:
+                NON_NEGATIVE.required(where, value)
         if not 1 <= self.least <= self.start <= self.most:
             raise out_of_range("least, start, most", f"{self.least}, {self.start}, {self.most}",
                                "1 <= least <= start <= most")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InputFileError
+from ramsis.errors import NON_NEGATIVE, InputFileError
+from ramsis.numerals import number_or_nan
 
 _COLUMNS = ("time_s", "forecast_qps", "error")
 
@@ -77,11 +77,8 @@ def read_forecast(path: str | os.PathLike[str]) -> Forecast:
 
 
 def _number(path: str | os.PathLike[str], at: int, name: str, text: str | None) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
+    value = number_or_nan(text or "")
+    if not NON_NEGATIVE.holds(value):
         raise InputFileError("out of range", where=f"{path}, line {at}: {name}", value=text,
-                             allowed="a finite number >= 0")
+                             allowed=NON_NEGATIVE.allowed)
     return value

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.errors import InputFileError, RamsisError, check_positive, out_of_range
+from ramsis.errors import BELOW_ONE, POSITIVE, InputFileError, RamsisError, at_least, out_of_range
 from ramsis.plugins import blamed, own
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
@@ -350,8 +350,7 @@ class Wva:
     ) -> None:
         rate = _positive("batch_rate_qps", batch_rate_qps)
         max_batch = int(_at_least("max_batch", max_batch, 1))
-        if not 0 <= base_share < 1:
-            raise out_of_range("base_share", base_share, "in [0, 1)")
+        BELOW_ONE.check(base_share=base_share)
         batch = np.arange(1, max_batch + 1)
         full_s = max_batch / rate
         rates = batch / (full_s * (base_share + (1.0 - base_share) * batch / max_batch))
@@ -580,11 +579,8 @@ def _forget(seen: deque[Any], until_s: float) -> None:
 
 
 def _positive(where: str, value: float) -> float:
-    check_positive("out of range", **{where: value})
-    return float(value)
+    return POSITIVE.required(where, value, "out of range")
 
 
 def _at_least(where: str, value: float, least: float) -> float:
-    if not (math.isfinite(value) and value >= least):
-        raise out_of_range(where, value, f"a finite number >= {least:g}")
-    return float(value)
+    return at_least(least).required(where, value)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ramsis.errors import POSITIVE
 from ramsis.files import canonical_json, read_document, write_atomic
-from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.scenario.consistency import check_consistency
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario

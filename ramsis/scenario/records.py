@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.errors import POSITIVE
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     Count,
     Fraction,

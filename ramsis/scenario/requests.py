@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import whole
 from ramsis.scenario.scenario import Scenario
 
 
@@ -43,9 +43,7 @@ class Requests:
 
 def stream_generator(stream: int, seed: int) -> np.random.Generator:
     """The random numbers of a stream; a seed below 0 is refused."""
-    if seed < 0:
-        raise InvalidValueError("not a seed", where="seed", value=seed,
-                                allowed="a whole number >= 0")
+    whole(0).check("not a seed", seed=seed)
     return np.random.default_rng(np.random.SeedSequence((seed, stream)))
 
 

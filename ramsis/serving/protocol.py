@@ -22,8 +22,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
-from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
+from ramsis.errors import NON_NEGATIVE, POSITIVE, InvalidValueError, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
 _MOST_PARTS = 30_000

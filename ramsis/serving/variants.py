@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramsis.errors import FRACTION
 from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
-from ramsis.runtime.fields import FRACTION, Fields
+from ramsis.runtime.fields import Fields
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
 _KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens", "dimensions")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import INNER, InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
@@ -41,9 +41,7 @@ class Estimate:
         >>> Estimate.of([1.0, 2.0, 3.0]).mean
         2.0
         """
-        if not 0 < confidence < 1:
-            raise InvalidValueError("not a confidence", where="confidence", value=confidence,
-                                    allowed="a fraction in (0, 1)")
+        INNER.check("not a confidence", confidence=confidence)
         if not values:
             return cls(math.nan, None)
         if len(values) == 1:

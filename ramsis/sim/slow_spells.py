@@ -13,20 +13,15 @@ Spells are drawn up to twice the time in which requests arrive; the rest is usua
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import INNER, InvalidValueError, at_least, check_positive
 
-_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
-    "share": ("a fraction in (0, 1)", lambda x: 0 < x < 1),
-    "factor": ("a finite number >= 1", lambda x: math.isfinite(x) and x >= 1),
-    "length_ms": ("a finite number > 0", lambda x: math.isfinite(x) and x > 0),
-}
 _HORIZON = 2.0  # times the time in which requests arrive
 
 
@@ -91,11 +86,9 @@ class SlowSpells:
     length_ms: float
 
     def __post_init__(self) -> None:
-        for name, (allowed, holds) in _RANGES.items():
-            value = getattr(self, name)
-            if not holds(value):
-                raise InvalidValueError("out of range", where=f"slow_spells: {name}", value=value,
-                                        allowed=allowed)
+        INNER.check(inside="slow_spells: ", share=self.share)
+        at_least(1).check(inside="slow_spells: ", factor=self.factor)
+        check_positive("out of range", inside="slow_spells: ", length_ms=self.length_ms)
 
     @classmethod
     def parse(cls, text: str, where: str = "slow_spells") -> SlowSpells:

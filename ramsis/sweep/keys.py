@@ -10,8 +10,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
-from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
+from ramsis.errors import NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError, Rule, whole
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schedulers import fleet_scheduler
@@ -36,15 +35,13 @@ def _number(rule: Rule, value: Any) -> float:
     return number
 
 
+def _whole(low: int, high: int | None, value: Any) -> int:
+    _number(whole(low, high), value)
+    return int(value)
+
+
 _positive, _not_negative = partial(_number, POSITIVE), partial(_number, NON_NEGATIVE)
-
-
-def _whole(value: Any, lowest: int, highest: int | None = None) -> int:
-    if (isinstance(value, bool) or not isinstance(value, int) or value < lowest
-            or (highest is not None and value > highest)):
-        upto = "" if highest is None else f" and <= {highest}"
-        raise _RefusedError(value, f"a whole number >= {lowest}{upto}")
-    return value
+_positive_whole = partial(_whole, 1, None)
 
 
 def _text(value: Any) -> str:
@@ -65,13 +62,13 @@ def _one_of(*words: str) -> _Check:
 def _workers(value: Any) -> ByType[int]:
     """A number, or a text that gives one for each type."""
     if not isinstance(value, str):
-        return ByType({ByType.ONE: _whole(value, 1)}, False, str(value))
+        return ByType({ByType.ONE: _positive_whole(value)}, False, str(value))
     try:
         found = read_workers(value, "workers")
     except InvalidValueError:
         raise _RefusedError(value, "a whole number >= 1, or \"gpu=4,cpu=40\"") from None
     for count in found.values.values():
-        _whole(count, 1)
+        _positive_whole(count)
     return found
 
 
@@ -143,8 +140,8 @@ AXES: Mapping[str, _Check] = {
 
 SETTINGS: Mapping[str, _Check] = {
     "duration_s": _not_negative,
-    "seed": lambda value: _whole(value, 0),
-    "seeds": lambda value: _whole(value, 1, 100_000),
+    "seed": partial(_whole, 0, None),
+    "seeds": partial(_whole, 1, 100_000),
     "monitor": _one_of("on", "off"),
     "monitor_ms": _positive,
     "told": _positive,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import INNER, InvalidValueError
 
 _FINENESS = 1000
 
@@ -42,9 +42,7 @@ def adaptive_levels(
     >>> adaptive_levels(lambda load_qps: 1 - load_qps / 1000, 100, 500, 0.125)
     (100.0, 225.0, 350.0, 475.0, 500.0)
     """
-    if not 0 < max_step < 1:
-        raise InvalidValueError("not an accuracy step", where="max_accuracy_step", value=max_step,
-                                allowed="a number between 0 and 1")
+    INNER.check("not an accuracy step", max_accuracy_step=max_step)
     lattice = _lattice(lowest_qps, highest_qps)
     accuracy = cache(lambda place: accuracy_at(lattice[place]))
     chosen = [0]

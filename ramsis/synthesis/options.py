@@ -7,9 +7,8 @@ model. :func:`check_options` is the only place that refuses such settings.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from numbers import Integral
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
@@ -17,7 +16,15 @@ from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.service_times import FIXED
-from ramsis.errors import InvalidValueError
+from ramsis.errors import (
+    ABOVE_ZERO,
+    BELOW_ONE,
+    INNER,
+    NON_NEGATIVE,
+    InvalidValueError,
+    Rule,
+    whole,
+)
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.policy.records import MOST_BURST
 from ramsis.worker.problem import MAX_QUEUE, Objective
@@ -26,25 +33,7 @@ from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.solve import SOLVERS
 
 __all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "MOST_BURST", "PAPER", "VALUES",
-           "Allowed", "Limit", "as_in_the_paper", "check_options", "defaults_of"]
-
-
-class Allowed(NamedTuple):
-    """Values of an option.
-
-    Attributes
-    ----------
-    text
-        As messages and the documentation list them.
-    holds
-        Whether a value is one of them.
-    wrong
-        What messages call another value.
-    """
-
-    text: str
-    holds: Callable[[Any], bool]
-    wrong: str = "not allowed"
+           "Limit", "as_in_the_paper", "check_options", "defaults_of"]
 
 
 class Limit(NamedTuple):
@@ -56,7 +45,7 @@ class Limit(NamedTuple):
         Values of the other options, all of which must be met.
     option
         The one that is restricted.
-    allowed
+    rule
         Its values.
     why
         The reason, in the model.
@@ -64,18 +53,12 @@ class Limit(NamedTuple):
 
     given: Mapping[str, str]
     option: str
-    allowed: Allowed
+    rule: Rule
     why: str
 
 
-def _words(*names: str, wrong: str = "not allowed") -> Allowed:
-    return Allowed(", ".join(names), names.__contains__, wrong)
-
-
-def _whole(most: int) -> Allowed:
-    return Allowed(f"a whole number from 1 to {most}",
-                   lambda value: isinstance(value, Integral) and not isinstance(value, bool)
-                   and 1 <= int(value) <= most, "not a number in range")
+def _words(*names: str, wrong: str = "not allowed") -> Rule:
+    return Rule(", ".join(names), names.__contains__, wrong)
 
 
 def _is_bins(text: Any) -> bool:
@@ -132,37 +115,35 @@ PAPER: Mapping[str, Any] = {
 }
 """What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheduler's settings."""
 
-VALUES: Mapping[str, Allowed] = {
+VALUES: Mapping[str, Rule] = {
     "dispatch": _words(*DISPATCHES, wrong="unknown dispatch"),
     "service": _words(*SERVICES, wrong="unknown service"),
     "objective": _words(*Objective, wrong="unknown objective"),
-    "max_queue": _whole(MAX_QUEUE),
+    "max_queue": whole(1, MAX_QUEUE)._replace(wrong="not a number in range"),
     "late": _words(*LateRule, wrong="unknown late"),
     "batching": _words(*Batching, wrong="unknown batching"),
-    "violation_price": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
-                               "not a price"),
-    "max_violation": Allowed("a fraction in (0, 1]", lambda x: 0 < x <= 1, "not a violation rate"),
+    "violation_price": NON_NEGATIVE._replace(wrong="not a price"),
+    "max_violation": ABOVE_ZERO._replace(wrong="not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
-    "confidence": Allowed("a number above 0 and below 1", lambda x: 0 < x < 1,
-                          "not a confidence"),
-    "overhead_ms": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
-                           "not an overhead"),
-    "headroom": Allowed("a number in [0, 1)", lambda x: 0 <= x < 1, "not a loss of accuracy"),
+    "confidence": INNER._replace(wrong="not a confidence"),
+    "overhead_ms": NON_NEGATIVE._replace(wrong="not an overhead"),
+    "headroom": BELOW_ONE._replace(wrong="not a loss of accuracy"),
     "prefer": _words(*PREFERENCES, wrong="unknown preference"),
 }
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
 
-_POISSON = Allowed("poisson", _is_poisson)
-_POISSON_OR_OWN = Allowed(  # of one's own it shows when the problem is made
+_only = partial(Rule, wrong="not allowed")
+_POISSON = _only("poisson", _is_poisson)
+_POISSON_OR_OWN = _only(  # of one's own it shows when the problem is made
     "poisson", lambda text: text.partition(":")[0] not in SHIPPED or _is_poisson(text))
-_ONE_SLO = Allowed("one SLO", lambda classes: not classes)
-_ALL_BUT_VALUE_ITERATION = Allowed(
+_ONE_SLO = _only("one SLO", lambda classes: not classes)
+_ALL_BUT_VALUE_ITERATION = _only(
     ", ".join(name for name in SOLVERS if name != "value-iteration"),
     lambda name: name != "value-iteration")
 _BINS = "fixed:D with D from 2 to 1000"
 
 
-def _of(dispatch: str, *limits: tuple[str, Allowed, str]) -> list[Limit]:
+def _of(dispatch: str, *limits: tuple[str, Rule, str]) -> list[Limit]:
     return [Limit({"dispatch": dispatch}, *limit) for limit in limits]
 
 
@@ -175,23 +156,23 @@ LIMITS: tuple[Limit, ...] = (
         ("arrivals", _POISSON, "the state holds no age of the last arrival, and no phase"),
         ("objective", _words("per-query"), "batches of many workers overlap, so the model counts "
                                            "queries"),
-        ("grid", Allowed(f"{_BINS}, or model",
-                         lambda text: text is None or text == "model" or _is_bins(text),
-                         "not a slack grid of a central queue"),
+        ("grid", Rule(f"{_BINS}, or model",
+                      lambda text: text is None or text == "model" or _is_bins(text),
+                      "not a slack grid of a central queue"),
          "slack bins are kept for each number of idle workers and each queue"),
         ("late", _words("drop"), "a worker is not held by what cannot be in time"),
         ("batching", _words("variable"), "a batch is any part of the queue"),
         ("solver", _words(SOLVERS[0]), "its system of equations has a factorisation of its own"),
     ),
     Limit({"dispatch": "central-queue", "service": "distribution"}, "grid",
-          Allowed(_BINS, lambda text: text is None or _is_bins(text),
-                  "not a slack grid of a central queue"),
+          Rule(_BINS, lambda text: text is None or _is_bins(text),
+               "not a slack grid of a central queue"),
           "drawn times have no distinct latencies"),
     Limit({"batching": "variable"}, "arrivals", _POISSON_OR_OWN,
           "what is left in the queue has waited for times that are known for Poisson arrivals"),
     Limit({"batching": "variable"}, "solver", _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
-    Limit({"objective": "per-decision"}, "prefer", Allowed("none", lambda _: False),
+    Limit({"objective": "per-decision"}, "prefer", _only("none", lambda _: False),
           "a preference is a cost of each request"),
     Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),
           "the mode is hidden, so the search is among tables"),
@@ -231,17 +212,17 @@ def check_options(given: Mapping[str, Any]) -> None:
     ------
     InvalidValueError
     """
-    for name, allowed in VALUES.items():
+    for name, rule in VALUES.items():
         value = given.get(name)
-        if value is not None and not allowed.holds(value):
-            raise InvalidValueError(allowed.wrong, where=name, value=value, allowed=allowed.text)
+        if value is not None and not rule.holds(value):
+            raise InvalidValueError(rule.wrong, where=name, value=value, allowed=rule.allowed)
     for limit in LIMITS:
-        value = given.get(limit.option)
+        value, rule = given.get(limit.option), limit.rule
         met = all(_word(given.get(name)) == word for name, word in limit.given.items())
-        if met and value is not None and not limit.allowed.holds(value):
+        if met and value is not None and not rule.holds(value):
             words = " and ".join(f"{name} {word}" for name, word in limit.given.items())
-            raise InvalidValueError(f"{limit.allowed.wrong} with {words} ({limit.why})",
-                                    where=limit.option, value=value, allowed=limit.allowed.text)
+            raise InvalidValueError(f"{rule.wrong} with {words} ({limit.why})",
+                                    where=limit.option, value=value, allowed=rule.allowed)
 
 
 def _word(value: object) -> str:

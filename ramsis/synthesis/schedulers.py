@@ -34,7 +34,7 @@ from ramsis.sim import (
     scheduler,
 )
 from ramsis.sim.registry import OnWholeFleet
-from ramsis.synthesis.options import as_in_the_paper
+from ramsis.synthesis.options import VALUES, as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
@@ -46,8 +46,7 @@ _PAPER = "paper"
 _KNOWN = SCHEDULERS.also(dict.fromkeys(DISPATCHES, Policies))  # by name
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
 _WHOLE = {"max_queue": 1, "levels": 2}
-_NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]",
-            "overhead_ms": "a finite number >= 0", "headroom": "a number in [0, 1)"}
+_NUMBERS = ("violation_price", "max_violation", "overhead_ms", "headroom")
 _NOT_OF_SCHEDULERS = ("slo_ms", "workers", "slo_classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
@@ -325,7 +324,7 @@ def _value(name: str, key: str, text: str) -> str | int | float:
         if text.isdecimal() and int(text) >= _WHOLE[key]:
             return int(text)
     elif key in _NUMBERS:
-        allowed = _NUMBERS[key]
+        allowed = VALUES[key].allowed
         if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
     else:

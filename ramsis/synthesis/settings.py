@@ -172,7 +172,4 @@ class SynthesisSettings:
 
 def check_budget(max_violation: float | None) -> None:
     """Refuse what is not a budget of violations."""
-    allowed = VALUES["max_violation"]
-    if max_violation is not None and not allowed.holds(max_violation):
-        raise InvalidValueError(allowed.wrong, where="max_violation", value=max_violation,
-                                allowed=allowed.text)
+    VALUES["max_violation"].check(optional=True, max_violation=max_violation)

@@ -74,7 +74,7 @@ def test_a_record_is_read_by_its_annotations() -> None:
     ({"count": 0}, "count: not a valid number: got 0; allowed: a whole number >= 1"),
     ({"count": 2}, "count: not the number of parts: got 2"),
     ({"kind": "medium"}, "kind: unknown kind: got 'medium'; allowed: big, small"),
-    ({"level": 6}, "level: not a valid number: got 6; allowed: a whole number >= 2 and <= 5"),
+    ({"level": 6}, "level: not a valid number: got 6; allowed: a whole number from 2 to 5"),
     ({"level": True}, "level: not a valid number"),
     ({"times_ms": [1, 0]}, "times_ms[1]: not a valid number: got 0"),
     ({"names": ["a", "a"]}, "names[1]: not a new name"),

@@ -31,14 +31,14 @@ def matrix() -> str:
     def cell(dispatch: str, option: str) -> str:
         limits = [one for one in LIMITS
                   if one.option == option and one.given == {"dispatch": dispatch}]
-        return limits[0].allowed.text if limits else "all"
+        return limits[0].rule.allowed if limits else "all"
 
     rows = [f"| option | values | {' | '.join(f'`{name}`' for name in DISPATCHES)} |",
             "|---" * (2 + len(DISPATCHES)) + "|"]
     free = {"arrivals": "every process with counts", "grid": "fixed:D, or model",
             "slo_classes": "one SLO, or several"}
     for option in DEFAULTS["round-robin"]:
-        values = free[option] if option in free else VALUES[option].text
+        values = free[option] if option in free else VALUES[option].allowed
         rows.append(f"| `{option}` | {values} | "
                     f"{' | '.join(cell(name, option) for name in DISPATCHES)} |")
     return "\n".join(rows)
@@ -59,7 +59,7 @@ def defaults() -> str:
 def reasons() -> str:
     """Every limit with its reason."""
     rows = ["| where | option | allowed | because |", "|---|---|---|---|"]
-    rows += [f"| {words(one)} | `{one.option}` | {one.allowed.text} | {one.why} |"
+    rows += [f"| {words(one)} | `{one.option}` | {one.rule.allowed} | {one.why} |"
              for one in LIMITS]
     return "\n".join(rows)
 
@@ -94,7 +94,7 @@ def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
     assert message.startswith(f"{limit.option}: ")
     assert re.search(r" with (dispatch|batching|arrivals|objective) ", message)
     assert limit.why in message
-    assert message.endswith(f"; allowed: {limit.allowed.text}")
+    assert message.endswith(f"; allowed: {limit.rule.allowed}")
 
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.numerals import decimal_number
+from ramsis.numerals import number_or_nan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,10 +59,7 @@ def leading_time(text: str) -> str:
 
 def number(text: str) -> float:
     """A finite number, or NaN."""
-    try:
-        value = decimal_number(text)
-    except ValueError:
-        return math.nan
+    value = number_or_nan(text)
     return value if math.isfinite(value) else math.nan
 
 

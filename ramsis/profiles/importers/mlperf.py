@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
-from ramsis.numerals import decimal_number
+from ramsis.numerals import number_or_nan
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
@@ -159,10 +159,7 @@ def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
 
 def _number(source: Source, lines: dict[str, str], label: str) -> float:
     text = lines.get(label)
-    try:
-        value = decimal_number(text) if text is not None else math.nan
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(text or "")
     if not 0 < value < math.inf:
         raise InputFileError("not positive", where=f"{source.where}: {label}", value=text,
                              allowed="a number > 0")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError
-from ramsis.numerals import decimal_number
+from ramsis.numerals import number_or_nan
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
@@ -112,10 +112,7 @@ def _refuse_cut(stated: dict[str, float], where: str) -> None:
 def _seconds(text: str, unit: str, where: str) -> float:
     if unit != "s":
         raise InputFileError("unknown unit", where=where, value=unit, allowed="s")
-    try:
-        value = decimal_number(text)
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(text)
     if not 0 < value < _LONGEST_S:
         raise InputFileError("not the seconds of an inference", where=where, value=text,
                              allowed=f"a number in (0, {_LONGEST_S:g})")
@@ -175,10 +172,7 @@ def _labelled(source: Source, label: str, unit: str) -> float | None:
                              value=len(lines), allowed="a file for each run")
     if line[2] != unit:
         raise InputFileError("unknown unit", where=where, value=line[2], allowed=unit)
-    try:
-        value = decimal_number(line[1])
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(line[1])
     if not 0 < value < math.inf:
         raise InputFileError("not positive", where=where, value=line[1], allowed="a number > 0")
     return value

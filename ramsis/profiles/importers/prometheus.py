@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.numerals import decimal_number
+from ramsis.numerals import number_or_nan
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 _MS = {"seconds": 1e3, "milliseconds": 1.0, "ms": 1.0, "microseconds": 1e-3, "us": 1e-3,
@@ -164,10 +164,7 @@ def _labels(text: str, where: str) -> dict[str, str]:
 
 
 def _value(text: str, where: str, *, infinite: bool = False) -> float:
-    try:
-        value = decimal_number(text)
-    except ValueError:
-        value = math.nan
+    value = number_or_nan(text)
     if not (value >= 0 and (infinite or value < math.inf)):
         raise InputFileError("not a count or a bucket's end", where=where, value=text,
                              allowed="a number >= 0")

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, whole
 from ramsis.plugins import trust
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
@@ -28,12 +28,7 @@ from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.interval import CONFIDENCE
 from ramsis.profiles.measure.machine import MUCH, foreign_load
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
-from ramsis.profiles.measure.sampling import (
-    Sampled,
-    StopRule,
-    sample_batches,
-    sample_interleaved,
-)
+from ramsis.profiles.measure.sampling import Sampled, StopRule, sample_batches, sample_interleaved
 from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
 
@@ -82,12 +77,8 @@ class MeasureSettings:
         if self.order not in ORDERS:
             raise InvalidValueError("unknown order", where="order", value=self.order,
                                     allowed=", ".join(ORDERS))
-        for name, value, least in (("quantiles", self.quantiles, 2),
-                                   ("threads", self.options.threads, 1),
-                                   ("tokens", self.options.tokens, 1)):
-            if value < least:
-                raise InvalidValueError("out of range", where=name, value=value,
-                                        allowed=f"a whole number >= {least}")
+        whole(2).check(quantiles=self.quantiles)
+        whole(1).check(threads=self.options.threads, tokens=self.options.tokens)
 
 
 class Observer:

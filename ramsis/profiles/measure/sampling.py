@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import gammaincinv
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import ABOVE_ZERO, InvalidValueError
 from ramsis.garbage_collection import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
@@ -107,9 +107,7 @@ class StopRule:
         max_violation : float
             The budget, in (0, 1].
         """
-        if not 0 < max_violation <= 1:
-            raise InvalidValueError("out of range", where="max_violation", value=max_violation,
-                                    allowed="a number above 0, at most 1")
+        ABOVE_ZERO.check(max_violation=max_violation)
         least = max(math.ceil(_LATE_EACH * float(gammaincinv(0.5, 0.975)) / max_violation),
                     self.min_samples)
         return replace(self, min_samples=least, max_samples=max(self.max_samples, least))

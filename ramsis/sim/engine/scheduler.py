@@ -11,10 +11,9 @@ sees no more than a :class:`WorkerGroup`. Parameters of the constructor after ``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, at_least
 from ramsis.sim.fleet import Fleet
 
 E = TypeVar("E")
@@ -140,6 +139,5 @@ def check_at_least(least: float, where: str, **parameters: float) -> None:
         Naming the first of them.
     """
     for name, value in parameters.items():
-        if not least <= value < inf:
-            raise InputFileError("parameter out of range", where=f"{where}: {name}", value=value,
-                                 allowed=f"a number >= {least:g}")
+        at_least(least).required(f"{where}: {name}", value, "parameter out of range",
+                                 InputFileError)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import FRACTION, InfeasibleError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
@@ -33,9 +33,7 @@ class Infaas(PerType):
     accuracy: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.accuracy <= 1:
-            raise InvalidValueError("not an accuracy", where="accuracy", value=self.accuracy,
-                                    allowed="a fraction in [0, 1]")
+        FRACTION.check("not an accuracy", accuracy=self.accuracy)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """One level, with the cheapest model.

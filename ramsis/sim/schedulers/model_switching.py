@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import ABOVE_ZERO, InputFileError, check_not_negative, check_positive, whole
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
@@ -73,14 +73,10 @@ class ModelSwitching(PerType):
     store: str = ""
 
     def __post_init__(self) -> None:
-        for where, value, good, allowed in (
-            ("share", self.share, 0 < self.share <= 1, "a fraction in (0, 1]"),
-            ("step_qps", self.step_qps, 0 <= self.step_qps < math.inf, "a finite number >= 0"),
-            ("profile_s", self.profile_s, 0 < self.profile_s < math.inf, "a finite number > 0"),
-            ("seed", self.seed, self.seed >= 0, "a whole number >= 0"),
-        ):
-            if not good:
-                raise InvalidValueError("out of range", where=where, value=value, allowed=allowed)
+        ABOVE_ZERO.check(share=self.share)
+        check_not_negative("out of range", step_qps=self.step_qps)
+        check_positive("out of range", profile_s=self.profile_s)
+        whole(0).check(seed=self.seed)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Profile the models, or take the stored profile."""

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError
+from ramsis.errors import POSITIVE, InputFileError, Rule
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.runtime.fields import POSITIVE, Fields, Rule
+from ramsis.runtime.fields import Fields
 
 AGENT_FORMAT = "ramsis.agent/1"
 _MOST_SLOTS = 1000

@@ -36,7 +36,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, whole
 from ramsis.files import read_bytes, write_atomic
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, measure
@@ -86,10 +86,8 @@ class TrainingSettings:
     imitate: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "runs", "first_steps", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError("not a count", where=name, value=getattr(self, name),
-                                        allowed="a whole number >= 1")
+        whole(1).check("not a count", steps=self.steps, runs=self.runs,
+                       first_steps=self.first_steps, evaluate_every=self.evaluate_every)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ what is allowed.
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import TypeVar
 
@@ -15,7 +14,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 from ramsis.cluster.checks import below_every_latency
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import slack_grid
@@ -38,20 +37,10 @@ def one_of(kind: type[_Word], name: str, value: str) -> _Word:
                                 allowed=" or ".join(kind)) from None
 
 
-def check_whole(name: str, value: int, most: float = math.inf) -> None:
-    """A whole number from 1 to ``most``."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not (whole and 1 <= value <= most):
-        allowed = "a whole number >= 1" + (f" and <= {most}" if most < math.inf else "")
-        raise InvalidValueError("not a number in range", where=name, value=value, allowed=allowed)
-
-
 def check_rate(arrivals: ArrivalProcess) -> None:
     """A finite arrival rate above 0."""
-    rate = arrivals.rate_per_ms
-    if not (math.isfinite(rate) and rate > 0):
-        raise InvalidValueError("arrival rate is not positive", where="arrivals.rate_per_ms",
-                                value=rate, allowed="a finite number > 0")
+    check_positive("arrival rate is not positive", inside="arrivals.",
+                   rate_per_ms=arrivals.rate_per_ms)
 
 
 def check_table(latency: LatencyTable, max_queue: int) -> None:

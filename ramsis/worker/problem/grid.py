@@ -6,13 +6,12 @@ profiled latency up to the SLO, so that no rounding crosses a latency.
 
 from __future__ import annotations
 
-import math
 import re
 
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles import LatencyTable
 
 DEFAULT_GRID = "fixed:100"
@@ -42,9 +41,7 @@ def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArr
 
 def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
     """The grid that ``--grid TEXT`` names: ``fixed:100`` or ``model``."""
-    if not (math.isfinite(slo_ms) and slo_ms > 0):
-        raise InvalidValueError("SLO is not positive", where="slo_ms", value=slo_ms,
-                                allowed="a finite number of ms > 0")
+    check_positive("SLO is not positive", slo_ms=slo_ms)
     divisions = parse_grid(text)
     if divisions is None:
         return model_grid(slo_ms, latency, max_batch)

@@ -35,7 +35,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import check_preference, preference_cost
-from ramsis.errors import InvalidValueError, check_not_negative
+from ramsis.errors import InvalidValueError, check_not_negative, whole
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
@@ -128,8 +128,8 @@ class WorkerProblem(WorkerQueue):
             When a number is out of range, the SLO is below every latency, the table is too
             short, or the problem is too large (:data:`~ramsis.worker.problem.checks.MAX_NUMBERS`).
         """
-        checks.check_whole("workers", workers)
-        checks.check_whole("max_queue", max_queue, MAX_QUEUE)
+        whole(1).check("not a number in range", workers=workers)
+        whole(1, MAX_QUEUE).check("not a number in range", max_queue=max_queue)
         checks.check_rate(arrivals)
         checks.check_table(latency, max_queue)
         slack_ms = checks.checked_grid(grid, slo_ms, latency, max_queue)
