@@ -170,28 +170,13 @@ def open_rows(
 
 def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
     """The header as a row, and the rows."""
-    columns: tuple[str, ...] = ()
-    line = 0
     try:
         if os.stat(path).st_size > most_bytes:
             raise InputFileError(
                 "file is too large", where=str(path),
                 allowed=f"at most {most_bytes} bytes ({most_bytes // 1_000_000} MB)")
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(_lines(file, path, most_bytes), strict=True)
-            for cells in reader:
-                line = reader.line_num
-                values = tuple(cell.strip() for cell in cells)
-                if not values:
-                    continue
-                if not columns:
-                    columns = _columns(path, values)
-                elif len(values) != len(columns):
-                    raise _wrong_number(path, line, len(values), len(columns))
-                yield CsvRow(str(path), line, dict(zip(columns, values, strict=True)))
-    except csv.Error as error:
-        raise InputFileError(f"not valid CSV ({error})",
-                             where=f"{path}: line {line + 1}") from error
+            yield from _parsed(path, _lines(file, path, most_bytes))
     except OSError as error:
         raise InputFileError(f"cannot read file ({error.strerror})", where=str(path)) from error
     except UnicodeDecodeError as error:
@@ -212,35 +197,34 @@ def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
         yield text
 
 
-def _columns(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
-    seen: set[str] = set()
-    for column in columns:
-        if column in seen:
-            raise InputFileError("column appears twice", where=f"{path}: header", value=column)
-        seen.add(column)
-    return columns
-
-
-def _wrong_number(path: Path, line: int, found: int, wanted: int) -> InputFileError:
-    return InputFileError("wrong number of cells", where=f"{path}: line {line}", value=found,
-                          allowed=str(wanted))
+def _parsed(path: Path, lines: Iterable[str]) -> Generator[CsvRow, None, None]:
+    """The header as a row, and the rows, of lines of comma-separated values."""
+    columns: tuple[str, ...] = ()
+    reader = csv.reader(lines, strict=True)
+    try:
+        for cells in reader:
+            values = tuple(cell.strip() for cell in cells)
+            if not values:
+                continue
+            if not columns:
+                columns = values
+                for i, column in enumerate(columns):
+                    if column in columns[:i]:
+                        raise InputFileError("column appears twice", where=f"{path}: header",
+                                             value=column)
+            elif len(values) != len(columns):
+                raise InputFileError("wrong number of cells", where=f"{path}: line "
+                                     f"{reader.line_num}", value=len(values),
+                                     allowed=str(len(columns)))
+            yield CsvRow(str(path), reader.line_num, dict(zip(columns, values, strict=True)))
+    except csv.Error as error:
+        raise InputFileError(f"not valid CSV ({error})",
+                             where=f"{path}: line {reader.line_num}") from error
 
 
 def read_rows(path: Path) -> Rows:
     """The rows of a comma-separated file with a header line and one row or more."""
-    reader = csv.reader(read_text(path).splitlines(keepends=True), strict=True)
-    try:
-        lines = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader]
-    except csv.Error as error:
-        raise InputFileError(f"not valid CSV ({error})",
-                             where=f"{path}: line {reader.line_num}") from error
-    (_, columns), *lines = [(number, cells) for number, cells in lines if cells]
-    _columns(path, columns)
-    rows = []
-    for number, cells in lines:
-        if len(cells) != len(columns):
-            raise _wrong_number(path, number, len(cells), len(columns))
-        rows.append(CsvRow(str(path), number, dict(zip(columns, cells, strict=True))))
+    header, *rows = _parsed(path, read_text(path).splitlines(keepends=True))
     if not rows:
         raise InputFileError("no rows below the header", where=str(path))
-    return Rows(str(path), columns, tuple(rows))
+    return Rows(str(path), tuple(header.cells), tuple(rows))
