@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -37,7 +37,7 @@ from typing import (
     get_type_hints,
 )
 
-from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Rule
+from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE
 from ramsis.runtime.fields import Fields
 
 
@@ -125,7 +125,7 @@ def _readers(record: Hashable) -> dict[str, tuple[Callable[[Fields, str], Any], 
         read = _reader(kinds[item.name])
         needed = item.default is MISSING and item.default_factory is MISSING
         if written and NoneType in get_args(kinds[item.name]):
-            read, needed = partial(_or_none, read), True
+            read, needed = _or_none(read), True
         if item.compare:
             found[item.name] = read, needed
     return found
@@ -143,64 +143,37 @@ def _reader(kind: Any, *marks: Any) -> Callable[[Fields, str], Any]:
         return _reader(next(one for one in inner if one is not NoneType))
     if origin is tuple:
         read = _list_reader(inner[0])
-        return partial(_or_empty, read) if EMPTY in marks else read
+        return _unless_empty(read) if EMPTY in marks else read
     if origin is dict:
-        return partial(_numbers_by_name, _reader(inner[1]))
+        read = _reader(inner[1])
+        return lambda item, key: {name: read(item.child(key), name) for name in item.child(key)}
     if kind is float:
-        return partial(_number, mark or FINITE)
+        return lambda item, key: item.number(key, mark or FINITE)
     if kind is int:
-        return partial(_whole, mark or Whole(0))
+        return lambda item, key: item.whole(key, *mark or Whole(0))
     if kind is str:
-        return partial(_text, mark)
+        return lambda item, key: item.text(key, mark)
     if kind is bool:
         return Fields.flag
-    return partial(_child, kind)
+    return lambda item, key: kind.from_fields(item.child(key))
 
 
 def _list_reader(kind: Any) -> Callable[[Fields, str], tuple[Any, ...]]:
-    plain, marks = (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (
-        kind, ())
+    plain, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
     if plain is str:
         return texts
-    return partial(_numbers, marks[0] if marks else FINITE) if plain is float else (
-        partial(_children, plain))
+    if plain is float:
+        return lambda item, key: tuple(item.numbers(key, marks[0] if marks else FINITE))
+    return lambda item, key: tuple(map(plain.from_fields, item.children(key)))
 
 
-def _number(rule: Rule, item: Fields, key: str) -> float:
-    return item.number(key, rule)
+def _unless_empty(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:
+    return lambda item, key: () if item.value(key) == [] else read(item, key)
 
 
-def _numbers(rule: Rule, item: Fields, key: str) -> tuple[float, ...]:
-    return tuple(item.numbers(key, rule))
-
-
-def _whole(limits: Whole, item: Fields, key: str) -> int:
-    return item.whole(key, *limits)
-
-
-def _text(choices: tuple[str, ...] | None, item: Fields, key: str) -> str:
-    return item.text(key, choices)
-
-
-def _child(record: type[Any], item: Fields, key: str) -> Any:
-    return record.from_fields(item.child(key))
-
-
-def _children(record: type[Any], item: Fields, key: str) -> tuple[Any, ...]:
-    return tuple(record.from_fields(one) for one in item.children(key))
-
-
-def _numbers_by_name(read: Callable[[Fields, str], Any], item: Fields, key: str) -> dict[str, Any]:
-    values = item.child(key)
-    return {name: read(values, name) for name in values}
-
-
-def _or_none(read: Callable[[Fields, str], Any], item: Fields, key: str) -> Any:
-    return None if key not in item or item.value(key) is None else read(item, key)
-
-
-def _or_empty(read: Callable[[Fields, str], Any], item: Fields, key: str) -> Any:
-    return () if item.value(key) == [] else read(item, key)
+def _or_none(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:
+    return lambda item, key: (None if key not in item or item.value(key) is None
+                              else read(item, key))
 
 
 def texts(item: Fields, key: str) -> tuple[str, ...]:
