@@ -101,14 +101,15 @@ class PolicyModel:
         model.only(names(cls) if drawn else [name for name in names(cls)
                                              if name not in ("quantiles_ms", "samples")])
         latency_ms = tuple(model.numbers("latency_ms", POSITIVE, length=batches))
-        rows = _quantile_rows(model, size) if drawn else None
+        rows = _quantile_rows(model, size) if drawn else ()
+        known = drawn and "samples" in model
         return cls(
             name=model.text("name"),
             accuracy=model.number("accuracy", FRACTION),
             latency_ms=latency_ms,
             latency_origin=_origin(model, len(latency_ms), needed=batches is not None),
-            quantiles_ms=rows,
-            samples=_samples(model, len(rows)) if rows and "samples" in model else None,
+            quantiles_ms=rows or None,
+            samples=tuple(model.wholes("samples", 0, length=len(rows))) if known else None,
             run_as=sizes_to_run(model, len(latency_ms)) or None,
         )
 
@@ -121,17 +122,8 @@ class PolicyModel:
 
     def to_document(self) -> dict[str, Any]:
         """The model as an entry of a document's ``models``."""
-        document: dict[str, Any] = {"name": self.name, "accuracy": float(self.accuracy),
-                                    "latency_ms": [float(value) for value in self.latency_ms]}
-        if self.latency_origin is not None:
-            document["latency_origin"] = self.latency_origin
-        if self.quantiles_ms is not None:
-            document["quantiles_ms"] = [list(row) for row in self.quantiles_ms]
-        if self.samples is not None:
-            document["samples"] = list(self.samples)
-        if self.run_as is not None:
-            document["run_as"] = list(self.run_as)
-        return document
+        values = {name: getattr(self, name) for name in names(PolicyModel)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
@@ -144,28 +136,16 @@ def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
     return origin
 
 
-def _samples(model: Fields, batches: int) -> tuple[int, ...]:
-    """A whole number >= 0 for each batch."""
-    counts = model.items("samples", batches)
-    for b, count in enumerate(counts):
-        if type(count) is not int or count < 0:
-            raise model.refusal(f"samples[{b}]", "not a number of samples", value=count,
-                                allowed="a whole number >= 0")
-    return tuple(counts)
-
-
 def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], ...]:
     """Rows of positive numbers that do not fall, ``size`` in each or as many as in the first."""
-    rows = []
-    for b, values in enumerate(model.items("quantiles_ms")):
-        key = f"quantiles_ms[{b}]"
-        row = Fields({key: values}, model.file, model.path)
-        times = row.numbers(key, POSITIVE, length=size)
+    found, rows = [], model.entries("quantiles_ms")
+    for key in rows:
+        times = rows.numbers(key, POSITIVE, length=size)
         size = len(times)
         if any(later < one for one, later in pairwise(times)):
-            raise row.refusal(key, "quantiles fall", value=times)
-        rows.append(tuple(times))
-    return tuple(rows)
+            raise rows.refusal(key, "quantiles fall", value=times)
+        found.append(tuple(times))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

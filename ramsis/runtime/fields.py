@@ -107,6 +107,13 @@ allowed: a fraction in [0, 1]
                                allowed=whole(low, high).allowed)
         return value
 
+    def wholes(
+        self, key: str, low: int, high: int | None = None, length: int | None = None
+    ) -> list[int]:
+        """A list of whole numbers as :meth:`whole`, of a given length or any but zero."""
+        entries = self.entries(key, length)
+        return [entries.whole(one, low, high) for one in entries]
+
     def whole_or_none(self, key: str, low: int) -> int | None:
         """As :meth:`whole`; ``None`` when the field is null or absent."""
         return None if self._values.get(key) is None else self.whole(key, low)
@@ -137,6 +144,11 @@ allowed: a fraction in [0, 1]
             raise self.refusal(key, "list has the wrong length", value=f"{len(values)} entries",
                                allowed=f"{length} entries")
         return values
+
+    def entries(self, key: str, length: int | None = None) -> Fields:
+        """The entries of a list as fields ``key[0]``, …; of a given length or any but zero."""
+        return Fields({f"{key}[{i}]": one for i, one in enumerate(self.items(key, length))},
+                      self.file, self.path)
 
     def child(self, key: str) -> Fields:
         """The object in a field."""

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import Fraction, Positive, Record, optional
 from ramsis.runtime.table import MAX_WORKERS
 
 SCALING_FORMAT = "ramsis.scaling/1"
@@ -33,7 +34,7 @@ _MOST_FACTOR = 1.25  # of the load, and its inverse
 
 
 @dataclass(frozen=True)
-class Steering:
+class Steering(Record):
     """How the load is corrected by what was delivered, so that an accuracy is kept to.
 
     Attributes
@@ -46,10 +47,10 @@ class Steering:
         Loads of a worker, rising and > 0, and what the decision tables deliver there, falling.
     """
 
-    accuracy: float
-    requests: float
-    loads_qps: Sequence[float]
-    accuracies: Sequence[float]
+    accuracy: Fraction
+    requests: Positive
+    loads_qps: tuple[Positive, ...]
+    accuracies: tuple[Fraction, ...]
 
     @cached_property
     def _logs(self) -> list[float]:
@@ -190,29 +191,25 @@ class ScalingTable:
         """
         fields = Fields(document, where)
         fields.of_format(SCALING_FORMAT)
-        levels = fields.numbers("levels_qps", POSITIVE)
-        trends = fields.numbers("trends")
 
-        def limits(where: str, row: Any) -> list[list[int]]:
-            return [[_workers(fields, f"{where}[{j}][{k}]", worker)
-                     for k, worker in enumerate(_list(fields, f"{where}[{j}]", one))]
-                    for j, one in enumerate(_list(fields, where, row))]
+        def thresholds(levels: Fields, key: str) -> list[list[int]]:
+            rows = levels.entries(key)
+            return [rows.wholes(row, 0, MAX_WORKERS) for row in rows]
 
-        thresholds = [limits(f"thresholds[{i}]", row)
-                      for i, row in enumerate(fields.items("thresholds"))]
-        by_forecast = document.get("forecast_thresholds")
+        by_trend, by_forecast = fields.entries("thresholds"), document.get("forecast_thresholds")
+        anticipation = Anticipation(
+            fields.number("smoothing", FRACTION), fields.number("forecast_error", NON_NEGATIVE),
+            fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1,
+            optional(Steering, fields, "steering"))
         try:
-            return cls(levels, trends, thresholds, Anticipation(
-                           fields.number("smoothing", FRACTION),
-                           fields.number("forecast_error", NON_NEGATIVE),
-                           fields.whole("window", 1, MAX_WORKERS) if "window" in document else 1,
-                           _steering(fields, document.get("steering"))),
+            return cls(fields.numbers("levels_qps", POSITIVE), fields.numbers("trends"),
+                       [thresholds(by_trend, level) for level in by_trend], anticipation,
                        interval_s=fields.number("interval_s", POSITIVE),
                        startup_s=fields.number("startup_s", NON_NEGATIVE),
                        workers=(fields.whole("least", 1, MAX_WORKERS),
                                 fields.whole("most", 1, MAX_WORKERS)),
                        forecast_thresholds=(None if by_forecast is None else
-                                            limits("forecast_thresholds", by_forecast)))
+                                            thresholds(fields, "forecast_thresholds")))
         except InvalidValueError as error:
             raise InputFileError(f"{where}: {error}") from None
 
@@ -382,24 +379,3 @@ def _rising(values: Sequence[float]) -> bool:
 
 def _unfit(where: str, what: str) -> InvalidValueError:
     return InvalidValueError(what, where=where)
-
-
-def _steering(fields: Fields, value: Any) -> Steering | None:
-    if value is None:
-        return None
-    inner = Fields(value, fields.file, "steering")
-    return Steering(inner.number("accuracy", FRACTION), inner.number("requests", POSITIVE),
-                    inner.numbers("loads_qps", POSITIVE), inner.numbers("accuracies", FRACTION))
-
-
-def _list(fields: Fields, where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise fields.refusal(where, "not a list", value=value)
-    return value
-
-
-def _workers(fields: Fields, where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WORKERS:
-        raise fields.refusal(where, "not a number of workers", value=value,
-                             allowed=f"a whole number from 0 to {MAX_WORKERS}")
-    return value

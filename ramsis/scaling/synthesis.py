@@ -116,7 +116,8 @@ class FleetTables:
             if not accuracies or delivered < accuracies[-1]:
                 accuracies.append(delivered)
                 loads.append(load)
-        return Steering(accuracy, requests, loads, accuracies) if len(loads) > 1 else None
+        return (Steering(accuracy, requests, tuple(loads), tuple(accuracies)) if len(loads) > 1
+                else None)
 
     def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
         """Effective accuracy and violation rate of workers under loads, by the promises.

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from ramsis.errors import POSITIVE, InputFileError, Rule
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import Record, names
 
 AGENT_FORMAT = "ramsis.agent/1"
 _MOST_SLOTS = 1000
@@ -53,11 +54,9 @@ class Layer:
     def from_fields(cls, item: Fields) -> Layer:
         """Read it."""
         item.only(("weights", "bias"))
-        bias = _vector(item.numbers("bias", _MODEST))
-        rows = item.items("weights")
-        inner = Fields({f"weights[{i}]": row for i, row in enumerate(rows)}, item.file, item.path)
-        return cls(np.stack([_vector(inner.numbers(f"weights[{i}]", _MODEST, len(bias)))
-                             for i in range(len(rows))]), bias)
+        bias, rows = _vector(item.numbers("bias", _MODEST)), item.entries("weights")
+        return cls(np.stack([_vector(rows.numbers(row, _MODEST, len(bias))) for row in rows]),
+                   bias)
 
     def to_document(self) -> dict[str, Any]:
         """As it stands in a file."""
@@ -65,25 +64,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Record):
     """Range that an observed number is cut to, and the unit that it is divided by."""
 
-    low: float
-    high: float
-    unit: float
+    low: Annotated[float, _MODEST]
+    high: Annotated[float, _MODEST]
+    unit: Annotated[float, _UNIT]
 
-    @classmethod
-    def from_fields(cls, item: Fields) -> Scaling:
-        """Read it."""
-        item.only(("low", "high", "unit"))
-        low, high = item.number("low", _MODEST), item.number("high", _MODEST)
-        if low > high:
-            raise item.refusal("low", "above high", value=low, allowed=f"a number <= {high:g}")
-        return cls(low, high, item.number("unit", _UNIT))
-
-    def to_document(self) -> dict[str, float]:
-        """As it stands in a file."""
-        return {"low": self.low, "high": self.high, "unit": self.unit}
+    def check(self, item: Fields) -> None:
+        """Refuse a range that ends before it begins."""
+        if self.low > self.high:
+            raise item.refusal("low", "above high", value=self.low,
+                               allowed=f"a number <= {self.high:g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +154,10 @@ class Agent:
 
     def to_document(self) -> dict[str, Any]:
         """As it stands in a file."""
-        return {
-            "format": AGENT_FORMAT, "slots": self.slots, "batch_sizes": list(self.batch_sizes),
-            "every_ms": self.every_ms, "count": self.count.to_document(),
-            "laxity_ms": self.laxity_ms.to_document(), "work_ms": self.work_ms.to_document(),
-            "layers": [one.to_document() for one in self.layers], "chance": self.chance,
-            "training": dict(self.training),
-        }
+        values = {name: getattr(self, name) for name in names(Agent)}
+        scalings = {name: asdict(one) for name, one in values.items() if isinstance(one, Scaling)}
+        return {"format": AGENT_FORMAT, **values, **scalings,
+                "layers": [one.to_document() for one in self.layers]}
 
 
 def read_agent(path: str | os.PathLike[str]) -> Agent:
@@ -192,8 +181,7 @@ def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
     """The agent in a parsed file; ``where`` stands before the place in every message."""
     top = Fields(document, where)
     top.of_format(AGENT_FORMAT)
-    top.only(("format", "slots", "batch_sizes", "every_ms", "count", "laxity_ms", "work_ms",
-              "layers", "chance", "training"))
+    top.only(("format", *names(Agent)))
     slots = top.whole("slots", 1, _MOST_SLOTS)
     sizes = top.items("batch_sizes")
     if not (all(type(size) is int and 0 < size <= _MOST_BATCH for size in sizes)
