@@ -153,6 +153,18 @@ class MinuteBins(_Spell):
         return Drawn(self.cut(times, duration_ms))
 
 
+@dataclass(frozen=True, slots=True)
+class _InFile(_Spell):
+    """What workloads in a file have: the scenario's folder, from which its name is read."""
+
+    folder: str = field(default="", kw_only=True, compare=False)
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Self:
+        """Read it."""
+        return record_of(cls, item, folder=str(Path(item.file).parent))
+
+
 def _in_minutes(counts: FloatArray, within: str, rng: np.random.Generator) -> FloatArray:
     check_amount(float(counts.sum()))
     whole = rng.poisson(counts) if within == "poisson" else np.rint(counts).astype(np.int64)
@@ -161,7 +173,7 @@ def _in_minutes(counts: FloatArray, within: str, rng: np.random.Generator) -> Fl
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionTrace(_Spell):
+class FunctionTrace(_InFile):
     """Counts by minute of many functions, each assigned to a copy of the model in turn.
 
     ``first_minute`` counts from 0, ``last_minute`` is the first one that is left out; ``scale``
@@ -178,13 +190,7 @@ class FunctionTrace(_Spell):
     within: Annotated[str, _WITHIN] = "uniform"
     first_function: int = 0
     every: Count = 1
-    folder: str = field(default="", kw_only=True, compare=False)
     held: FloatArray | None = field(default=None, kw_only=True, compare=False, repr=False)
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> FunctionTrace:
-        """Read it; the file's name is taken from the scenario's folder."""
-        return record_of(cls, item, folder=_folder(item))
 
     def check(self, item: Fields) -> None:
         """Refuse minutes that end before they begin."""
@@ -237,7 +243,7 @@ class TimesOf(_Spell):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedFile(_Spell):
+class RecordedFile(_InFile):
     """A trace in a file: recorded times, or a load in steps that arrivals are drawn from."""
 
     key: ClassVar[str] = "file"
@@ -247,14 +253,8 @@ class RecordedFile(_Spell):
     unit: Annotated[str, tuple(UNITS)] | None = None
     time_column: str | None = None
     scale: Positive = 1.0
-    folder: str = field(default="", kw_only=True, compare=False)
     held: RateTrace | Recorded | None = field(default=None, kw_only=True, compare=False,
                                               repr=False)
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> RecordedFile:
-        """Read it; the file's name is taken from the scenario's folder."""
-        return record_of(cls, item, folder=_folder(item))
 
     def read(self) -> RecordedFile:
         """With the recorded times, or loads."""
@@ -334,8 +334,3 @@ def workload_from_fields(item: Fields) -> WorkloadOf:
         raise item.refusal(found[1] if found else "load_qps", "no workload, or several",
                            value=", ".join(found), allowed=f"one of {', '.join(_KINDS)}")
     return _KINDS[found[0]](item)
-
-
-def _folder(item: Fields) -> str:
-    """The folder of the scenario's file, from which names of files in it are read."""
-    return str(Path(item.file).parent)
