@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal, InvalidOperation
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import POSITIVE, InvalidValueError
 
 MAX_LEVELS = 10_000
 """Most load levels that one range may ask for."""
@@ -36,7 +35,8 @@ def _part(part: str, text: str) -> list[float]:
         numbers = [Decimal(number) for number in part.split(":")]
     except InvalidOperation:
         numbers = []
-    if len(numbers) not in (1, 3) or not all(map(_positive, numbers)):
+    if len(numbers) not in (1, 3) or not all(
+            number.is_finite() and POSITIVE.holds(float(number)) for number in numbers):
         raise InvalidValueError("not a load", where="load", value=text, allowed=_ALLOWED)
     if len(numbers) == 1:
         return [float(numbers[0])]
@@ -47,8 +47,3 @@ def _part(part: str, text: str) -> list[float]:
             "the range does not end on its last level", where="load", value=part,
             allowed=f"from <= to, a whole number of steps, at most {MAX_LEVELS} levels")
     return [float(start + i * step) for i in range(int(steps) + 1)]
-
-
-def _positive(number: Decimal) -> bool:
-    """Whether a number is finite and > 0, also as a float."""
-    return number.is_finite() and 0 < float(number) < math.inf

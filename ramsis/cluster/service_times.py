@@ -105,9 +105,9 @@ class ServiceTimes:
         """
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
-            table = prune(table)
-            return cls.of_table(table)
-        return cls.of_all(profile, service, max_batch)._fastest_first()
+            return cls.of_table(prune(table))
+        times = cls.of_all(profile, service, max_batch)
+        return times.select(np.lexsort((-times.accuracy, times.mean_ms[:, 0])))
 
     @classmethod
     def of_all(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
@@ -126,10 +126,6 @@ class ServiceTimes:
         """Times fixed at those of a latency table, all its models in its order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
                    run_as=table.run_as, padding=table.padding)
-
-    def _fastest_first(self) -> ServiceTimes:
-        """The models by rising mean time of a batch of 1."""
-        return self.select(np.lexsort((-self.accuracy, self.mean_ms[:, 0])))
 
     def select(self, rows: IntArray) -> ServiceTimes:
         """The models of these rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -23,21 +23,11 @@ DROPPED = -2
 
 _ROUNDING_MS = 1e-3
 
-
-def _floats() -> FloatArray:
-    return np.empty(0)
+_floats = partial(np.empty, 0)
 
 
 def _ints() -> IntArray:
     return np.empty(0, dtype=np.int32)
-
-
-def _bools() -> NDArray[np.bool_]:
-    return np.empty(0, dtype=bool)
-
-
-def _always() -> FloatArray:
-    return np.array([-np.inf])
 
 
 class Site(Protocol):
@@ -113,7 +103,7 @@ class Changes:
     unload_model: IntArray = field(default_factory=_ints)
     unload_ms: FloatArray = field(default_factory=_floats)
     scaled_worker: IntArray = field(default_factory=_ints)
-    scaled_up: NDArray[np.bool_] = field(default_factory=_bools)
+    scaled_up: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     scaled_ms: FloatArray = field(default_factory=_floats)
 
 
@@ -167,7 +157,7 @@ class Run(Changes):
     size: IntArray = field(kw_only=True)
     drop_request: IntArray = field(kw_only=True)
     drop_ms: FloatArray = field(kw_only=True)
-    earliest_ms: FloatArray = field(default_factory=_always)
+    earliest_ms: FloatArray = field(default_factory=partial(np.array, [-np.inf]))
     asked: IntArray = field(default_factory=_ints)
     stream: IntArray = field(default_factory=_ints)
     processed_ms: FloatArray = field(default_factory=_floats)

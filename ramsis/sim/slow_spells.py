@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -130,10 +130,6 @@ class SlowSpells:
                 "the profile records no slow spells", where=where, value="profile",
                 allowed="share=S,factor=F,length-ms=L, or a profile that `profile measure` made")
         return cls(**{name: float(found[name]) for name in names})
-
-    def as_dict(self) -> dict[str, float]:
-        """Plain numbers by name."""
-        return asdict(self)
 
     def drawn(self, workers: int, duration_ms: float, rng: np.random.Generator) -> DrawnSpells:
         """The spells of a run in which requests arrive for so long."""

@@ -65,7 +65,9 @@ def write_tables(
     failing: list[str] = []
     if spec.cells or not spec.scenarios:
         failing += AXES
-        tables["results.csv"] = tuple(_columns()), (cell_row(*one) for one in done)
+        tables["results.csv"] = (
+            (*AXES, *FIGURES, *_HALF_WIDTHS, *(f"expected_{name}" for name in _PROMISES),
+             "upper_bound", *_GAP), (cell_row(*one) for one in done))
         tables["seeds.csv"] = ((*(name for name in AXES if name not in ("seed", "seeds")),
                                 "seed", *FIGURES), _seed_rows(done))
         tables["models.csv"] = (*AXES, "model", "share"), _model_rows(done)
@@ -88,11 +90,6 @@ def write_tables(
         remove(values_file)
     written = tuple(folder / name for name, table in tables.items() if table is not None)
     return written + ((values_file,) if values else ())
-
-
-def _columns() -> Iterable[str]:
-    yield from (*AXES, *FIGURES, *_HALF_WIDTHS)
-    yield from (*(f"expected_{name}" for name in _PROMISES), "upper_bound", *_GAP)
 
 
 def _seed_rows(done: Sequence[Done]) -> Iterable[dict[str, Any]]:

@@ -168,17 +168,16 @@ class TimeColumn:
         last = self._last
         for line, content in lines_of(text, first):
             place = f"{self.where}: line {line}"
-            now = self._one(fields_of(content, self.column.delimiter), content, place)
+            fields = fields_of(content, self.column.delimiter)
+            now = self._one(fields, content, place)
             if now < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
-                             value=self._text(content), allowed="a time not before that of the "
-                             "line above: sort the lines by time")
+                                     value=fields[self.column.index].strip(),
+                                     allowed="a time not before that of the line above: sort the "
+                                     "lines by time")
             last = now
             times.append(now)
         return np.array(times)
-
-    def _text(self, content: str) -> str:
-        return fields_of(content, self.column.delimiter)[self.column.index].strip()
 
     def _one(self, fields: list[str], content: str, place: str) -> float:
         column = self.column

@@ -41,7 +41,9 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     if len(alone) != 1:
         raise InputFileError(
             "not one experiment at concurrency 1; at others, waiting is in the latency",
-            where=f"{source.where}: experiments", value=_levels(experiments),
+            where=f"{source.where}: experiments", value=", ".join(
+                f"{entry.item('experiment', 'mode').value} "
+                f"{entry.item('experiment', 'value').value}" for entry in experiments),
             allowed="a run with --concurrency-range 1")
     latency_ns, unanswered = _latencies(alone[0])
     notes = ["latencies are as a client sees them, with the way to the server and back"]
@@ -56,11 +58,6 @@ def _alone(experiment: Node) -> bool:
     stated = experiment.item("experiment")
     return (stated.item("mode").value == "concurrency"
             and stated.item("value").number() == 1)
-
-
-def _levels(experiments: list[Node]) -> str:
-    return ", ".join(f"{entry.item('experiment', 'mode').value} "
-                     f"{entry.item('experiment', 'value').value}" for entry in experiments)
 
 
 def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.sim.engine.requests import AT_MACHINE, TO_PROCESS, WAITING, RequestState
 from ramsis.sim.run import Run, Site
+
+_floats, _ints = partial(np.array, dtype=np.float64), partial(np.array, dtype=np.int32)
 
 
 class Recorder:
@@ -84,11 +86,3 @@ class Recorder:
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def _floats(values: Sequence[float]) -> NDArray[np.float64]:
-    return np.array(values, dtype=np.float64)
-
-
-def _ints(values: Sequence[int]) -> NDArray[np.int32]:
-    return np.array(values, dtype=np.int32)

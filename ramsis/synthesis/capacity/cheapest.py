@@ -134,10 +134,8 @@ class CombinationSearch:
             highest = min(highest, int(self._top() / self.fluid.costs[t]))
         highest = int(min(highest, self.fluid.most[t]))
         if lowest <= highest:
-            doubling(lambda k: self._met(self._only(t, k)), lowest, highest)
-
-    def _only(self, t: int, count: int) -> Counts:
-        return tuple(count if i == t else 0 for i in range(len(self.bound)))
+            types = range(len(self.bound))
+            doubling(lambda k: self._met(tuple(k * (i == t) for i in types)), lowest, highest)
 
     def _climb(self, step: float) -> float:
         """Costs in steps that double until one is enough; the last that is not."""

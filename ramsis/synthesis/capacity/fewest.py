@@ -171,7 +171,9 @@ class Capacity:
             **(self._types_row() if several else {
                 "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
                 "bound_workers": self.bound_workers}),
-            "slo_ms": self.slo_ms, **self._classes_row(), "service": self.service,
+            "slo_ms": self.slo_ms, **({} if len(self.classes) == 1 else {
+                "slo_classes": [asdict(one) for one in self.classes]}),
+            "service": self.service,
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation, **answer.figures(),
@@ -180,11 +182,6 @@ class Capacity:
             "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
             **({"complete": self.complete} if several else {}),
         }
-
-    def _classes_row(self) -> dict[str, Any]:
-        if len(self.classes) == 1:
-            return {}
-        return {"slo_classes": [asdict(one) for one in self.classes]}
 
     def _types_row(self) -> dict[str, Any]:
         return {
@@ -310,7 +307,7 @@ def _of_one_type(
     spec = fleet_scheduler(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
-    lowest = _whole(bound)
+    lowest = max(1, math.ceil(bound * (1.0 - 1e-9)))  # the bound is rounded, too
     if lowest > MOST_WORKERS:
         raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
                               allowed=f"at most {MOST_WORKERS}")
@@ -372,11 +369,6 @@ def offered_types(types: ProfileSet | Sequence[WorkerType]) -> tuple[WorkerType,
 def _are_named(types: Sequence[WorkerType]) -> bool:
     """Whether worker types were named, of which the cheapest are looked for."""
     return [one.name for one in types] != [ALL_WORKERS]
-
-
-def _whole(workers: float) -> int:
-    """The least number of workers that are at least so many."""
-    return max(1, math.ceil(workers * (1.0 - 1e-9)))
 
 
 def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:

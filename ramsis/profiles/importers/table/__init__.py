@@ -230,14 +230,12 @@ class _Reader:
             raise InvalidValueError("a table has no histograms", where="--metric",
                                     value=self.given.metric, allowed="--column")
         self.units = [self._units_row()]
+        numeric = [layout.fields[name] for name in ("accuracy", "memory", "load")
+                   if name in layout.fields]
         self.decimal = DecimalMark(
             (row.cells[heading.column] for row in self.grid.rows
-             for heading in (*layout.times, *self._numeric())), self.grid.separator)
+             for heading in (*layout.times, *numeric)), self.grid.separator)
         self.factors = [self._stated_factor(heading) for heading in layout.times]
-
-    def _numeric(self) -> list[Heading]:
-        return [self.layout.fields[name] for name in ("accuracy", "memory", "load")
-                if name in self.layout.fields]
 
     def _said(self, patterns: Mapping[str, object]) -> str | None:
         fitting = [str(value) for pattern, value in patterns.items()

@@ -31,15 +31,11 @@ class Callables:
 
     def open(self, model: str) -> LoadedModel:
         """Load it."""
-        return LoadedModel(self._inputs or _batch_size, _found(model), ["batch"])
+        return LoadedModel(self._inputs or int, _found(model), ["batch"])
 
     def published(self, model: str) -> Published | None:
         """No accuracies are published for these."""
         return None
-
-
-def _batch_size(batch: int) -> int:
-    return batch
 
 
 def _found(name: str) -> Callable[[Any], Any]:

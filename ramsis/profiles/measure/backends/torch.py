@@ -71,7 +71,8 @@ class Torch:
         size = sum(tensor.numel() * tensor.element_size()
                    for part in (network.parameters(), network.buffers()) for tensor in part)
         return LoadedModel(prepare, run, input_shape, memory_mb=size / 1e6,
-                           inputs=_inputs(prepare(1)), feed=self._feed, fetch=_fetch)
+                           inputs=_inputs(prepare(1)), feed=self._feed,
+                           fetch=lambda answer: {"logits": answer.numpy()})
 
     def _load(self, network: Any, weights: str) -> None:
         """Trained weights from a file, which can hold tensors only."""
@@ -92,7 +93,3 @@ def _inputs(prepared: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     tensors = prepared if isinstance(prepared, dict) else {"input": prepared}
     return {name: (str(tensor.dtype).rpartition(".")[2], tuple(tensor.shape[1:]))
             for name, tensor in tensors.items()}
-
-
-def _fetch(answer: Any) -> dict[str, NDArray[Any]]:
-    return {"logits": answer.numpy()}
