@@ -30,15 +30,15 @@ from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part
 from ramsis.scaling.decision import concave_gains
-from ramsis.scaling.fleet import ScaledRun
+from ramsis.scaling.fleet import ScaledFleet, ScaledRun
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import Candidate, ScaledFleet, TableRule, choose_policy
+from ramsis.scaling.policy import Candidate, TableRule, choose_policy
+from ramsis.scaling.prices import meets
 from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
 from ramsis.scaling.study import Study
-from ramsis.scaling.tuning import meets
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and

@@ -167,6 +167,15 @@ class ScalingTable:
         """How loads are anticipated."""
         return Anticipation(self.smoothing, self.forecast_error, self.window, self.steering)
 
+    def anticipating(
+        self, forecast_thresholds: Sequence[Sequence[int]] | None = None, **changes: Any
+    ) -> ScalingTable:
+        """The table with other fields of its anticipation, and thresholds under a forecast."""
+        return ScalingTable(
+            self.levels_qps, self.trends, self.thresholds, self.anticipation._replace(**changes),
+            interval_s=self.interval_s, startup_s=self.startup_s,
+            workers=(self.least, self.most), forecast_thresholds=forecast_thresholds)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ScalingTable:
         """The table in a file, or in the ``scaling.json`` of a folder.

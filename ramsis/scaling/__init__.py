@@ -11,7 +11,7 @@ _PUBLIC = {
     **dict.fromkeys(("Observation", "ScalingRule"), "ramsis.scaling.rule"),
     **dict.fromkeys(("RULES", "made", "rule_of", "tunable"), "ramsis.scaling.rules"),
     **dict.fromkeys(("DecisionTables", "FleetTerms", "ScaledRun", "play"), "ramsis.scaling.fleet"),
-    **dict.fromkeys(("meets", "tune"), "ramsis.scaling.tuning"),
+    "meets": "ramsis.scaling.prices", "tune": "ramsis.scaling.tuning",
 }
 
 __all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings

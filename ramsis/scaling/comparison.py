@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,12 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
-from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.fleet import DecisionTables, ScaledFleet, ScaledRun, play
 from ramsis.scaling.forecast import Forecast
-from ramsis.scaling.policy import ScaledFleet, TableRule
-from ramsis.scaling.prices import Delivered, Prices
+from ramsis.scaling.policy import TableRule
+from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import ScalingRule
 from ramsis.scaling.rules import made
-from ramsis.scaling.synthesis import reached
 from ramsis.scaling.tuning import tune
 
 
@@ -66,9 +65,7 @@ class Part:
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: ScaledFleet, seed: int,
                start: int) -> ScaledRun:
         """The run of a rule on it."""
-        return play(self.arrival_ms, tables, rule, slo_ms=fleet.slo_ms,
-                    startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                    most=fleet.most, start=start,
+        return play(self.arrival_ms, tables, rule, **asdict(fleet), start=start,
                     duration_s=self.duration_s, seed=seed, forecast=self.forecast)
 
 
@@ -115,13 +112,12 @@ class Comparison:
 
     def rule_rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a rule: with its defaults, and parameters tuned on what comes before."""
-        fleet, fit = self.fleet, self._first
-        tuned = tune(name, fit.arrival_ms, self.tables, self.target,
-                     known=self.known, slo_ms=fleet.slo_ms, startup_s=fleet.startup_s,
-                     interval_s=fleet.interval_s, least=fleet.least, most=fleet.most,
-                     start=fit.start, duration_s=fit.duration_s, seed=self.seed)
+        fit = self._first
+        tuned = tune(name, fit.arrival_ms, self.tables, self.target, known=self.known,
+                     **asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,
+                     seed=self.seed)
         # A static fleet has no default: that for the highest load is what people would take.
-        usual = {"workers": fleet.most} if name == "static" else {}
+        usual = {"workers": self.fleet.most} if name == "static" else {}
         return [self.rule_row(name, usual, tuned=False), self.rule_row(name, tuned, tuned=True)]
 
     @property
@@ -140,6 +136,6 @@ class Comparison:
         asked = ({"meets_target": None,
                   "cost_worker_s": target.total(real, float(self.tables.accuracy.max()))}
                  if isinstance(target, Prices) else
-                 {"meets_target": reached(target, real.violation_rate, real.effective_accuracy)})
+                 {"meets_target": meets(real, target)})
         return {"scheduler": name, "tuned": tuned, "parameters": dict(parameters),
                 **real._asdict(), **asked, "over_time": run.over_time()}

@@ -293,8 +293,8 @@ class ScaledRun:
 
 
 @dataclass(frozen=True)
-class FleetTerms:
-    """How a fleet is scaled and simulated.
+class ScaledFleet:
+    """How a fleet is scaled.
 
     Attributes
     ----------
@@ -304,9 +304,27 @@ class FleetTerms:
         What a worker takes to start, >= 0.
     interval_s : float
         Time between decisions, > 0. The first is made when an interval has passed.
-    least, most, start : int
-        Workers at least, at most and at the beginning, when all are active; 1 <= least <= start
-        <= most.
+    least, most : int
+        Workers at least and at most, 1 <= least <= most.
+    """
+
+    slo_ms: float
+    startup_s: float
+    interval_s: float
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class FleetTerms(ScaledFleet):
+    """How a fleet is scaled and simulated.
+
+    Attributes
+    ----------
+    slo_ms, startup_s, interval_s, least, most
+        As of :class:`ScaledFleet`.
+    start : int
+        Workers at the beginning, when all are active; least <= start <= most.
     duration_s : float, optional
         When arrivals stop and costs end, > 0; by default the end of the interval of the last.
     seed : int
@@ -319,11 +337,6 @@ class FleetTerms:
         Times in seconds, >= 0, at which an active worker fails.
     """
 
-    slo_ms: float
-    startup_s: float
-    interval_s: float
-    least: int
-    most: int
     start: int
     duration_s: float | None = None
     seed: int = 0

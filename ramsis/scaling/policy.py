@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,16 +36,15 @@ from ramsis.runtime.scaling_table import (
     Anticipation,
     ScalingControl,
     ScalingTable,
-    Steering,
     stages_of,
 )
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
-from ramsis.scaling.fleet import DecisionTables, play
+from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
-from ramsis.scaling.prices import Delivered, Prices
+from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import Observation
-from ramsis.scaling.synthesis import FleetTables, reached
+from ramsis.scaling.synthesis import FleetTables
 
 _CORRECTIONS = 5  # times that the expected figures are corrected by played ones
 _STEP = 1.02  # of prices and proportions
@@ -79,25 +78,6 @@ _BEYOND_STEP = 1.05
 """Loads up to how many times higher and lower than those of the dynamics have levels, and how far
 apart these are at least."""
 _CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledFleet:
-    """How a fleet is scaled.
-
-    Attributes
-    ----------
-    slo_ms, startup_s, interval_s : float
-        Deadline after arrival, what a worker takes to start, and time between decisions.
-    least, most : int
-        Workers.
-    """
-
-    slo_ms: float
-    startup_s: float
-    interval_s: float
-    least: int
-    most: int
 
 
 class TableRule:
@@ -293,14 +273,6 @@ def _table_of(
         workers=(fleet.least, fleet.most))
 
 
-def _steered(table: ScalingTable, steering: Steering) -> ScalingTable:
-    """The table with a correction of its loads."""
-    return ScalingTable(
-        table.levels_qps, table.trends, table.thresholds,
-        table.anticipation._replace(steering=steering),
-        interval_s=table.interval_s, startup_s=table.startup_s, workers=(table.least, table.most))
-
-
 def _ways(
     times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets | Prices,
     fleet: ScaledFleet, duration_s: float,
@@ -411,8 +383,8 @@ class _Fitted:
             search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
-                if _met(target, real):
-                    rank = not _met(target, cautious), real.worker_s * self.caution(table)
+                if meets(real, target):
+                    rank = not meets(cautious, target), real.worker_s * self.caution(table)
                     if own is None or rank < own[0]:
                         own = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
                                               real), make
@@ -437,11 +409,11 @@ class _Fitted:
         # The values were made roughly; what they become is kept where it is as good.
         table, decisions, prices = make.finally_at(found.prices)
         if found.table.steering is not None:
-            table = _steered(table, found.table.steering)
+            table = table.anticipating(steering=found.table.steering)
         real = found.delivered
         if table.thresholds != found.table.thresholds:
             real, cautious = self.delivered(table)
-            if not _met(target, cautious if not rank[0] else real) or (
+            if not meets(cautious if not rank[0] else real, target) or (
                     real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
                 return found
         return Candidate(table, prices, make.dynamics, decisions, real)
@@ -460,10 +432,10 @@ class _Fitted:
                                          _STEERED * self.fleet.interval_s * self.loads.mean())
             if known is None:
                 return None
-            table = _steered(candidate.table, known)
+            table = candidate.table.anticipating(steering=known)
             real, cautious = self.delivered(table)
             over = cautious.effective_accuracy - aim
-            if _met(target, cautious):
+            if meets(cautious, target):
                 rank = False, real.worker_s * self.caution(table)
                 if best is None or rank < best[0]:
                     best = rank, replace(candidate, table=table, delivered=real), make
@@ -488,19 +460,15 @@ class _Fitted:
         base, forecast = self.base, self.forecast
         if base is None or forecast is None:
             return table
-        return ScalingTable(
-            base.levels_qps, base.trends, base.thresholds,
-            base.anticipation._replace(forecast_error=forecast.error),
-            interval_s=base.interval_s, startup_s=base.startup_s, workers=(base.least, base.most),
-            forecast_thresholds=[row[0] for row in table.thresholds])
+        return base.anticipating([row[0] for row in table.thresholds],
+                                 forecast_error=forecast.error)
 
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
         """The figures of a run, and those that many such runs surely have."""
-        table, fleet = self.whole(table), self.fleet
-        run = play(self.times, self.played, TableRule(table), slo_ms=fleet.slo_ms,
-                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=self.start(table), duration_s=self.duration_s,
-                   seed=self.seed, forecast=self.forecast)
+        table = self.whole(table)
+        run = play(self.times, self.played, TableRule(table), **asdict(self.fleet),
+                   start=self.start(table), duration_s=self.duration_s, seed=self.seed,
+                   forecast=self.forecast)
         if self.on_play is not None:
             self.on_play()
         worth = np.where(run.model >= 0, self.played.accuracy[np.maximum(run.model, 0)], 0.0)
@@ -562,7 +530,7 @@ class _Search:
         while high > low * _STEP:
             middle = math.sqrt(low * high)
             tried = self._at(middle)
-            if _met(self.aim, tried[0]):
+            if meets(tried[0], self.aim):
                 high, found = middle, tried
             else:
                 low = middle
@@ -573,11 +541,6 @@ class _Search:
     def _at(self, level: float) -> tuple[Delivered, _Table]:
         made = self.make.at(level)
         return self.fitted.expected(made[0]), made
-
-
-def _met(target: Targets, real: Delivered) -> bool:
-    """Whether figures meet a target."""
-    return reached(target, real.violation_rate, real.effective_accuracy)
 
 
 def _short(target: Targets, real: Delivered) -> float:

@@ -14,8 +14,8 @@ from ramsis.errors import InputFileError, OutputError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import Policy, read_set, set_of, write_set
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
-from ramsis.scaling.fleet import DecisionTables
-from ramsis.scaling.policy import Candidate, ScaledFleet
+from ramsis.scaling.fleet import DecisionTables, ScaledFleet
+from ramsis.scaling.policy import Candidate
 from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import CONFIDENCE, Promise
 from ramsis.scaling.synthesis import FleetTables, resized

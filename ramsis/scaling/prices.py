@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ramsis.bounds import Targets
 from ramsis.errors import check_not_negative
+from ramsis.policy.records import Expectations
 from ramsis.scaling.fleet import ScaledRun
 
 MOST_WORKER_S = 1e6
@@ -26,6 +28,12 @@ class Delivered(NamedTuple):
         """The figures of a run that was played."""
         return cls(float(run.worker_s), float(run.violation_rate), float(run.effective_accuracy),
                    int(run.requests))
+
+
+def meets(run: ScaledRun | Delivered | Expectations, target: Targets) -> bool:
+    """Whether a run delivers what is asked for."""
+    in_time = 1.0 - run.violation_rate
+    return target.met(run.effective_accuracy / in_time if in_time else 0.0, run.violation_rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ their mean is uncertain; both are stated at a confidence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace import RateTrace
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
-from ramsis.scaling.fleet import DecisionTables, play
+from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
-from ramsis.scaling.policy import Candidate, ScaledFleet, TableRule, expected_run
+from ramsis.scaling.policy import Candidate, TableRule, expected_run
 from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.synthesis import FleetTables
 
@@ -145,12 +145,10 @@ class _Runs:
     def off(self, played: DecisionTables, rng: np.random.Generator) -> FloatArray:
         """By how much a played run differs from what is expected on the same load."""
         arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
-        fleet = self.fleet
-        run = play(arrivals, played, TableRule(self.table), slo_ms=fleet.slo_ms,
-                   startup_s=fleet.startup_s, interval_s=fleet.interval_s, least=fleet.least,
-                   most=fleet.most, start=self._start(first_qps), duration_s=self.run_s,
+        run = play(arrivals, played, TableRule(self.table), **asdict(self.fleet),
+                   start=self._start(first_qps), duration_s=self.run_s,
                    seed=int(rng.integers(2**31)))
-        loads = interval_loads(arrivals, fleet.interval_s, self.run_s)
+        loads = interval_loads(arrivals, self.fleet.interval_s, self.run_s)
         return np.subtract(self._figures(Delivered.of(run)), self._expected(loads, first_qps))
 
     def _start(self, first_qps: float) -> int:

@@ -16,10 +16,10 @@ from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.comparison import Comparison, Part
-from ramsis.scaling.fleet import DecisionTables
+from ramsis.scaling.fleet import DecisionTables, ScaledFleet
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import interval_loads
-from ramsis.scaling.policy import Candidate, ScaledFleet, choose_policy
+from ramsis.scaling.policy import Candidate, choose_policy
 from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import Promise, promise
 from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables

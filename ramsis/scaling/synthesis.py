@@ -25,7 +25,7 @@ from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.scaling_table import Steering
 from ramsis.scaling.fleet import DecisionTables
-from ramsis.scaling.prices import Prices
+from ramsis.scaling.prices import Prices, meets
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -141,11 +141,6 @@ def resized(policies: Iterable[Policy], workers: int) -> list[Policy]:
             for policy in policies]
 
 
-def reached(target: Targets, violation_rate: float, effective_accuracy: float) -> bool:
-    """Whether figures reach a target."""
-    return target.met(effective_accuracy / max(1.0 - violation_rate, 1e-300), violation_rate)
-
-
 def sizes_up_to(most: int, dispatch: str) -> list[int]:
     """Numbers of workers that policies are made for, each at most a ratio above the one before.
 
@@ -258,8 +253,7 @@ def _largest_load(
 
     def promised(load_qps: float) -> tuple[bool, Policy]:
         policy = generate_policy(profile, load_qps * settings.workers, settings)
-        known = policy.expectations
-        return reached(target, known.violation_rate, known.effective_accuracy), policy
+        return meets(policy.expectations, target), policy
 
     capacity = _capacity(profile, settings)
     low, high = capacity / 2048.0, _NEARLY_ALL * capacity

@@ -10,14 +10,8 @@ from numpy.typing import ArrayLike
 
 from ramsis.bounds import Targets
 from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
-from ramsis.scaling.prices import Delivered, Prices
+from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rules import made, tunable
-
-
-def meets(run: ScaledRun, target: Targets) -> bool:
-    """Whether a run delivers what is asked for."""
-    in_time = 1.0 - run.violation_rate
-    return target.met(run.effective_accuracy / in_time if in_time else 0.0, run.violation_rate)
 
 
 def tune(

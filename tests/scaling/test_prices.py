@@ -14,9 +14,9 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.cli.main import _run
 from ramsis.errors import InvalidValueError
 from ramsis.report.page import write_report
-from ramsis.scaling.fleet import play
+from ramsis.scaling.fleet import ScaledFleet, play
 from ramsis.scaling.levels import fit_loads
-from ramsis.scaling.policy import ScaledFleet, _ByPrice
+from ramsis.scaling.policy import _ByPrice
 from ramsis.scaling.policy_file import SavedScaling
 from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rules import made

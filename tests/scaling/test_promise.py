@@ -7,8 +7,8 @@ import pytest
 
 from ramsis import load_profile
 from ramsis.bounds import Targets
-from ramsis.scaling.fleet import play
-from ramsis.scaling.policy import ScaledFleet, TableRule, choose_policy
+from ramsis.scaling.fleet import ScaledFleet, play
+from ramsis.scaling.policy import TableRule, choose_policy
 from ramsis.scaling.promise import CONFIDENCE, PromisedFigure, drawn_arrivals, promise
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
