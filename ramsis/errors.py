@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypedDict, Unpack
@@ -140,6 +140,20 @@ class VerificationError(RamsisError):
 def out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
     """The error, for the caller to raise, about an argument outside its range."""
     return InvalidValueError("out of range", where=where, value=value, allowed=allowed)
+
+
+def check_known(
+    what: str, value: object, names: Collection[str], where: str | None = None,
+    error: type[RamsisError] = InvalidValueError,
+) -> None:
+    """Refuse what is not among some names; ``what`` says what it is not.
+
+    >>> check_known("unknown engine", "spark", ("local", "ray"), "engine")
+    Traceback (most recent call last):
+    ramsis.errors.InvalidValueError: engine: unknown engine: got 'spark'; allowed: local, ray
+    """
+    if value not in names:
+        raise error(what, where=where, value=value, allowed=", ".join(names))
 
 
 class Rule(NamedTuple):

@@ -37,7 +37,7 @@ from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.numerals import number_or_nan
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
@@ -84,9 +84,8 @@ def read_rates(
         One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load,
         seconds by default; in a table by default that of the heading (``minute``, ``time_s``).
     """
-    if unit is not None and unit not in UNITS:
-        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
-                                         allowed=", ".join(UNITS))
+    if unit is not None:
+        check_known("unknown unit of time", unit, UNITS, "unit")
     path = find_trace(path_or_name)
     lines = _lines(path)
     first = next(lines, None)

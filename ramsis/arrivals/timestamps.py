@@ -29,7 +29,7 @@ from ramsis.arrivals.trace_formats.columns import (
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, is_iso, leading_time
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, check_known
 
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
 
@@ -65,9 +65,8 @@ def read_timestamps(
         An unknown unit, or numbers without one.
     """
     where = str(path)
-    if unit is not None and unit not in UNITS:
-        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
-                                allowed=", ".join(UNITS))
+    if unit is not None:
+        check_known("unknown unit of time", unit, UNITS, "unit")
     try:
         times = _times(blocks(Path(path)), where, unit, time_column)
     except csv.Error as error:

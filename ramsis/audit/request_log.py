@@ -53,7 +53,7 @@ from ramsis.audit.access_log import (
 )
 from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import LONGEST_SLO_MS
-from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_known
 from ramsis.files import not_utf8, read_bytes, written_whole
 from ramsis.tables import cell, text_of
 
@@ -268,12 +268,9 @@ class LogFormat:
 
     def __post_init__(self) -> None:
         for name in self.columns:
-            if name not in (*FIELDS, *DERIVED):
-                raise InvalidValueError("no such field of a request log", where="column",
-                                        value=name, allowed=", ".join((*FIELDS, *DERIVED)))
-        if self.unit is not None and self.unit not in _SECONDS:
-            raise InvalidValueError("unknown unit of time", where="unit", value=self.unit,
-                                    allowed=", ".join(_SECONDS))
+            check_known("no such field of a request log", name, (*FIELDS, *DERIVED), "column")
+        if self.unit is not None:
+            check_known("unknown unit of time", self.unit, _SECONDS, "unit")
         if self.slo_ms is not None and not 0 < self.slo_ms <= LONGEST_SLO_MS:
             raise InvalidValueError("not positive", where="slo_ms", value=self.slo_ms,
                                     allowed=f"a number > 0, up to {LONGEST_SLO_MS:g}")

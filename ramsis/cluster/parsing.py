@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from ramsis.cluster.cluster import Cluster
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 
 T = TypeVar("T")
@@ -115,13 +115,9 @@ def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, s
                                 value=workers.text,
                                 allowed=",".join(f"{name}=N" for name in profiles.values))
     for name in profiles.values:
-        if name not in workers.values:
-            raise InvalidValueError("unknown worker type", where=where[0], value=name,
-                                    allowed=", ".join(workers.values))
+        check_known("unknown worker type", name, workers.values, where[0])
     for name in workers.values:
-        if name not in profiles.values:
-            raise InvalidValueError("unknown worker type: it has no profile", where=where[1],
-                                    value=name, allowed=", ".join(profiles.values))
+        check_known("unknown worker type: it has no profile", name, profiles.values, where[1])
 
 
 def named_cluster(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 
 PREFERENCES = ("early", "less-work")
 """Names of the preferences."""
@@ -28,9 +28,8 @@ WEIGHT = 2e-4
 
 def check_preference(prefer: str | None) -> None:
     """Refuse what is not a preference; None is none."""
-    if prefer is not None and prefer not in PREFERENCES:
-        raise InvalidValueError("unknown preference", where="prefer", value=prefer,
-                                allowed=", ".join(PREFERENCES))
+    if prefer is not None:
+        check_known("unknown preference", prefer, PREFERENCES, "prefer")
 
 
 def preference_cost(

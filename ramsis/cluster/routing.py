@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
-from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.errors import InvalidValueError, check_known, check_number_of
 from ramsis.runtime.routing import DISPATCHES
 
 
@@ -64,9 +64,7 @@ def split(
         How many these are, >= 1.
     """
     check_number_of("stations", stations)
-    if dispatch not in DISPATCHES:
-        raise InvalidValueError("unknown dispatch", where="dispatch", value=dispatch,
-                                allowed=", ".join(DISPATCHES))
+    check_known("unknown dispatch", dispatch, DISPATCHES, "dispatch")
     rule = DISPATCHES[dispatch]
     if not rule.own_queues and stations > 1:
         raise InvalidValueError("several stations have several queues",

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import ArrayLike
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.mdp.result import Solution
 from ramsis.mdp.settings import required_discount
 from ramsis.mdp.sparse import SparseMDP
@@ -121,9 +121,7 @@ def solve_discounted(
 def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
     """Refuse a name that is not one of those known, by default of :data:`SOLVERS`."""
     known = SOLVERS if known is None else known
-    if solver not in known:
-        raise InvalidValueError("unknown solver", where="solver", value=solver,
-                                allowed=", ".join(known))
+    check_known("unknown solver", solver, known, "solver")
 
 
 def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:

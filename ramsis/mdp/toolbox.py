@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import SparseEfficiencyWarning
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_known
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
@@ -132,9 +132,7 @@ def _average(
 def _check_algorithm(algorithm: str | None, discount: float | None) -> str:
     if algorithm is None:
         algorithm = _AVERAGE_ALGORITHM if discount is None else ALGORITHMS[0]
-    if algorithm not in ALGORITHMS:
-        raise InvalidValueError("unknown algorithm of pymdptoolbox", value=algorithm,
-                                allowed=", ".join(ALGORITHMS))
+    check_known("unknown algorithm of pymdptoolbox", algorithm, ALGORITHMS)
     if (algorithm == _AVERAGE_ALGORITHM) != (discount is None):
         raise InvalidValueError(
             f"{algorithm} of pymdptoolbox does not fit the discount", value=discount,

@@ -22,7 +22,7 @@ from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.checks import check_arguments
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.planning.comparison import compare
 from ramsis.planning.schedulers import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
@@ -293,9 +293,7 @@ def fewest_in_scenario(
 def _check_type(scenario: Scenario, grow: str) -> None:
     """Refuse a worker type that the scenario does not have."""
     names = [one.name for one in scenario.worker_types]
-    if grow not in names:
-        raise InvalidValueError("unknown worker type", where="grow", value=grow,
-                                allowed=", ".join(names))
+    check_known("unknown worker type", grow, names, "grow")
 
 
 def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None:

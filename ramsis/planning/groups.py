@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.scenario import Scenario
 from ramsis.sim import Run
 from ramsis.sim.metrics.groups import STAGES, GroupFigures, by_group, jain_index
@@ -75,9 +75,7 @@ class Grouping:
 def grouping_named(by: str, scenario: Scenario) -> Grouping:
     """The groups of a scenario."""
     arrays, models = scenario.arrays, scenario.models
-    if by not in GROUPINGS:
-        raise InvalidValueError("not what requests are grouped by", where="by", value=by,
-                                allowed=", ".join(GROUPINGS))
+    check_known("not what requests are grouped by", by, GROUPINGS, "by")
     if by == "stream":
         return Grouping(by, arrays.streams, np.arange(len(arrays.streams)))
     if by == "tenant":

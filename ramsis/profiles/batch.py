@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
 
@@ -214,9 +214,7 @@ class BatchProfile:
         InvalidValueError
             When the name is another, or the profile does not hold this statistic.
         """
-        if statistic not in STATISTICS:
-            raise InvalidValueError("unknown statistic", where="statistic", value=statistic,
-                                    allowed=", ".join(STATISTICS))
+        check_known("unknown statistic", statistic, STATISTICS, "statistic")
         value: float | None = getattr(self, f"{statistic}_ms")
         if value is None:
             raise ProfileError("statistic is not in the profile", f"{statistic}_ms",

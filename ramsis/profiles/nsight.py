@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.kernels import Kernel, Launch
 
@@ -95,9 +95,8 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
     if device is None and len(found) > 1:
         raise InputFileError("trace of several GPUs", where=path, value=", ".join(found),
                              allowed="the name of one")
-    if device is not None and device not in found:
-        raise InputFileError("trace has no such GPU", where=path, value=device,
-                             allowed=", ".join(found))
+    if device is not None:
+        check_known("trace has no such GPU", device, found, path, InputFileError)
     return [row for row in kernels if device in (None, row.cells.get("Device", ""))]
 
 

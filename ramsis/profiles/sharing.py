@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
 __all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
@@ -98,9 +98,7 @@ class SharingProfile:
 
     def batches(self, model: str, gpu_type: str) -> tuple[SharedBatch, ...]:
         """What a model does with all of a GPU, by batch size; empty if it does not fit."""
-        if model not in self.models():
-            raise InvalidValueError("model is not in the profile", value=model,
-                                    allowed=", ".join(self.models()))
+        check_known("model is not in the profile", model, self.models())
         return tuple(sorted((row for row in self.rows if row.mps_share is None
                              and (row.model, row.gpu_type) == (model, gpu_type)),
                             key=lambda row: row.batch))

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_known
 
 _ROUNDING = 1e-9  # relative, of a mean
 
@@ -150,9 +150,7 @@ class LatencyTable:
             When a name is not in the table, or none is given.
         """
         for name in models:
-            if name not in self.models:
-                raise InvalidValueError("unknown model", where="models", value=name,
-                                        allowed=", ".join(self.models))
+            check_known("unknown model", name, self.models, "models")
         rows = [self.models.index(name) for name in models]
         return LatencyTable(tuple(models), self.accuracy[rows], self.latency_ms[rows],
                             self.origin[rows], self.statistic, self.run_as[rows], self.padding)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placement_milp import Placement
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_known
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
 from ramsis.report.figure import COLOURS, captured, saved_figure
@@ -132,9 +132,7 @@ def sweep(
     if not rows:
         raise InvalidValueError("nothing to draw", where="plot", value="no rows")
     for where, name in (("x", x), ("y", y), ("by", by), *([("panels", panels)] if panels else [])):
-        if name not in rows[0]:
-            raise InvalidValueError("no such column", where=where, value=name,
-                                    allowed=", ".join(rows[0]))
+        check_known("no such column", name, rows[0], where)
     others = [name for name in axes if name not in (x, by, panels)
               and len({row.get(name) for row in rows}) > 1]
     if panels is None and others:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ramsis.errors import INNER, InvalidValueError
+from ramsis.errors import INNER, check_known
 from ramsis.figures import figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
@@ -97,9 +97,7 @@ class SimulationResult:
         InvalidValueError
             No such figure.
         """
-        if figure not in FIGURES:
-            raise InvalidValueError("unknown figure", where="figure", value=figure,
-                                    allowed=", ".join(FIGURES))
+        check_known("unknown figure", figure, FIGURES, "figure")
         seen = [one for one in self.metrics if one.queries] or self.metrics
         values = [getattr(one, figure)
                   for one in (seen if figure in _OF_REQUESTS else self.metrics)]

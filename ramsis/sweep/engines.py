@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.errors import InvalidValueError, check_known, check_number_of
 from ramsis.sweep.pool import Runner, process_runner
 
 
@@ -39,9 +39,7 @@ class Engine:
         return self.workers > 1 or self.name != "processes"
 
     def __post_init__(self) -> None:
-        if self.name not in ENGINES:
-            raise InvalidValueError("unknown engine", where="engine", value=self.name,
-                                    allowed=", ".join(ENGINES))
+        check_known("unknown engine", self.name, ENGINES, "engine")
         check_number_of("processes", self.workers)
         if self.address is not None and self.name != "ray":
             raise InvalidValueError("an address is of a Ray cluster", where="address",

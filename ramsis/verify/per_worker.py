@@ -47,7 +47,7 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import MarkovModulated
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
@@ -99,9 +99,8 @@ def worker_claims(
         ``package.module:name`` of an arrival process of one's own.
     """
     problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
-    if policy.certificate.solver not in SOLVERS:
-        raise InputFileError("unknown solver", where=f"{where}: certificate.solver",
-                             value=policy.certificate.solver, allowed=", ".join(SOLVERS))
+    check_known("unknown solver", policy.certificate.solver, SOLVERS,
+                f"{where}: certificate.solver", InputFileError)
     made, certificate, remade = _made_again(policy, problem, own_arrivals)
     table = _table_check(policy, problem)
     # The rest is derived from the table's choices, which the model has to allow.

@@ -30,13 +30,9 @@ from ramsis.arrivals.trace_formats.columns import (
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines
-from ramsis.arrivals.trace_formats.rates import (
-    minute_columns,
-    read_minute_bins,
-    read_second_rates,
-)
+from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins, read_second_rates
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 
 __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
 
@@ -158,9 +154,7 @@ def read_trace(
         ``timestamps``; column of the rates, for ``per-second-rates``.
     """
     file = Path(path)
-    if format not in TRACE_FORMATS:
-        raise InvalidValueError("unknown format of traces", where="trace_format", value=format,
-                                allowed=", ".join(TRACE_FORMATS))
+    check_known("unknown format of traces", format, TRACE_FORMATS, "trace_format")
     try:
         if format in _TABLES:
             return _table(file, format, unit)
@@ -181,9 +175,8 @@ def read_trace(
 
 
 def _refuse_unit(format: str, unit: str | None, own: str | None) -> None:
-    if unit is not None and unit not in UNITS:
-        raise InvalidValueError("unknown unit of time", where="unit", value=unit,
-                                allowed=", ".join(UNITS))
+    if unit is not None:
+        check_known("unknown unit of time", unit, UNITS, "unit")
     if unit is not None and own is not None and unit != own:
         raise InvalidValueError(f"times of {format} have another unit", where="unit", value=unit,
                                 allowed=own)
@@ -212,9 +205,7 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
     for name in wanted:
-        if name not in names:
-            raise InputFileError("no such column", where=where, value=name,
-                                 allowed=", ".join(names))
+        check_known("no such column", name, names, where, InputFileError)
 
 
 def _sorted(went_back: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import number
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_known
 
 _PLAIN = frozenset("0123456789.+-eE\r\n")
 
@@ -144,9 +144,7 @@ def _plain_rates(text: str) -> NDArray[np.float64] | None:
 
 def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:
     if wanted is not None:
-        if wanted not in fields:
-            raise InputFileError("no such column", where=where, value=wanted,
-                                 allowed=", ".join(fields))
+        check_known("no such column", wanted, fields, where, InputFileError)
         return fields.index(wanted)
     if len(fields) > 1:
         raise InputFileError("several columns", where=where, value=", ".join(fields),

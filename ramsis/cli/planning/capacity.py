@@ -54,7 +54,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cli.planning.scenario_capacity import scenario_capacity
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Workload
@@ -389,9 +389,7 @@ def _check_types(
             raise InvalidValueError("there is one worker type only", where=where, value=given.text,
                                     allowed="--profiles TYPE=FILE,…")
         for name in given.values if given is not None else ():
-            if name not in profile_names.values:
-                raise InvalidValueError("unknown worker type", where=where, value=name,
-                                        allowed=", ".join(profile_names.values))
+            check_known("unknown worker type", name, profile_names.values, where)
 
 
 def _offered_types(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.importers import (
     instances,
     long_csv,
@@ -57,9 +57,7 @@ FORMATS: tuple[str, ...] = (*_TABLES, "table", "instances", *RUN_FORMATS)
 
 def about_format(format: str) -> str:
     """What one of :data:`FORMATS` is, in a few words."""
-    if format not in FORMATS:
-        raise InvalidValueError("unknown format", where="format", value=format,
-                                allowed=", ".join(FORMATS))
+    check_known("unknown format", format, FORMATS, "format")
     doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
            else _OF_GIVEN[format].__doc__ if format in _OF_GIVEN else RUN_FORMATS[format].__doc__)
     return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
@@ -100,9 +98,7 @@ def import_profile(
         When ``format`` or a name in ``models`` is unknown, or an argument is out of range.
     """
     path = Path(source)
-    if format not in ("auto", *FORMATS):
-        raise InvalidValueError("unknown format", where="format", value=format,
-                                allowed=", ".join(("auto", *FORMATS)))
+    check_known("unknown format", format, ("auto", *FORMATS), "format")
     if not path.exists():
         raise InputFileError("no such file or folder", where=str(path))
     given = given or Given()

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Collection
 from pathlib import Path
 
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, open_rows, read_rows
 from ramsis.profiles.values import ProfileError
@@ -114,9 +114,8 @@ def _from_statistics(batch: int, rows: list[CsvRow]) -> BatchProfile:
     n: float | None = None
     for row in rows:
         statistic = row.text("statistic")
-        if statistic not in _STATISTICS:
-            raise InputFileError("unknown statistic", where=row.at("statistic"), value=statistic,
-                                 allowed=", ".join(_STATISTICS))
+        check_known("unknown statistic", statistic, _STATISTICS, row.at("statistic"),
+                    InputFileError)
         if f"{statistic}_ms" in values:
             raise InputFileError(f"statistic appears twice for batch {batch}",
                                  where=row.at("statistic"), value=statistic,

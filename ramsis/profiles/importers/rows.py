@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ramsis import files
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_known
 from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
@@ -147,9 +147,8 @@ class Rows:
     def require(self, columns: Iterable[str], known: Sequence[str]) -> None:
         """Refuse a file that lacks one of ``columns`` or has one that is not ``known``."""
         for column in self.columns:
-            if column not in known:
-                raise InputFileError("unknown column or unit", where=f"{self.path}: header",
-                                     value=column, allowed=", ".join(known))
+            check_known("unknown column or unit", column, known, f"{self.path}: header",
+                        InputFileError)
         for column in columns:
             if column not in self.columns:
                 raise InputFileError("missing column", where=f"{self.path}: header", value=column,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.documents import Node, parsed
 from ramsis.profiles.importers.rows import Measured, read_text
@@ -76,9 +76,8 @@ class Given:
     def __post_init__(self) -> None:
         for where, value, allowed in (("unit", self.unit, _UNITS),
                                       ("accuracy_unit", self.accuracy_unit, _ACCURACY_UNITS)):
-            if value is not None and value not in allowed:
-                raise InvalidValueError("unknown unit", where=where, value=value,
-                                        allowed=", ".join(allowed))
+            if value is not None:
+                check_known("unknown unit", value, allowed, where)
 
     def __bool__(self) -> bool:
         return bool(self.batch or self.model or self.metric or self.of_a_table

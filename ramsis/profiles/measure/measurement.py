@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, InvalidValueError, whole
+from ramsis.errors import InputFileError, InvalidValueError, check_known, whole
 from ramsis.plugins import trust
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
@@ -74,9 +74,7 @@ class MeasureSettings:
             raise InvalidValueError("batch size 1 is not among them", where="batches",
                                     value=list(self.batches),
                                     allowed="whole numbers from 1, with 1")
-        if self.order not in ORDERS:
-            raise InvalidValueError("unknown order", where="order", value=self.order,
-                                    allowed=", ".join(ORDERS))
+        check_known("unknown order", self.order, ORDERS, "order")
         whole(2).check(quantiles=self.quantiles)
         whole(1).check(threads=self.options.threads, tokens=self.options.tokens)
 

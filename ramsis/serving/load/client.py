@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
@@ -83,9 +83,7 @@ class RemoteModel:
             raise InputFileError(f"not the metadata of a model ({error!r})", where=url,
                                  value=metadata) from None
         for spec in inputs:
-            if spec.datatype not in DATATYPES:
-                raise InputFileError("a type that is not sent", where=url, value=spec.datatype,
-                                     allowed=", ".join(DATATYPES))
+            check_known("a type that is not sent", spec.datatype, DATATYPES, url, InputFileError)
         binary = tensors == "binary" or (tensors == "auto" and "binary_tensor_data" in extensions)
         return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InvalidValueError, check_positive, install
+from ramsis.errors import InvalidValueError, check_known, check_positive, install
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,9 +51,7 @@ class LoadSettings:
         check_positive(timeout_s=self.timeout_s)
         for name, value, allowed in (("tensors", self.tensors, TENSORS),
                                      ("compression", self.compression, COMPRESSIONS)):
-            if value not in allowed:
-                raise InvalidValueError("not a way of sending", where=name, value=value,
-                                        allowed=", ".join(allowed))
+            check_known("not a way of sending", value, allowed, name)
 
 
 def model_url(url: str, model: str | None) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_known
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
@@ -47,7 +47,5 @@ def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> No
 
 def model_index(fleet: Fleet, name: str) -> int:
     """The index of a named model."""
-    if name not in fleet.models:
-        raise InvalidValueError("unknown model", where="model", value=name,
-                                allowed=", ".join(fleet.models))
+    check_known("unknown model", name, fleet.models, "model")
     return fleet.models.index(name)

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
@@ -42,9 +42,7 @@ class Greedy(PerType):
     late: str = "serve"
 
     def __post_init__(self) -> None:
-        if self.late not in _LATE:
-            raise InvalidValueError("unknown rule for late queries", where="late", value=self.late,
-                                    allowed=", ".join(_LATE))
+        check_known("unknown rule for late queries", self.late, _LATE, "late")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Tables over the distinct latencies."""

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Selector, set_of_selectors
@@ -80,9 +80,7 @@ class Policies:
         labels = found.processes
         if process is None:
             process = labels[0] if len(labels) == 1 else "poisson"
-        if process not in labels:
-            raise InvalidValueError("no policy for this process", where=str(path), value=process,
-                                    allowed=", ".join(labels))
+        check_known("no policy for this process", process, labels, str(path))
         chosen = PolicySet([level for level in found.levels if level.arrivals == process],
                            found.worker_types, found.slo_classes)
         return cls(chosen, str(path), dispatch)

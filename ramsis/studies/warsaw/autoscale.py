@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, inf
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import OFF
 from ramsis.sim.schedulers.loading.planned import Planned
@@ -61,9 +61,7 @@ class Autoscale(Scheduler[ClusterEngine]):
         every_ms: float = 1000.0, down_after_ms: float = 30_000.0,
     ) -> None:
         super().__init__(engine)
-        if of not in _OF:
-            raise InvalidValueError("unknown scheduler", where="of", value=of,
-                                    allowed=", ".join(_OF))
+        check_known("unknown scheduler", of, _OF, "of")
         self.inner = _OF[of](engine)
         self.target, self.every_ms, self.down_after_ms = target, every_ms, down_after_ms
         self.demand = Demand(len(engine.arrays.models))

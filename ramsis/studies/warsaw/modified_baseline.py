@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.baseline import Baseline
 
@@ -42,9 +42,7 @@ class ModifiedBaseline(Baseline):
         starved: float = 0.6,
     ) -> None:
         super().__init__(engine, starved)
-        if load_when not in _WHEN:
-            raise InvalidValueError("unknown rule", where="load_when", value=load_when,
-                                    allowed=", ".join(_WHEN))
+        check_known("unknown rule", load_when, _WHEN, "load_when")
         self.anywhere = load_when == "no-idle"
         self.idle_ms = idle_ms
         count = len(engine.workers)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.sim.engine import ClusterEngine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
@@ -61,9 +61,7 @@ class RoundRobin(PhasedScheduler):
         self, engine: ClusterEngine, variant: str = "plain", quantum_ms: float = 60_000.0,
         use: float = 0.05, step: float = 1.5, starved: float = 0.6,
     ) -> None:
-        if variant not in _VARIANTS:
-            raise InvalidValueError("unknown variant", where="variant", value=variant,
-                                    allowed=", ".join(_VARIANTS))
+        check_known("unknown variant", variant, _VARIANTS, "variant")
         changes = _VARIANTS.index(variant)
         super().__init__(engine, starved, by_deadline=changes >= 4)
         self.renewed, self.by_starvation, self.own_quanta = (changes >= n for n in (1, 2, 3))

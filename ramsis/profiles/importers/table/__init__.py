@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
@@ -152,12 +152,8 @@ def _headings(path: Path, grid: Grid, given: Given) -> list[Heading]:
     """What each column holds, the user's word first."""
     said: dict[str, str] = {}
     for name, column in given.columns.items():
-        if name not in FIELDS:
-            raise InvalidValueError("unknown field", where="--column", value=name,
-                                    allowed=", ".join(FIELDS))
-        if column not in grid.columns:
-            raise InputFileError("no such column", where=f"{path}: header", value=column,
-                                 allowed=", ".join(grid.columns))
+        check_known("unknown field", name, FIELDS, "--column")
+        check_known("no such column", column, grid.columns, f"{path}: header", InputFileError)
         said[column] = name
     found = []
     for column in grid.columns:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import check_known
 from ramsis.profiles.measure.backends.backend import Backend, LoadedModel, Options, Published
 
 __all__ = ["BACKENDS", "Backend", "LoadedModel", "Options", "Published", "open_backend"]
@@ -24,9 +24,7 @@ BACKENDS = {
 
 def open_backend(name: str, options: Options) -> Backend:
     """The back end of that name."""
-    if name not in BACKENDS:
-        raise InvalidValueError("no such back end", where="backend", value=name,
-                                allowed=", ".join(BACKENDS))
+    check_known("no such back end", name, BACKENDS, "backend")
     module, _, attribute = BACKENDS[name].partition(":")
     found: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.measure.backends.backend import (
     LoadedModel,
     Options,
@@ -84,9 +84,7 @@ class Onnx:
     def _outputs(self, known: list[str], model: str) -> list[str]:
         """Those to compute."""
         for name in self._options.outputs:
-            if name not in known:
-                raise InvalidValueError("no such output", where=model, value=name,
-                                        allowed=", ".join(known))
+            check_known("no such output", name, known, model)
         return list(self._options.outputs) or known
 
     def published(self, model: str) -> Published | None:
@@ -108,9 +106,8 @@ def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
 
 
 def _kind(entry: Any, model: str) -> Any:
-    if entry.type not in _TYPES:
-        raise InvalidValueError(f"input {entry.name!r} has a type that no input is made for",
-                                where=model, value=entry.type, allowed=", ".join(_TYPES))
+    check_known(f"input {entry.name!r} has a type that no input is made for", entry.type, _TYPES,
+                model)
     return _TYPES[entry.type]
 
 
