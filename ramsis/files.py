@@ -133,6 +133,15 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputFileError("not valid TOML (cut off)", where=str(path)) from error
 
 
+def parsed(text: str, where: str) -> Any:
+    """The value of a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
+    try:
+        return json.loads(text, object_pairs_hook=keys_once)
+    except (ValueError, RecursionError) as error:
+        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
+                             where=where) from error
+
+
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The JSON object in ``path``."""
     where = str(path)

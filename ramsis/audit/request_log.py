@@ -54,7 +54,7 @@ from ramsis.audit.access_log import (
 from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import LONGEST_SLO_MS
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_known
-from ramsis.files import not_utf8, read_bytes, written_whole
+from ramsis.files import read_text, written_whole
 from ramsis.tables import cell, text_of
 
 if TYPE_CHECKING:
@@ -338,11 +338,7 @@ class _Table:
     @classmethod
     def read(cls, path: str | os.PathLike[str], form: LogFormat) -> _Table:
         where = str(path)
-        content = read_bytes(path, limit=_MOST_BYTES)
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise not_utf8(path) from error
+        text = read_text(path, limit=_MOST_BYTES, encoding="utf-8-sig")
         # CSV comes last, as any text could be some.
         frame = access_frame(text, where)
         if frame is None:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from ramsis.errors import InputFileError
-from ramsis.files import keys_once
 from ramsis.profiles.values import ProfileError, number
 
 _ABSENT = object()
-
-
-def parsed(text: str, where: str) -> Any:
-    """The value of a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
-    try:
-        return json.loads(text, object_pairs_hook=keys_once)
-    except (ValueError, RecursionError) as error:
-        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
-                             where=where) from error
 
 
 class Node:

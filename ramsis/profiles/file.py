@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError, descri
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
-from ramsis.profiles.values import MAX_MODELS, ProfileError
+from ramsis.profiles.values import MAX_MODELS, ProfileError, placed
 
 __all__ = ["FORMAT", "load", "save", "shipped_names", "to_document"]
 
@@ -129,14 +129,10 @@ def _model(item: object, path: str, place: str) -> ModelProfile:
         return ModelProfile(**{**values, "batches": tuple(batches)})
 
 
-@contextmanager
-def _at(path: str, place: str) -> Iterator[None]:
-    """Turn a :class:`ProfileError` into an error of the file, with its full place."""
-    try:
-        yield
-    except ProfileError as error:
-        where = ".".join(part for part in (place, error.field) if part)
-        raise InputFileError(error.at(f"{path}: {where}" if where else path)) from error
+def _at(path: str, place: str) -> AbstractContextManager[None]:
+    """Tell errors with their full place in the file."""
+    return placed(lambda field: ": ".join(filter(None, (path, ".".join(
+        filter(None, (place, field)))))))
 
 
 def _object(item: object, allowed: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from numbers import Real
 from typing import Any
 
-from ramsis.errors import FINITE, InvalidValueError, describe, whole
+from ramsis.errors import FINITE, InputFileError, InvalidValueError, describe, whole
 
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
@@ -39,6 +41,15 @@ class ProfileError(InvalidValueError):
         if self.value is _ABSENT:
             return describe(self.what, where=where, allowed=self.allowed)
         return describe(self.what, where=where, value=self.value, allowed=self.allowed)
+
+
+@contextmanager
+def placed(at: Callable[[str], str]) -> Iterator[None]:
+    """Turn a :class:`ProfileError` into an error of a file; ``at`` says where a field is."""
+    try:
+        yield
+    except ProfileError as error:
+        raise InputFileError(error.at(at(error.field))) from error
 
 
 def number(value: object, name: str) -> float:

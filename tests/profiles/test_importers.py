@@ -168,7 +168,7 @@ def test_a_bad_quantile_file_is_refused(tmp_path: Path, text: str, message: str)
         ("m_bsize-1_profile.json", "[]", "not a list of samples"),
         ("m_bsize-1_profile.json", '{"a": 1}', "not a list of samples"),
         ("m_bsize-1_profile.json", '[0.1, "x"]', r"\[1\]: not a number: got 'x'"),
-        ("m_bsize-1_profile.json", "[0.1, NaN]", r"samples_ms\[1\]: latency is not positive"),
+        ("m_bsize-1_profile.json", "[0.1, NaN]", r"\[1\]: not finite: got nan"),
         ("m_bsize-1_profile.json", "[0.1, 0]", r"samples_ms\[1\]: latency is not positive"),
         ("m_batch-1.json", "[0.1]", "unexpected file name"),
         ("other_bsize-1_profile.json", "[0.1]", "unexpected file name"),

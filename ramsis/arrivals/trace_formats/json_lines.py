@@ -17,6 +17,7 @@ from ramsis.arrivals.trace_formats.columns import joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError
+from ramsis.files import parsed
 from ramsis.garbage_collection import without_collection
 
 
@@ -101,11 +102,7 @@ def _at_once(text: str, key: str) -> list[Any] | None:
 
 
 def _value(content: str, key: str, where: str) -> Any:
-    try:
-        item = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
-                             where=where) from error
+    item = parsed(content, where)
     if not isinstance(item, dict):
         raise InputFileError("not a JSON object", where=where, value=content)
     if key not in item:

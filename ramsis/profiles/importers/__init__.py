@@ -34,7 +34,7 @@ from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files, 
 from ramsis.profiles.importers.rows import Measured
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.values import placed
 
 __all__ = ["FORMATS", "Given", "about_format", "detect", "import_profile"]
 
@@ -180,9 +180,8 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
         raise InputFileError("batch size 1 was not measured",
                              where=f"{path}: model {name}, batches", value=sizes,
                              allowed=item.more)
-    try:
+    with placed(lambda field: f"{path}: model {name}, {field}"):
         return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
-    except ProfileError as error:
-        raise InputFileError(error.at(f"{path}: model {name}, {error.field}")) from error
+
 
 check_arguments(globals(), __all__)

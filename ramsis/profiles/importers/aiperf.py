@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError
-from ramsis.profiles.documents import Node, parsed
+from ramsis.files import parsed
+from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,

@@ -19,12 +19,18 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, open_rows, read_rows
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.importers.rows import (
+    QUANTILES,
+    CsvRow,
+    Measured,
+    Rows,
+    open_rows,
+    read_rows,
+)
+from ramsis.profiles.values import placed
 
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 _REQUIRED = ("model", "batch", "latency_ms")
-_QUANTILES = 128
 MAX_SAMPLES_BYTES = 200_000_000
 """Largest file of samples."""
 
@@ -94,10 +100,8 @@ def _samples(path: Path) -> dict[str, Measured]:
     found: dict[str, Measured] = {}
     for (name, batch), (first, samples) in merged.items():
         item = found.setdefault(name, models.get(name, Measured()))
-        try:
-            item.batches.append(BatchProfile.from_samples(batch, samples, _QUANTILES))
-        except ProfileError as error:
-            raise InputFileError(error.at(first.at(error.field))) from error
+        with placed(first.at):
+            item.batches.append(BatchProfile.from_samples(batch, samples, QUANTILES))
     _take_percent(found)
     return found
 
@@ -122,7 +126,5 @@ def _from_statistics(batch: int, rows: list[CsvRow]) -> BatchProfile:
                                  allowed="one row each")
         values[f"{statistic}_ms"] = row.number("latency_ms")
         n = row.same("n", n, row.count("n") if row.cells.get("n") else None)
-    try:
+    with placed(rows[0].at):
         return BatchProfile(batch, None if n is None else int(n), **values)  # type: ignore[arg-type]
-    except ProfileError as error:
-        raise InputFileError(error.at(rows[0].at(error.field))) from error

@@ -7,16 +7,16 @@ accuracy: it comes from a separate file.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ramsis.errors import InputFileError
+from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, read_text
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.documents import Node
+from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
+from ramsis.profiles.values import placed
 
 _LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch size B"
-_QUANTILES = 128
 
 
 def read(path: Path) -> dict[str, Measured]:
@@ -36,25 +36,13 @@ def _profile(file: Path, model: str) -> BatchProfile:
     digits = file.name.removeprefix(f"{model}_bsize-").removesuffix("_profile.json")
     if file.name != f"{model}_bsize-{digits}_profile.json" or not digits.isdecimal():
         raise InputFileError("unexpected file name", where=str(file), allowed=_LAYOUT)
-    try:
-        return BatchProfile.from_samples(int(digits), _samples_ms(file), _QUANTILES)
-    except ProfileError as error:
-        raise InputFileError(error.at(f"{file}: {error.field}")) from error
+    with placed(lambda field: f"{file}: {field}"):
+        return BatchProfile.from_samples(int(digits), _samples_ms(file), QUANTILES)
 
 
 def _samples_ms(file: Path) -> list[float]:
-    try:
-        samples = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputFileError):
-            raise
-        raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
-                             where=str(file)) from error
-    if not isinstance(samples, list) or not samples:
+    samples = Node(parsed(read_text(file), str(file)), str(file))
+    if not isinstance(samples.value, list) or not samples.value:
         raise InputFileError("not a list of samples", where=str(file),
                              allowed="latencies in seconds")
-    for i, value in enumerate(samples):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputFileError("not a number", where=f"{file}: [{i}]", value=value,
-                                 allowed="a latency in seconds")
-    return [value * 1000 for value in samples]
+    return [entry.number() * 1000 for entry in samples.entries()]

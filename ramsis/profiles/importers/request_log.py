@@ -14,14 +14,13 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import CsvRow, Measured, read_rows
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, read_rows
+from ramsis.profiles.values import placed
 from ramsis.tables import text_of
 
 _REQUIRED = ("model", "batch", "start_s", "finish_s")
 _OTHERS = ("arrival_s", "deadline_ms", "outcome", "run_as", "worker", "correct")
 _ANSWERED = ("", "served", "late")
-_QUANTILES = 128
 
 
 def recognises(columns: Collection[str]) -> bool:
@@ -57,10 +56,8 @@ def read(path: Path) -> dict[str, Measured]:
 
 def _profile(batch: int, rows: list[CsvRow]) -> BatchProfile:
     took_ms = [1000.0 * (row.number("finish_s") - row.number("start_s")) for row in rows]
-    try:
-        return BatchProfile.from_samples(batch, took_ms, _QUANTILES)
-    except ProfileError as error:
-        raise InputFileError(error.at(rows[0].at("finish_s"))) from error
+    with placed(lambda field: rows[0].at("finish_s")):
+        return BatchProfile.from_samples(batch, took_ms, QUANTILES)
 
 
 def _share(right: list[str]) -> float | None:

@@ -14,9 +14,11 @@ from ramsis import files
 from ramsis.errors import InputFileError, check_known
 from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.values import ProfileError, positive
+from ramsis.profiles.values import ProfileError, placed, positive
 
 _LONGEST_LINE = 1 << 20
+QUANTILES = 128
+"""Of samples, that profiles keep."""
 _Value = TypeVar("_Value", float, str)
 
 
@@ -130,10 +132,8 @@ class CsvRow:
         """The batch profile of this row (its batch size in ``column``; ``n`` where present)."""
         n = self.count("n") if self.cells.get("n") else None
         batch = self.count(column)
-        try:
+        with placed(self.at):
             return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)  # type: ignore[arg-type]
-        except ProfileError as error:
-            raise InputFileError(error.at(self.at(error.field))) from error
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.documents import Node, parsed
-from ramsis.profiles.importers.rows import Measured, read_text
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.documents import Node
+from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
+from ramsis.profiles.values import placed
 
-_QUANTILES = 128
 _UNITS = ("ns", "us", "ms", "s")
 _ACCURACY_UNITS = ("percent", "fraction")
 _IN_FLIGHT = 1.05
@@ -206,12 +206,9 @@ def _add(
     item = models.setdefault(
         model, Measured(more=f"also a run of {tool} at batch size 1, in the same folder")
     )
-    try:
-        profile = (BatchProfile(batch, **run.statistics) if run.samples_ms is None
-                   else BatchProfile.from_samples(batch, run.samples_ms, _QUANTILES))
-    except ProfileError as error:
-        raise InputFileError(error.at(f"{path}: {error.field}")) from error
-    item.batches.append(profile)
+    with placed(lambda field: f"{path}: {field}"):
+        item.batches.append(BatchProfile(batch, **run.statistics) if run.samples_ms is None else
+                            BatchProfile.from_samples(batch, run.samples_ms, QUANTILES))
     item.load_ms = run.load_ms if item.load_ms is None else item.load_ms
     item.memory_mb = run.memory_mb if item.memory_mb is None else item.memory_mb
     item.notes += [note for note in run.notes if note not in item.notes]

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import CsvRow, Measured
+from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, MS, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
@@ -33,7 +33,6 @@ from ramsis.profiles.values import ProfileError
 __all__ = ["holds_measurements", "looks_like_json", "read"]
 
 _TIMES = ("latency", *STATISTICS)
-_QUANTILES = 128
 _OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pytest-benchmark")}
 """Columns that only one tool writes: the unit of its times, and its name."""
 
@@ -432,7 +431,7 @@ class _Reader:
         samples = found.get("latency")
         try:
             if samples is not None and len(samples[2]) > 1:
-                return BatchProfile.from_samples(batch, samples[2], _QUANTILES)
+                return BatchProfile.from_samples(batch, samples[2], QUANTILES)
             if samples is not None:
                 note = "one latency for each batch size, taken as the mean"
                 if note not in self.notes:

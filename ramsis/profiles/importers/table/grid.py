@@ -8,7 +8,6 @@ objects, and objects of objects whose keys are models or batch sizes.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError
-from ramsis.files import keys_once
+from ramsis.files import parsed
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.profiles.importers.table.cells import MS
 from ramsis.profiles.importers.table.headings import read_heading
@@ -213,12 +212,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:
     parts = ([(number, line) for number, line in enumerate(text.splitlines(), start=1)
               if line.strip()] if _lines(text) else [(1, text)])
     for number, part in parts:
-        try:
-            yield number, json.loads(part, object_pairs_hook=keys_once)
-        except (ValueError, RecursionError) as error:
-            where = f"{path}: line {number}" if len(parts) > 1 else str(path)
-            raise InputFileError(f"not valid JSON, cut off or damaged ({error})",
-                                 where=where) from error
+        yield number, parsed(part, f"{path}: line {number}" if len(parts) > 1 else str(path))
 
 
 def _records(
