@@ -11,12 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramsis.analysis.sampled import (
-    Evidence,
-    Started,
-    at_confidence,
-    evidence_of_groups,
-)
+from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrays import FloatArray
 from ramsis.central.problem import CentralProblem

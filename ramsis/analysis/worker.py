@@ -28,12 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.analysis.influence import evidence_of
-from ramsis.analysis.sampled import (
-    Evidence,
-    Started,
-    at_confidence,
-    evidence_of_groups,
-)
+from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights

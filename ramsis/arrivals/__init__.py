@@ -9,12 +9,7 @@ from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
-from ramsis.arrivals.registry import (
-    SHIPPED,
-    Arrivals,
-    describe_process,
-    patterns,
-)
+from ramsis.arrivals.registry import SHIPPED, Arrivals, describe_process, patterns
 from ramsis.arrivals.renewal import Renewal
 from ramsis.checks import check_arguments
 

@@ -26,13 +26,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.model import ProfileSet
 from ramsis.profiles.pareto import prune
-from ramsis.profiles.sketch import (
-    averaged,
-    hat_weights,
-    midpoint_levels,
-    sketch_levels,
-    with_tail,
-)
+from ramsis.profiles.sketch import averaged, hat_weights, midpoint_levels, sketch_levels, with_tail
 from ramsis.profiles.table import LatencyTable
 from ramsis.profiles.tails import Deviations, Tails, tails_of
 

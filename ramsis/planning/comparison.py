@@ -11,12 +11,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.planning.groups import Grouping, grouping_named, stage_means
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate, Metrics, measure
-from ramsis.sim.cluster import (
-    ClusterEngine,
-    Run,
-    SchedulerSpec,
-    Slowdown,
-)
+from ramsis.sim.cluster import ClusterEngine, Run, SchedulerSpec, Slowdown
 from ramsis.sim.metrics.groups import GroupFigures
 
 _SUMS = ("late", "dropped", "never_answered", "batches", "loads", "cold_starts")

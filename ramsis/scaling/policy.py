@@ -32,12 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
-from ramsis.runtime.scaling_table import (
-    Anticipation,
-    ScalingControl,
-    ScalingTable,
-    stages_of,
-)
+from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, stages_of
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
 from ramsis.scaling.forecast import Forecast

@@ -14,12 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.scenario.records import (
-    ScenarioModel,
-    ScenarioWorkerType,
-    StartState,
-    Stream,
-)
+from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,7 @@ from typing import Any
 
 from ramsis.runtime.records import stated
 from ramsis.scenario.arrays import ScenarioArrays
-from ramsis.scenario.records import (
-    ScenarioModel,
-    ScenarioWorkerType,
-    StartState,
-    Stream,
-)
+from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 
 SCENARIO_FORMAT = "ramsis.scenario/1"
 

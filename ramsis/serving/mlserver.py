@@ -21,12 +21,7 @@ import orjson
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.errors import MLServerError
-from mlserver.types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataTensor,
-    Parameters,
-)
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, Parameters
 from mlserver.utils import get_model_uri, to_absolute_path
 
 from ramsis.errors import InputFileError, InvalidValueError

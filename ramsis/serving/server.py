@@ -21,12 +21,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from ramsis.audit.drift import ArrivalDrift, DriftAlarm, ServiceDrift
-from ramsis.errors import (
-    RamsisError,
-    check_not_negative,
-    check_number_of,
-    check_positive,
-)
+from ramsis.errors import RamsisError, check_not_negative, check_number_of, check_positive
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront

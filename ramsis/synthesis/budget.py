@@ -45,12 +45,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ramsis.analysis.sampled import (
-    CONFIDENCE,
-    Evidence,
-    at_confidence,
-    rate_interval,
-)
+from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_interval
 from ramsis.errors import InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised

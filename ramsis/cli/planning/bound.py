@@ -11,11 +11,7 @@ import click
 import numpy as np
 
 from ramsis.bounds import FluidBound, fewest_worker_seconds, fluid_bound
-from ramsis.cli.options.clusters import (
-    cluster_of,
-    cluster_terms_if_several,
-    profiles_of,
-)
+from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several, profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.shared import (

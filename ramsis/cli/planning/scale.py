@@ -27,12 +27,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cli.output.scaled import SCALED_COLUMNS, cheapest, with_words
 from ramsis.cluster import SloClass
-from ramsis.errors import (
-    InfeasibleError,
-    InvalidValueError,
-    check_not_negative,
-    check_positive,
-)
+from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative, check_positive
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.tables import with_values

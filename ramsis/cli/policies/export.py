@@ -21,12 +21,7 @@ from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.export.triton_repository import configuration as triton_configuration
 from ramsis.serving.export.triton_repository import write_repository
-from ramsis.serving.policies import (
-    check_served,
-    largest_batch,
-    read_policies,
-    selectors_of,
-)
+from ramsis.serving.policies import check_served, largest_batch, read_policies, selectors_of
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad

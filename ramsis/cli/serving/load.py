@@ -19,13 +19,7 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, progress, tab
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError
 from ramsis.files import MAX_FILE_BYTES
-from ramsis.serving.load.settings import (
-    COMPRESSIONS,
-    TENSORS,
-    LoadSettings,
-    libraries,
-    model_url,
-)
+from ramsis.serving.load.settings import COMPRESSIONS, TENSORS, LoadSettings, libraries, model_url
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

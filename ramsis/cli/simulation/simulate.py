@@ -39,14 +39,7 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import (
-    Column,
-    print_json,
-    print_rows,
-    progress,
-    say,
-    table_options,
-)
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
 from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling

@@ -19,14 +19,7 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import (
-    QUANTILES,
-    CsvRow,
-    Measured,
-    Rows,
-    open_rows,
-    read_rows,
-)
+from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, Rows, open_rows, read_rows
 from ramsis.profiles.values import placed
 
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")

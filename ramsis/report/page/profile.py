@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ramsis.errors import InvalidValueError
-from ramsis.profiles import (
-    STATISTICS,
-    LatencyTable,
-    ProfileSet,
-    Statistic,
-    pareto_front,
-)
+from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic, pareto_front
 from ramsis.profiles.check import check
 from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values

@@ -6,12 +6,7 @@ from ramsis.sim.engine.engine import EventEngine
 from ramsis.sim.engine.on_fleets import FleetEngine
 from ramsis.sim.engine.on_scenario import ClusterEngine
 from ramsis.sim.engine.progress import Running, Slowdown
-from ramsis.sim.engine.scheduler import (
-    Scheduler,
-    SchedulerError,
-    WorkerGroup,
-    check_at_least,
-)
+from ramsis.sim.engine.scheduler import Scheduler, SchedulerError, WorkerGroup, check_at_least
 
 __all__ = [
     "ClusterEngine",

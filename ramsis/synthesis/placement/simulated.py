@@ -32,11 +32,7 @@ from ramsis.sim.streams import (
     requests_of,
     run_streams,
 )
-from ramsis.synthesis.placement.policies import (
-    station_fleet,
-    station_plan,
-    station_policies,
-)
+from ramsis.synthesis.placement.policies import station_fleet, station_plan, station_policies
 from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
 from ramsis.synthesis.simulated import SETTLES
 

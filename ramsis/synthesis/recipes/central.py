@@ -11,11 +11,7 @@ from ramsis import __version__
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
-from ramsis.policy import (
-    Inputs,
-    Policy,
-    PolicyModel,
-)
+from ramsis.policy import Inputs, Policy, PolicyModel
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.inputs import inputs_of

@@ -7,11 +7,6 @@ during a service, in which phase of the round robin, with which slack. It import
 
 from __future__ import annotations
 
-from ramsis.worker.problem.worker_problem import (
-    MAX_QUEUE,
-    DecisionRules,
-    Objective,
-    WorkerProblem,
-)
+from ramsis.worker.problem.worker_problem import MAX_QUEUE, DecisionRules, Objective, WorkerProblem
 
 __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]

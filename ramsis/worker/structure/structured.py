@@ -38,12 +38,7 @@ from ramsis.worker.problem.checks import MAX_NUMBERS
 from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.action_arrays import Choices
-from ramsis.worker.structure.first_passage import (
-    Passage,
-    Passages,
-    first_passage,
-    first_passages,
-)
+from ramsis.worker.structure.first_passage import Passage, Passages, first_passage, first_passages
 from ramsis.worker.structure.overdue import (
     AfterDrops,
     Continuation,
