@@ -13,7 +13,7 @@ from ramsis.planning.capacity import (
     with_workers,
 )
 from ramsis.planning.comparison import Compared, compare
-from ramsis.planning.schedulers import SCHEDULERS, scheduler_named
+from ramsis.planning.planned import SCHEDULERS, scheduler_named
 
 __all__ = ["SCHEDULERS", "Compared", "compare", "fewest_by_scenario_bound", "fewest_in_scenario",
            "scheduler_named", "with_memory", "with_workers"]

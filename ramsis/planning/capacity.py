@@ -24,7 +24,7 @@ from ramsis.bounds import scenario_bound
 from ramsis.checks import check_arguments
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.planning.comparison import compare
-from ramsis.planning.schedulers import scheduler_named
+from ramsis.planning.planned import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim.cluster import SchedulerError
 

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 
 from placement_milp import read_placement
 from ramsis.errors import InputFileError
+from ramsis.policy import DISPATCHES
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim.cluster import SCHEDULERS as SIMULATED
+from ramsis.sim.cluster import ClusterEngine, SchedulerSpec, scheduler
 from ramsis.sim.schedulers.loading.planned import Planned
 
 
@@ -74,3 +76,24 @@ def held_of_placement(path: str, scenario: Scenario) -> Mapping[int, frozenset[i
                 value=f"{arrays.workers[worker]}: {len(models)} models, {memory_mb:g} MB",
                 allowed=f"{kind.memory_mb or 'any'} MB, {kind.max_models or 'any'} models")
     return held
+
+
+SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
+"""What ``--scheduler`` names on scenarios."""
+
+
+def scheduler_named(text: str) -> SchedulerSpec:
+    """The scheduler that a text names, as :func:`ramsis.sim.cluster.scheduler` reads it.
+
+    Raises
+    ------
+    InputFileError
+        An unknown name or parameter, or a class of one's own that cannot be imported; policies
+        that would have to be made.
+    """
+    name = text.partition(":")[0]
+    if name in DISPATCHES and name not in SCHEDULERS:
+        raise InputFileError("policies are made for the load of a fleet, and not for a scenario",
+                             where="scheduler", value=text,
+                             allowed="policies:files=DIR, that `ramsis generate` makes")
+    return scheduler(text, SCHEDULERS)

@@ -12,9 +12,8 @@ from functools import partial
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis.inputs import with_settings
 from ramsis.synthesis.recipes import RECIPES
-from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.settings import SynthesisSettings, with_settings
 
 
 def generate_policy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -12,7 +13,8 @@ from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
-from ramsis.policy import DISPATCHES
+from ramsis.files import fingerprint
+from ramsis.policy import DISPATCHES, Inputs
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
 from ramsis.synthesis.options import VALUES, check_options, defaults_of
@@ -173,3 +175,14 @@ class SynthesisSettings:
 def check_budget(max_violation: float | None) -> None:
     """Refuse what is not a budget of violations."""
     VALUES["max_violation"].check(optional=True, max_violation=max_violation)
+
+
+def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
+    """The record of a profile and settings."""
+    return with_settings(Inputs(profile.fingerprint, profile.name, ""), settings)
+
+
+def with_settings(inputs: Inputs, settings: SynthesisSettings) -> Inputs:
+    """The record of the same profile with other settings."""
+    options = json.loads(json.dumps(settings.as_dict()))  # plain values, as files have them
+    return Inputs(inputs.profile, inputs.profile_name, fingerprint(options), options)

@@ -36,8 +36,7 @@ from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.generate import prepared
-from ramsis.synthesis.inputs import inputs_of, with_settings
-from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.settings import SynthesisSettings, inputs_of, with_settings
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 
 UNITS = 128

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 
+from ramsis.analysis.sampled import CONFIDENCE
+from ramsis.files import fingerprint
 from ramsis.mdp.settings import check_tolerance
-from ramsis.policy import read
+from ramsis.policy import Policy, read
 from ramsis.runtime.routing import DISPATCHES
+from ramsis.synthesis.certified import gap_of_promise
 from ramsis.verify.central import central_claims
 from ramsis.verify.checks import Check
-from ramsis.verify.gap import gap_check
-from ramsis.verify.inputs import inputs_checks
 from ramsis.verify.per_worker import worker_claims
 from ramsis.verify.recovery import recovery_checks
 
 TOLERANCE = 1e-4
 """How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
+_BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
 
 
 def verify_policy(
@@ -49,7 +51,44 @@ def verify_policy(
     policy = read(path)
     claims_of = worker_claims if DISPATCHES[policy.dispatch].own_queues else central_claims
     claims = (*claims_of(policy, str(path), tolerance, own_arrivals),
-              *inputs_checks(policy), gap_check(policy, tolerance))
+              *_inputs_checks(policy), _gap_check(policy, tolerance))
     if policy.expectations.recovery is None or not all(claim.holds for claim in claims[:1]):
         return claims
     return (*claims, *recovery_checks(policy, own_arrivals))
+
+
+def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
+    """Whether a file says the same of what it was made for in all of its places."""
+    inputs, options = policy.inputs, policy.inputs.options
+    budget, headroom = policy.budget, policy.headroom
+    interval = policy.expectations.interval
+    same = fingerprint(dict(options)) == inputs.settings
+    checks = [Check("settings have their fingerprint", None, None, same)]
+    stated = {
+        "slo_ms": policy.slo_ms, "workers": policy.workers, "dispatch": policy.dispatch,
+        "batching": policy.batching, "late": policy.late, "objective": policy.objective,
+        "prefer": policy.prefer, "overhead_ms": policy.overhead_ms,
+        "headroom": headroom.allowed_loss if headroom is not None else 0.0,
+        "max_violation": budget.max_violation_rate if budget is not None else None,
+    }
+    if budget is None:  # else the price was looked for
+        stated["violation_price"] = policy.violation_price
+    if interval is not None:
+        stated["confidence"] = interval.confidence
+    for name, value in stated.items():
+        usual = CONFIDENCE if name == "confidence" else None
+        checks.append(Check(f"settings: {name.replace('_', ' ')}", None, None,
+                            options.get(name, usual) == value))
+    return tuple(checks)
+
+
+def _gap_check(policy: Policy, tolerance: float) -> Check:
+    """The certified gap of the promise, which is no scheduler's if it is below 0."""
+    price, bound, gap = gap_of_promise(policy).values()
+    expected, measured = policy.expectations, policy.budget or policy.replay
+    allowed = tolerance * (1.0 + price)
+    if measured is not None:
+        allowed += _BY_CHANCE * (measured.effective_half_width
+                                 + price * measured.violation_half_width)
+    value = expected.effective_accuracy - price * expected.violation_rate
+    return Check("certified_gap", gap, gap, value <= bound + allowed)

@@ -11,7 +11,7 @@ import pytest
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.measure import MeasureSettings
-from ramsis.profiles.measure.machine import foreign_load
+from ramsis.profiles.measure.environment import foreign_load
 from ramsis.profiles.measure.sampling import StopRule, sample_interleaved
 from ramsis.profiles.measure.spells import spells_of
 from ramsis.sim import SlowSpells

@@ -1,4 +1,4 @@
-"""What a measurement ran on: processor, cores, threads, accelerator, library versions."""
+"""What a measurement ran on: processor, cores, threads, library versions, other work."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import ramsis
+
+MUCH = 0.5
+"""Other work, in processors, from which measured latencies are doubtful."""
 
 
 def hardware(threads: int = 1) -> dict[str, object]:
@@ -49,3 +52,12 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def foreign_load(own: float) -> float | None:
+    """Processors kept busy in the last minute beside ``own`` threads; None where not known."""
+    try:
+        busy = os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+    return max(0.0, busy - own)

@@ -24,9 +24,8 @@ from ramsis.profiles.measure.backends import (
     Published,
     open_backend,
 )
-from ramsis.profiles.measure.environment import hardware, versions
+from ramsis.profiles.measure.environment import MUCH, foreign_load, hardware, versions
 from ramsis.profiles.measure.interval import CONFIDENCE
-from ramsis.profiles.measure.machine import MUCH, foreign_load
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
 from ramsis.profiles.measure.sampling import Sampled, StopRule, sample_batches, sample_interleaved
 from ramsis.profiles.measure.spells import spells_of

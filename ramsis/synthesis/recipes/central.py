@@ -14,13 +14,12 @@ from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Inputs, Policy, PolicyModel
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
-from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.synthesis.simulated import simulated
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load

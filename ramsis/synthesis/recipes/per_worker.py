@@ -24,12 +24,11 @@ from ramsis.policy import CertificateRecord, Policy, PolicyModel
 from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.recipes.worker_headroom import PlannedTables, WorkerPlan, with_table
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
-from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes

@@ -6,11 +6,11 @@ explicit, and none of them imports it.
 
 from __future__ import annotations
 
-from ramsis.worker.solve.solution import WorkerSolution
 from ramsis.worker.solve.worker_model import (
     SOLVERS,
     SolverName,
     WorkerModel,
+    WorkerSolution,
     evaluate_table,
     solve_worker,
 )

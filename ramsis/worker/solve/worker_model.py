@@ -23,20 +23,49 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramsis.arrays import IntArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
+from ramsis.mdp.result import Certificate
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
-from ramsis.worker.solve.solution import WorkerSolution
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
 
 __all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
            "solve_worker"]
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerSolution:
+    """A worker's policy, its stationary frequencies, and its certificate.
+
+    Attributes
+    ----------
+    problem : WorkerProblem
+    policy : ndarray of int, shape (N, D+1)
+        Action for n queued (row n − 1) at slack bin j.
+    frequency : ndarray, shape (N+1, D+1)
+        Stationary frequency of each state, up to a common factor; the last row is the full
+        state, at bin 0.
+    excess : float
+        Requests of the full state beyond N + 1, at the same factor.
+    gain : float
+        Of the policy, in the units of the problem's objective.
+    certificate : Certificate
+    solver : str
+    """
+
+    problem: WorkerProblem
+    policy: IntArray
+    frequency: FloatArray
+    excess: float
+    gain: float
+    certificate: Certificate
+    solver: str
 
 
 def solve_worker(
