@@ -127,16 +127,6 @@ def complete_files(
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_profiles(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem[Any]]:
-    """The names of shipped profile sets that begin so, or files."""
-    from ramsis.profiles import shipped_names
-
-    names = [CompletionItem(name) for name in shipped_names() if name.startswith(incomplete)]
-    return names or complete_files(ctx, param, incomplete)
-
-
 class OutFolder(click.Path):
     """The name of a folder to write to."""
 
@@ -353,6 +343,8 @@ WORKERS = Word("workers", read_workers)
 """``4``, or ``gpu=4,cpu=40``: :class:`ByType` of whole numbers."""
 PROFILES = Word("profiles", read_profiles, _profile_names, files=True)
 """``NAME``, or ``gpu=FILE,cpu=FILE``: :class:`ByType` of files or names."""
+complete_profiles = PROFILES.shell_complete
+"""What a shell offers for a profile set."""
 COSTS = Word("costs", _numbers)
 """``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""
 LIMITS = Word("limits", _limits)
