@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def _reader(document: Mapping[str, Any]) -> _Reader | None:
     first = rows[0] if isinstance(rows, list) and rows else None
     if not isinstance(first, Mapping):
         return None
-    for keys, reader in _ROWS:
+    for keys, reader in _ROWS.items():
         if all(key in first for key in keys):
             return reader
     return None
@@ -195,43 +196,6 @@ def _plan(path: Path, document: Mapping[str, Any], name: str) -> Section:
     return plan_section(path, document, rows, name)
 
 
-def _audit(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), numbers=(
-        *_RATES, "workers", "upper_bound", "workers_bound", "requests"), optional=(
-        "accuracy", "least_violation_rate", "fewest_workers"), mappings=("violations_by_cause",))
-    return audit_section(document, rows, name)
-
-
-def _simulation(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), numbers=(*_RATES, "workers", "slo_ms"),
-                        optional=_MAYBE, texts=("label",), mappings=("model_share",))
-    return simulation_section(document, rows, name)
-
-
-def _placed(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), numbers=(*_RATES, "slo_ms"), texts=("family",),
-                        optional=(*_MAYBE, "placement_effective_accuracy"))
-    return placed_section(document, rows, name)
-
-
-def _capacity(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return _capacity_of(path, document, name, ("workers", "workers_bound", "slo_ms", "gap"), ())
-
-
-def _cheapest(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return _capacity_of(path, document, name, ("cost", "cost_bound", "slo_ms", "workers", "gap"),
-                        ("worker_types",))
-
-
-def _capacity_of(
-    path: Path, document: Mapping[str, Any], name: str, numbers: Sequence[str],
-    mappings: Sequence[str],
-) -> Section:
-    rows = checked_rows(document, str(path), numbers=numbers, texts=("scheduler",), optional=(
-        *_MAYBE, *_RATES), mappings=mappings)
-    return capacity_section(document, rows, name, typed=bool(mappings))
-
-
 def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
     rows = checked_rows(document, str(path), texts=("scheduler",), optional=(
         "in_time", "in_time_half_width", "bound", "share_of_bound", "violation_rate", "accuracy",
@@ -260,47 +224,54 @@ def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _played(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), texts=("family",), numbers=(
-        "target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms"), optional=(
-        "achieved_rps", "router_to_node_p95_ms", "node_to_worker_p95_ms", "processing_p95_ms",
-        "response_p95_ms"))
-    return played_section(document, rows, name)
-
-
-def _sharing(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), texts=("policy",), numbers=(
-        "rps", "slo_ms", "gpus", "simulated_goodput_rps", "bound_rps"), optional=(
-        "planned_goodput_rps", "goodput_deviation_rps", "fairness", "smallest_share"))
-    return sharing_section(document, rows, name)
-
-
-def _frontier(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), numbers=(
-        "load_qps", "expected_violation_rate", "expected_effective_accuracy"), optional=(
-        "violation_price", "violation_rate", "violation_half_width", "effective_accuracy",
-        "workers", "slo_ms"))
-    return frontier_section(document, rows, name)
-
-
-def _scaling(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    rows = checked_rows(document, str(path), numbers=("worker_s", *_RATES), texts=("scheduler",),
-                        optional=("cost", "cost_worker_s"))
-    return scaling_section(document, rows, name)
+def _of_rows(
+    section: Callable[[Mapping[str, Any], list[dict[str, Any]], str], Section],
+    **needed: Sequence[str],
+) -> _Reader:
+    """What checks rows as :func:`~ramsis.report.page.rows.checked_rows` does, and shows them."""
+    return lambda path, document, name: section(
+        document, checked_rows(document, str(path), **needed), name)
 
 
 _FORMATS: dict[str, _Reader] = {
     POLICY_FORMAT: _policy, MANIFEST_FORMAT: _manifest, profiles.FORMAT: _profile,
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
-_ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
-    (("violations_by_cause", "upper_bound"), _audit),
-    (("scheduler", "worker_s", "meets_target"), _scaling),
-    (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
-    (("family", "placement_effective_accuracy"), _placed),
-    (("family", "router_to_node_p95_ms"), _played), (("label", "violation_rate"), _simulation),
-    (("scheduler", "in_time"), _cluster),
-    (("policy", "simulated_goodput_rps", "bound_rps"), _sharing),
-    (("violation_price", "expected_violation_rate"), _frontier),
-)
-"""By keys of the first row."""
+_ROWS: Mapping[tuple[str, ...], _Reader] = {
+    ("violations_by_cause", "upper_bound"): _of_rows(
+        audit_section, numbers=(*_RATES, "workers", "upper_bound", "workers_bound", "requests"),
+        optional=("accuracy", "least_violation_rate", "fewest_workers"),
+        mappings=("violations_by_cause",)),
+    ("scheduler", "worker_s", "meets_target"): _of_rows(
+        scaling_section, numbers=("worker_s", *_RATES), texts=("scheduler",),
+        optional=("cost", "cost_worker_s")),
+    ("workers_bound", "clear"): _of_rows(
+        capacity_section, numbers=("workers", "workers_bound", "slo_ms", "gap"),
+        texts=("scheduler",), optional=(*_MAYBE, *_RATES)),
+    ("cost_bound", "clear"): _of_rows(
+        partial(capacity_section, typed=True),
+        numbers=("cost", "cost_bound", "slo_ms", "workers", "gap"), texts=("scheduler",),
+        optional=(*_MAYBE, *_RATES), mappings=("worker_types",)),
+    ("family", "placement_effective_accuracy"): _of_rows(
+        placed_section, numbers=(*_RATES, "slo_ms"), texts=("family",),
+        optional=(*_MAYBE, "placement_effective_accuracy")),
+    ("family", "router_to_node_p95_ms"): _of_rows(
+        played_section, texts=("family",),
+        numbers=("target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms"),
+        optional=("achieved_rps", "router_to_node_p95_ms", "node_to_worker_p95_ms",
+                  "processing_p95_ms", "response_p95_ms")),
+    ("label", "violation_rate"): _of_rows(
+        simulation_section, numbers=(*_RATES, "workers", "slo_ms"), optional=_MAYBE,
+        texts=("label",), mappings=("model_share",)),
+    ("scheduler", "in_time"): _cluster,
+    ("policy", "simulated_goodput_rps", "bound_rps"): _of_rows(
+        sharing_section, texts=("policy",),
+        numbers=("rps", "slo_ms", "gpus", "simulated_goodput_rps", "bound_rps"),
+        optional=("planned_goodput_rps", "goodput_deviation_rps", "fairness", "smallest_share")),
+    ("violation_price", "expected_violation_rate"): _of_rows(
+        frontier_section,
+        numbers=("load_qps", "expected_violation_rate", "expected_effective_accuracy"),
+        optional=("violation_price", "violation_rate", "violation_half_width",
+                  "effective_accuracy", "workers", "slo_ms")),
+}
+"""By keys of the first row; the first that it has all of."""
