@@ -57,6 +57,9 @@ const (
 // OnlyWorker is for the idle workers of a queue that has a single worker, which is then idle.
 const OnlyWorker = math.MinInt
 
+// tableIndex holds slack bins, answers, and numbers of these.
+type tableIndex uint@index_bits@
+
 // Policy is one table, and what it was made for.
 type Policy struct {
 	Dispatch Dispatch
@@ -67,7 +70,7 @@ type Policy struct {
 	idle, queued         []int
 	edgesMs              []float64
 	rowOf                []uint32
-	rows                 []uint@index_bits@
+	rows                 []tableIndex
 	longer, usual, other int
 	probability          float64
 	late, spareIdle      int
@@ -129,7 +132,7 @@ func one(is bool) int {
 
 // reached says how many of rising numbers a value reaches. No branch depends on the value, so that
 // a lookup takes as long for any.
-func reached[T int | float64 | uint@index_bits@](numbers []T, value T) int {
+func reached[T int | float64 | tableIndex](numbers []T, value T) int {
 	first, count := 0, len(numbers)
 	for count > 1 {
 		half := count / 2
@@ -165,7 +168,7 @@ func (p *Policy) Lookup(queued int, slackMs float64, idle int, uniform float64) 
 		return answers[p.longer], nil
 	}
 	i, n := reached(p.idle, idle)-1, reached(p.queued, queued)-1
-	j := uint@index_bits@(reached(p.edgesMs, slackMs))
+	j := tableIndex(reached(p.edgesMs, slackMs))
 	// How many answers, the bins from which the second and later ones hold, and the answers.
 	row := p.rows[p.rowOf[i*len(p.queued)+n]:]
 	count := int(row[0])

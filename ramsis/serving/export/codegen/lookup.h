@@ -57,13 +57,13 @@ typedef struct {
     int64_t workers;
     /* The table, for ramsis_lookup only. */
     const int64_t *idle;
+    size_t idle_levels;
     const int64_t *queued;
+    size_t queue_levels;
     const double *edges_ms;
+    size_t edges;
     const uint32_t *row_of;
     const ramsis_index *rows;
-    size_t idle_levels;
-    size_t queue_levels;
-    size_t edges;
     size_t longer;
     size_t usual;
     size_t other;

@@ -1,0 +1,165 @@
+"""What C and Go write alike: the constants of a set of policies, as arrays of literals.
+
+A language says what its types and names are, and how it declares an array. An array of C does not
+know its length, which therefore stands behind it wherever it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from importlib import resources
+from string import ascii_letters, digits
+from typing import NamedTuple
+
+from ramsis import __version__
+from ramsis.errors import InvalidValueError
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
+from ramsis.runtime.routing import AS_SHORT
+from ramsis.serving.export.codegen.flat import FlatAnswer, FlatLevel, FlatPolicy, FlatSet
+
+_WIDTH = 96
+_PLAIN = frozenset((ascii_letters + digits + " _-.,:;=+/()[]@#").encode())
+
+
+def quoted(text: str) -> str:
+    r"""A text as a literal of C and of Go; bytes of UTF-8 that could end it or join are octal.
+
+    >>> print(quoted('say "é" ??/'))
+    "say \042\303\251\042 \077\077/"
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    return '"' + "".join(chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in data) + '"'
+
+
+def real(value: float) -> str:
+    """A finite double as a literal that is read as the same double, also by a longer format.
+
+    Of the decimals that stand for a double, the shortest may lie just below half way to the next
+    one, and a compiler that rounds twice would then miss it. With 20 digits none does.
+
+    >>> real(100.0), real(0.1)
+    ('100.0', '0.10000000000000000555')
+    """
+    text = format(value, ".20g")
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def listed(values: Iterable[object], indent: str = "    ") -> str:
+    """Values behind one another, each with a comma, in lines of bounded width where that can be.
+
+    >>> print(listed([1, "{2, 3}"], ""))
+    1, {2, 3},
+    """
+    lines = [indent]
+    for value in values:
+        item = f"{value},"
+        if len(lines[-1]) + len(item) >= _WIDTH and lines[-1] != indent:
+            lines.append(indent)
+        lines[-1] += item if lines[-1] == indent else f" {item}"
+    return "\n".join(lines)
+
+
+def index_bits(policies: FlatSet) -> int:
+    """Bits that hold any slack bin, answer and number of answers of a set: 16, or 32."""
+    largest = max(len(policies.answers),
+                  *(len(policy.edges_ms) + 1 for policy in policies.policies))
+    return 16 if largest < 1 << 16 else 32
+
+
+def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
+    """Refuse what cannot begin the names of a program."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or name in reserved:
+        raise InvalidValueError(
+            "not an identifier", where=where, value=name,
+            allowed="up to 40 lower-case letters, digits and _, from a letter on, and no keyword")
+
+
+def template(name: str, policies: FlatSet, **values: object) -> str:
+    """A file beside this module, with what stands there between two ``@`` replaced.
+
+    ``@tables@`` stays, as ``@tables``: put in last, no name of a model or class in the tables is
+    taken for one of the file's own.
+    """
+    values |= {"version": __version__, "index_bits": index_bits(policies), "as_short": AS_SHORT,
+               "window_ms": WINDOW_MS, "shortest_span": SHORTEST_SPAN, "tables": "@tables"}
+    text = resources.files(__package__).joinpath(name).read_text("utf-8")
+    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), text)
+
+
+class Language(NamedTuple):
+    """How a language writes constants.
+
+    ``declared`` is given the kind of a table's values, its name, the values, and whether each has
+    a line of its own.
+    """
+
+    name: Callable[[str], str]
+    declared: Callable[[str, str, Sequence[object], bool], Iterator[str]]
+    knows_length: bool
+    answer: Callable[[FlatAnswer], str]
+    dispatch: Callable[[str], str]
+
+    def array(
+        self, kind: str, word: str, values: Iterable[object], *, by_line: bool = False
+    ) -> Iterator[str]:
+        """The declaration of a table."""
+        return self.declared(kind, self.name(word), list(values), by_line)
+
+    def many(self, word: str, values: Sized) -> tuple[object, ...]:
+        """A table as a part of a literal."""
+        return (self.name(word),) if self.knows_length else (self.name(word), len(values))
+
+    def lines(self, flat: FlatSet) -> Iterator[str]:
+        """All tables, each after those that it names."""
+        yield from self.array("text", "model_names", map(quoted, flat.models))
+        yield from self.array("answer", "answers", map(self.answer, flat.answers), by_line=True)
+        for p, policy in enumerate(flat.policies):
+            for kind, word in (("whole", "idle"), ("whole", "queued"), ("real", "edges_ms"),
+                               ("place", "row_of"), ("index", "rows")):
+                values = getattr(policy, word)
+                yield from self.array(kind, f"p{p}_{word}",
+                                      map(real, values) if kind == "real" else values)
+        yield from self.array("policy", "policies", (
+            self._policy(policy, f"p{p}") for p, policy in enumerate(flat.policies)),
+            by_line=True)
+        for p, (_, held) in enumerate(flat.processes):
+            for k, level in enumerate(held):
+                yield from self._parts(level, f"l{p}_{k}")
+            yield from self.array("level", f"l{p}", (
+                literal(real(level.load_qps), *self.many(f"l{p}_{k}_stations", level.stations),
+                        *self.many(f"l{p}_{k}_classes", level.classes))
+                for k, level in enumerate(held)), by_line=True)
+        yield from self.array("process", "processes", (
+            literal(quoted(label), *self.many(f"l{p}", held))
+            for p, (label, held) in enumerate(flat.processes)), by_line=True)
+
+    def _policy(self, policy: FlatPolicy, own: str) -> str:
+        return literal(
+            self.dispatch(policy.dispatch), real(policy.slo_ms), real(policy.load_qps),
+            policy.workers, *self.many(f"{own}_idle", policy.idle),
+            *self.many(f"{own}_queued", policy.queued),
+            *self.many(f"{own}_edges_ms", policy.edges_ms), self.name(f"{own}_row_of"),
+            self.name(f"{own}_rows"), policy.longer, policy.usual, policy.other,
+            real(policy.probability), policy.late, policy.spare_idle)
+
+    def _parts(self, level: FlatLevel, own: str) -> Iterator[str]:
+        """What the stations and classes of a level name, and they."""
+        for s, station in enumerate(level.stations):
+            yield from self.array("text", f"{own}_s{s}_types", map(quoted, station.worker_types))
+        yield from self.array("station", f"{own}_stations", (
+            literal(quoted(station.name), *self.many(f"{own}_s{s}_types", station.worker_types),
+                    station.workers, station.queues, real(station.load_qps),
+                    f"&{self.name('policies')}[{station.policy}]")
+            for s, station in enumerate(level.stations)), by_line=True)
+        for c, (_, shares) in enumerate(level.classes):
+            yield from self.array("share", f"{own}_c{c}",
+                                  (literal(s, real(upto)) for s, upto in shares))
+        yield from self.array("class", f"{own}_classes", (
+            literal(real(slo_ms), *self.many(f"{own}_c{c}", shares))
+            for c, (slo_ms, shares) in enumerate(level.classes)), by_line=True)
+
+
+def literal(*values: object) -> str:
+    """A structure of values."""
+    return "{" + ", ".join(map(str, values)) + "}"
