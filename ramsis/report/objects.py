@@ -15,7 +15,7 @@ from ramsis.report.figure import COLOURS, captured, saved_figure
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.report.placement import plot_placement
 from ramsis.report.profile import plot_profile
-from ramsis.report.promises import plot_promises
+from ramsis.report.simulations import plot_promises
 from ramsis.sim import SimulationResult
 from ramsis.synthesis.capacity import Capacity
 

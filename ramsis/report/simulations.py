@@ -1,4 +1,4 @@
-"""What simulated schedulers did, against the load or over time."""
+"""What schedulers did, or policies promise, against the load; what they did over time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ramsis.errors import InvalidValueError
+from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 from ramsis.sim import TimeSeries
 
@@ -37,6 +39,26 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
                           reach=LEAST_BUDGET_PERCENT)],
                 path, "load (queries/s)")
+
+
+def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
+    """As :func:`plot_loads`, what policies promise.
+
+    Parameters
+    ----------
+    policies : sequence of Policy
+        One or more, of one SLO and number of workers.
+    path : path
+        Ends in .png, .pdf or .svg.
+    """
+    kinds = {(p.slo_ms, p.workers) for p in policies}
+    if len(kinds) != 1:
+        raise InvalidValueError("a figure needs policies of one SLO and number of workers",
+                                where="plot", value=sorted(kinds))
+    plot_loads([{"label": "policy, expected", "load_qps": one.load_qps, "workers": one.workers,
+                 "slo_ms": one.slo_ms, **{key: getattr(one.expectations, key) for key in (
+                     "effective_accuracy", "violation_rate", "upper_bound")}}
+                for one in policies], path)
 
 
 def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:

@@ -72,7 +72,7 @@ def analyze(
     else:
         print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
     if plot is not None:
-        from ramsis.report.promises import plot_promises
+        from ramsis.report.simulations import plot_promises
 
         plot_promises(policies, plot)
         click.echo(f"figure in {plot}", err=True)

@@ -16,6 +16,7 @@ from ramsis.report.page.parts import (
     Section,
     Series,
     curves,
+    dots,
     rows_figure,
 )
 from ramsis.report.page.results import result_section
@@ -68,22 +69,17 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
              if (one.key not in ("scenario", "seed") or one.key in several)
              and (one.key != "accuracy" or any(row["accuracy"] not in (None, 1.0)
                                                for row in rows))]
-    served: list[tuple[str, list[Entry]]] = [(label(row), [
-        ("in time", row["in_time"], row.get("in_time_half_width")),
-        ("bound of any scheduler", row.get("bound"), None)]) for row in rows]
-    slow: list[tuple[str, list[Entry]]] = [(label(row), [
-        ("50th percentile", row.get("response_p50_ms"), None),
-        ("99th percentile", row.get("response_p99_ms"), None)]) for row in rows]
+    named = [(label(row), row) for row in rows]
     parts: list[Part] = [
         PageTable("Schedulers, means over the seeds; counts are sums", shown, rows),
-        rows_figure("Requests in time", Axis("share of the requests", percent=True, zero=True,
-                    most=1.0), served, dots=True),
-        rows_figure("Response times", Axis("response (ms)", zero=True), slow, dots=True)]
+        dots("Requests in time", Axis("share of the requests", percent=True, zero=True, most=1.0),
+             named, {"in time": "in_time", "bound of any scheduler": "bound"}),
+        dots("Response times", Axis("response (ms)", zero=True), named, {
+            "50th percentile": "response_p50_ms", "99th percentile": "response_p99_ms"})]
     if any(row.get("loading_s") for row in rows):
         parts.append(rows_figure("Time that loads took", Axis("loading (s)", zero=True), [
-            (label(row), [("all loads added up", row.get("loading_s"), None)])
-            for row in rows]))
-    parts += _groups([(label(row), row["by"]) for row in rows if row.get("by")])
+            (name, [("all loads added up", row.get("loading_s"), None)]) for name, row in named]))
+    parts += _groups([(name, row["by"]) for name, row in named if row.get("by")])
     asked = [("scenario", str(document.get("name", document.get("scenario",
                                                                 text(rows, "scenario"))))),
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
@@ -130,19 +126,15 @@ _PLAYED = (
 
 def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What families get from a placement whose models share GPUs."""
-    rates: list[tuple[str, list[Entry]]] = [(row["family"], [
-        ("asked for", row["target_rps"], None), ("in time", row["goodput_rps"], None)])
-        for row in rows]
-    slow: list[tuple[str, list[Entry]]] = [(row["family"], [
-        *((words, row.get(key), None) for key, words in _SEGMENTS),
-        ("all of it", row.get("response_p95_ms"), None), ("SLO", row["slo_ms"], None)])
-        for row in rows]
+    named = [(row["family"], row) for row in rows]
     parts: list[Part] = [
         PageTable("Families, means over the seeds; segments are 95th percentiles",
                   with_values(_PLAYED, rows), rows),
-        rows_figure("Goodput", Axis("requests per second", zero=True), rates, dots=True),
-        rows_figure("95th percentiles of a request's way", Axis("ms", zero=True), slow,
-                    dots=True)]
+        dots("Goodput", Axis("requests per second", zero=True), named,
+             {"asked for": "target_rps", "in time": "goodput_rps"}),
+        dots("95th percentiles of a request's way", Axis("ms", zero=True), named, {
+            **{words: key for key, words in _SEGMENTS}, "all of it": "response_p95_ms",
+            "SLO": "slo_ms"})]
     goodput, bound = document.get("goodput_rps"), document.get("bound_rps")
     asked = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")),

@@ -6,7 +6,7 @@ The kinds of figures are those of the page's script: ``curves`` (an axis of numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,3 +213,12 @@ def rows_figure(
         "frames": [{"label": "", "rows": [
             {"name": name, "parts": [[place[part], value, more] for part, value, more in parts]}
             for name, parts in rows]}]})
+
+
+def dots(
+    title: str, x: Axis, rows: Iterable[tuple[str, Mapping[str, Any]]], values: Mapping[str, str]
+) -> Figure:
+    """Points on a line for each name: values of its row with their half-widths, by their words."""
+    return rows_figure(title, x, [
+        (name, [(words, row.get(key), row.get(f"{key}_half_width"))
+                for words, key in values.items()]) for name, row in rows], dots=True)

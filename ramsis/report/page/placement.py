@@ -18,6 +18,7 @@ from ramsis.report.page.parts import (
     Section,
     Series,
     curves,
+    dots,
     rows_figure,
 )
 from ramsis.report.page.rows import checked_rows
@@ -73,11 +74,10 @@ def placement_section(path: Path, name: str) -> Section:
         PageTable("What families get", _FAMILIES, families),
         rows_figure("Workers by family", Axis("workers", whole=True), list(bars.items()),
                     names=list(demand)),
-        rows_figure("Accuracy and what is answered in time", Axis("share", percent=True), [
-            (row["name"], [("effective accuracy", row["effective_accuracy"], None),
-                           ("accuracy of the answers", row["accuracy"], None),
-                           ("answered in time", row["served_share"], None)])
-            for row in families], dots=True),
+        dots("Accuracy and what is answered in time", Axis("share", percent=True), [
+            (row["name"], row) for row in families], {
+                "effective accuracy": "effective_accuracy", "accuracy of the answers": "accuracy",
+                "answered in time": "served_share"}),
         *_front(document), *_worth(document),
         *(Note(str(note)) for note in document.get("notes") or ())]
     made = document.get("command")

@@ -13,6 +13,7 @@ from ramsis.report.page.parts import (
     PageTable,
     Part,
     Section,
+    dots,
     rows_figure,
     violations,
 )
@@ -41,10 +42,9 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                         form if form != "d" else ".10g")
                 for key, title, form in _VERDICT} if isinstance(verdict, Mapping) else {}
     commands = document.get("commands")
-    figure = rows_figure("Workers needed, and the bound", Axis("workers", whole=True, zero=True), [
-        (str(row["dispatch"]), [("needed", row["workers"], None),
-                                ("bound of any scheduler", row["workers_bound"], None)])
-        for row in rows], dots=True)
+    figure = dots("Workers needed, and the bound", Axis("workers", whole=True, zero=True), [
+        (str(row["dispatch"]), row) for row in rows],
+        {"needed": "workers", "bound of any scheduler": "workers_bound"})
     return Section(
         PLAN, path.resolve().parent.name or name,
         given(options if isinstance(options, list) else ()),

@@ -14,6 +14,7 @@ from ramsis.report.page.parts import (
     Section,
     Series,
     curves,
+    dots,
     rows_figure,
     violations,
 )
@@ -25,7 +26,7 @@ Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
 _LATE = violations()
-_TIME = Axis("time (s)", zero=True)
+TIME = Axis("time (s)", zero=True)
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("met", "meets target"),
@@ -49,7 +50,8 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
         parts += _over_loads(rows)
     else:
         parts += _side_by_side(rows)
-    parts += _over_time(rows)
+    parts += over_time(with_series(rows, "label", ("load_qps", "accuracy", "violation_rate")),
+                       "Load over time, of the first seed")
     known = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
         parts.append(_models(rows, known))
@@ -95,27 +97,36 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
     return found
 
 
-def _over_time(rows: Rows) -> list[Figure]:
-    """Load, accuracy and violations of each scheduler over time, where the rows have them."""
-    load: list[Series] = []
-    accuracy, late = [], []
-    for look, row in enumerate(rows):
-        bins = row.get("over_time")
-        if not isinstance(bins, Mapping) or not all(
-                isinstance(bins.get(key), list) and len(bins[key]) == len(bins["time_s"])
-                for key in ("time_s", "load_qps", "accuracy", "violation_rate")):
-            continue
-        when = bins["time_s"]
-        if not load:
-            load.append(Series("load", when, bins["load_qps"], draw="line", steps=True))
-        name = row["label"]
-        accuracy.append(Series(name, when, bins["accuracy"], draw="line", look=look))
-        late.append(Series(name, when, bins["violation_rate"], draw="line", look=look))
-    if not load:
+def with_series(
+    rows: Rows, name: str, keys: Sequence[str]
+) -> list[tuple[int, str, Mapping[str, Any]]]:
+    """Number, name and series over time of the rows that have all of some series."""
+    return [(look, row[name], row["over_time"]) for look, row in enumerate(rows)
+            if are_series(row.get("over_time"), keys)]
+
+
+def are_series(given: object, keys: Sequence[str]) -> bool:
+    """Whether values of some keys are there for each time."""
+    return isinstance(given, Mapping) and isinstance(given.get("time_s"), list) and all(
+        isinstance(given.get(key), list) and len(given[key]) == len(given["time_s"])
+        for key in keys)
+
+
+def over_time(
+    own: Sequence[tuple[int, str, Mapping[str, Any]]], load: str, *between: Figure
+) -> list[Figure]:
+    """Load of the first of some series, accuracy and violations of all; none without any."""
+    if not own:
         return []
-    return [curves("Load over time, of the first seed", _TIME, Axis("queries/s", zero=True), load),
-            curves("Accuracy in time over time", _TIME, Axis("accuracy", most=1.0), accuracy),
-            curves("Violations over time", _TIME, _LATE, late)]
+    first = own[0][2]
+    return [curves(load, TIME, Axis("queries/s", zero=True), [
+                Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
+            *between,
+            *(curves(title, TIME, axis, [
+                Series(name, series["time_s"], series[key], draw="line", look=look)
+                for look, name, series in own]) for title, axis, key in (
+                    ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
+                    ("Violations over time", _LATE, "violation_rate")))]
 
 
 def _over_loads(rows: Rows) -> list[Figure]:
@@ -152,18 +163,12 @@ def _over_loads(rows: Rows) -> list[Figure]:
 
 def _side_by_side(rows: Rows) -> list[Figure]:
     """Promise, simulation and bound of each scheduler, at the only load."""
-    effective: list[tuple[str, list[Entry]]] = []
-    late: list[tuple[str, list[Entry]]] = []
-    for row in rows:
-        effective.append((row["label"], [
-            ("promised", row.get("expected_effective_accuracy"), None),
-            ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
-            ("upper bound of any scheduler", row.get("upper_bound"), None)]))
-        late.append((row["label"], [
-            ("promised", row.get("expected_violation_rate"), None),
-            ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))]))
-    return [rows_figure("Promise, simulation and bound", _EFFECTIVE, effective, dots=True),
-            rows_figure("Violations", _LATE, late, dots=True)]
+    named = [(row["label"], row) for row in rows]
+    return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
+                "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
+                "upper bound of any scheduler": "upper_bound"}),
+            dots("Violations", _LATE, named, {
+                "promised": "expected_violation_rate", "simulated": "violation_rate"})]
 
 
 def _models(rows: Rows, known: Mapping[str, float | None]) -> Figure:
@@ -211,11 +216,9 @@ def capacity_section(
     if len(loads) > 1 and None not in loads:
         parts += _workers_over_loads(rows, key, bound, words)
     else:
-        axis = Axis(words, whole=not typed, zero=True)
-        parts.append(rows_figure("Needed, and the bound", axis, [
-            (row["scheduler"], [("needed", row[key], None),
-                             ("bound of any scheduler", row[bound], None)]) for row in rows],
-            dots=True))
+        parts.append(dots("Needed, and the bound", Axis(words, whole=not typed, zero=True), [
+            (row["scheduler"], row) for row in rows],
+            {"needed": key, "bound of any scheduler": bound}))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
     asked = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
@@ -258,15 +261,12 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Fi
 
 
 def _promises(rows: Rows, budget: float | None) -> Figure:
-    dots: list[tuple[str, list[Entry]]] = []
-    for row in rows:
-        at = "" if row["load_qps"] is None else f", {row['load_qps']:g} queries/s"
-        dots.append((row["scheduler"] + at, [
-            ("promised", row.get("expected_violation_rate"), None),
-            ("simulated", row.get("violation_rate"), row.get("violation_rate_half_width")),
-            ("allowed", row.get("max_violation"), None)]))
-    return rows_figure("Violations: promise, simulation, and what is allowed",
-                       violations(budget=budget), dots, dots=True)
+    return dots(
+        "Violations: promise, simulation, and what is allowed", violations(budget=budget),
+        [(row["scheduler"] + ("" if row["load_qps"] is None else
+                              f", {row['load_qps']:g} queries/s"), row) for row in rows],
+        {"promised": "expected_violation_rate", "simulated": "violation_rate",
+         "allowed": "max_violation"})
 
 
 _PLACED = (
@@ -282,17 +282,14 @@ _PLACED = (
 def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What families get from a placement that was simulated."""
     shown = with_values(_PLACED, rows)
-    effective: list[tuple[str, list[Entry]]] = [(row["family"], [
-        ("promise of the placement", row.get("placement_effective_accuracy"), None),
-        ("promise of the policies", row.get("expected_effective_accuracy"), None),
-        ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
-        ("upper bound of any scheduler", row.get("upper_bound"), None)]) for row in rows]
-    late: list[tuple[str, list[Entry]]] = [(row["family"], [
-        ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))])
-        for row in rows]
-    parts: list[Part] = [PageTable("Families", shown, rows),
-             rows_figure("Promise, simulation and bound", _EFFECTIVE, effective, dots=True),
-             rows_figure("Violations", _LATE, late, dots=True)]
+    named = [(row["family"], row) for row in rows]
+    parts: list[Part] = [
+        PageTable("Families", shown, rows),
+        dots("Promise, simulation and bound", _EFFECTIVE, named, {
+            "promise of the placement": "placement_effective_accuracy",
+            "promise of the policies": "expected_effective_accuracy",
+            "simulated": "effective_accuracy", "upper bound of any scheduler": "upper_bound"}),
+        dots("Violations", _LATE, named, {"simulated": "violation_rate"})]
     asked = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.page.parts import Axis, PageTable, Part, Section, Series, curves, violations
-from ramsis.report.page.results import result_section
+from ramsis.report.page.parts import (
+    Axis,
+    Figure,
+    PageTable,
+    Part,
+    Section,
+    Series,
+    curves,
+    violations,
+)
+from ramsis.report.page.results import (
+    TIME,
+    are_series,
+    over_time,
+    result_section,
+    with_series,
+)
 from ramsis.report.page.rows import given_in
 from ramsis.tables import Column, with_values
 
@@ -15,7 +30,6 @@ _COLUMNS = (
     Column("cost", "cost", ".4g"), Column("cost_worker_s", "cost in worker-seconds", ".0f"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
-_TIME = Axis("time (s)", zero=True)
 _SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
 
 
@@ -59,34 +73,20 @@ def scaling_section(
                               for row in rows})
 
 
-def _over_time(rows: Sequence[Mapping[str, Any]], bound: Mapping[str, Any]) -> list[Part]:
+def _over_time(rows: Sequence[Mapping[str, Any]], bound: Mapping[str, Any]) -> list[Figure]:
     """Load, workers, accuracy and violations of the rows that have series."""
-    own = [(look, row["name"], row["over_time"]) for look, row in enumerate(rows)
-           if _are_series(row.get("over_time"), _SERIES)]
+    own = with_series(rows, "name", _SERIES)
     if not own:
         return []
     first = own[0][2]
     workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
                       steps=True) for look, name, series in own]
-    if _are_series(bound, ("workers",)):
+    if are_series(bound, ("workers",)):
         workers.append(Series("bound of any scheduler", bound["time_s"], bound["workers"],
                               draw="line", ref=True, steps=True))
     wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
               for key in ("wanted", "active")]
-    return [
-        curves("Load over time", _TIME, Axis("queries/s", zero=True), [
-            Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
-        curves("Workers that are paid for", _TIME, Axis("workers", zero=True), workers),
-        curves(f"Workers wanted and active, {own[0][1]}", _TIME, Axis("workers", zero=True),
-               wanted),
-        *(curves(title, _TIME, axis, [
-            Series(name, series["time_s"], series[key], draw="line", look=look)
-            for look, name, series in own]) for title, axis, key in (
-                ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
-                ("Violations over time", violations(), "violation_rate")))]
-
-
-def _are_series(given: object, names: Sequence[str]) -> bool:
-    return isinstance(given, Mapping) and isinstance(given.get("time_s"), list) and all(
-        isinstance(given.get(name), list) and len(given[name]) == len(given["time_s"])
-        for name in names)
+    axis = Axis("workers", zero=True)
+    return over_time(
+        own, "Load over time", curves("Workers that are paid for", TIME, axis, workers),
+        curves(f"Workers wanted and active, {own[0][1]}", TIME, axis, wanted))
