@@ -15,35 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
-from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import ClusterPlan, StationPlan
-
-
-@dataclass(frozen=True, eq=False)
-class StationStart:
-    """How a station of a run is started.
-
-    Attributes
-    ----------
-    start : callable
-        Makes the scheduler of the station's workers.
-    load_share : float
-        Share of the load that the scheduler is told, in [0, 1].
-    fleet : Fleet, optional
-        The station's workers; by default the engine's fleet of the same place.
-    first : int, optional
-        Number of its first worker.
-    """
-
-    start: Callable[[WorkerGroup], Scheduler[WorkerGroup]]
-    load_share: float
-    fleet: Fleet | None = None
-    first: int | None = None
 
 
 class Routed(Scheduler[FleetEngine]):
@@ -52,14 +28,14 @@ class Routed(Scheduler[FleetEngine]):
     Parameters
     ----------
     engine : FleetEngine
-        With a fleet for each station, in the same order, unless the stations say theirs.
-    stations : sequence of StationStart
+    stations : sequence of StationPlan
+        Numbered by their place.
     route : callable
         The index of a request's station. It is called once for each request, at its arrival.
     """
 
     def __init__(
-        self, engine: FleetEngine, stations: Sequence[StationStart], route: Callable[[int], int]
+        self, engine: FleetEngine, stations: Sequence[StationPlan], route: Callable[[int], int]
     ) -> None:
         super().__init__(engine)
         self.whole, self.route = engine, route
@@ -68,20 +44,16 @@ class Routed(Scheduler[FleetEngine]):
         self.idle_since = list(range(self.ends))  # a number that rises with each end of a batch
         self.open(stations)
 
-    def open(self, stations: Sequence[StationStart]) -> None:
+    def open(self, stations: Sequence[StationPlan]) -> None:
         """Let these stations serve from now on."""
         self.opened += 1
-        fleets = self.whole.fleets
-        firsts = [0, *accumulate(fleet.workers for fleet in fleets)]
         self.station_of = [-1] * len(self.whole.workers)
         self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
-        for number, one in enumerate(stations):
-            fleet = one.fleet or fleets[number]
-            first = firsts[number] if one.first is None else one.first
-            self.first.append(first)
-            self.station_of[first:first + fleet.workers] = [number] * fleet.workers
-            view = StationView(self, number, fleet, first, one.load_share)
-            self.schedulers.append(one.start(view))
+        for one in stations:
+            self.first.append(one.workers.start)
+            for worker in one.workers:
+                self.station_of[worker] = one.number
+            self.schedulers.append(one.plan.start(StationView(self, one)))
 
     def on_arrival(self, request: int) -> None:
         """Route the request."""
@@ -135,7 +107,7 @@ class RoutedByLevel(Routed):
         self.slo_ms = plan.fleets.classes[0].slo_ms
         self.changes = engine.monitored and len(plan.levels.levels) > 1
         self.level = self.levels.at(engine.load_qps()).level
-        super().__init__(engine, _starts(self.level), self.station)
+        super().__init__(engine, _stations(self.level), self.station)
 
     def station(self, request: int) -> int:
         """The station of a request, by the runtime's own routing."""
@@ -171,7 +143,7 @@ class RoutedByLevel(Routed):
         before, self.level = self.level, level
         if division(before) == division(level):
             return False
-        self.open(_starts(level))
+        self.open(_stations(level))
         waiting: list[list[int]] = [[] for _ in level.stations]
         for request in self.whole.waiting():
             waiting[self.station(request)].append(request)
@@ -186,9 +158,8 @@ def division(level: Level[StationPlan]) -> list[tuple[range, float, tuple[float,
             for station in level.stations]
 
 
-def _starts(level: Level[StationPlan]) -> list[StationStart]:
-    return [StationStart(one.plan.start, one.load_share, one.fleet, one.workers.start)
-            for one in (station.policy for station in level.stations)]
+def _stations(level: Level[StationPlan]) -> list[StationPlan]:
+    return [station.policy for station in level.stations]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,24 +177,15 @@ class StationView:
     Parameters
     ----------
     routed : Routed
-    station : int
-        Index of the station.
-    fleet : Fleet
-        Its workers.
-    first : int
-        Number of its first worker.
-    load_share : float
-        Share of the load that it is told.
+    station : StationPlan
     """
 
-    def __init__(
-        self, routed: Routed, station: int, fleet: Fleet, first: int, load_share: float
-    ) -> None:
+    def __init__(self, routed: Routed, station: StationPlan) -> None:
         self._routed, self._engine, self._opened = routed, routed.whole, routed.opened
-        self._station, self._first, self._load_share = station, first, load_share
-        held = self._engine.workers.loaded[first] if fleet.workers else ()
+        self._station, self._load_share = station.number, station.load_share
+        self._first, self.fleet = station.workers.start, station.fleet
+        held = self._engine.workers.loaded[self._first] if station.workers else ()
         self._first_model = min(held, default=0)
-        self.fleet = fleet
 
     @property
     def now_ms(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.routed import Routed, StationStart
+from ramsis.sim.plan import Plan, StationPlan
+from ramsis.sim.routed import Routed
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.workload import ConstantLoad
 
@@ -136,13 +138,15 @@ def run_streams(
     """
     station, use = requests.station.tolist(), requests.use.tolist()
     counts = np.bincount(requests.station, minlength=len(stations))
-    starts = [StationStart(partial(one.start, use_of=use.__getitem__),
-                           float(count) / max(len(station), 1))
-              for one, count in zip(stations, counts, strict=True)]
+    firsts = accumulate((one.fleet.workers for one in stations), initial=0)
+    plans = [StationPlan(i, one.fleet, range(first, first + one.fleet.workers),
+                         Plan(str(i), partial(one.start, use_of=use.__getitem__)),
+                         float(count) / max(len(station), 1))
+             for i, (one, first, count) in enumerate(zip(stations, firsts, counts, strict=False))]
     load_qps = 1000.0 * len(station) / duration_ms
     engine = FleetEngine([one.fleet for one in stations], requests.arrival_ms, duration_ms,
                     np.random.default_rng(0), load_qps, request_slo_ms=requests.slo_ms)
-    return engine.serve(lambda whole: Routed(whole, starts, station.__getitem__))
+    return engine.serve(lambda whole: Routed(whole, plans, station.__getitem__))
 
 
 @dataclass(frozen=True, slots=True)

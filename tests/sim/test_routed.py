@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 
@@ -30,8 +31,9 @@ from ramsis.sim import (
 from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
+from ramsis.sim.plan import Plan, StationPlan
 from ramsis.sim.replayed import routes
-from ramsis.sim.routed import Routed, StationStart
+from ramsis.sim.routed import Routed
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers import Greedy
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst
@@ -52,11 +54,23 @@ FAST = fleet([[3.0, 4.0], [7.0, 9.0]], workers=2, slo_ms=20.0)
 SLOW = fleet([[8.0, 10.0], [15.0, 18.0]], workers=3, slo_ms=20.0)
 
 
-def routed(arrivals: NDArray[np.float64], stations: NDArray[np.int64], fleets: list[Fleet]) -> Run:
+def side_by_side(
+    engine: FleetEngine, *starts: tuple[Callable[[WorkerGroup], Scheduler], float]
+) -> list[StationPlan]:
+    """One on each fleet of the engine."""
+    found, first = [], 0
+    for i, (own, (start, share)) in enumerate(zip(engine.fleets, starts, strict=True)):
+        workers = range(first, first + own.workers)
+        found.append(StationPlan(i, own, workers, Plan(str(i), start), share))
+        first = workers.stop
+    return found
+
+
+def routed(arrivals: NDArray[np.float64], station: NDArray[np.int64], fleets: list[Fleet]) -> Run:
     def start(engine: FleetEngine) -> Scheduler:
-        share = 1.0 / len(fleets)
-        return Routed(engine, [StationStart(central, share)] * len(fleets),
-                      lambda query: int(stations[query]))
+        each = central, 1.0 / len(fleets)
+        return Routed(engine, side_by_side(engine, *[each] * len(fleets)),
+                      lambda query: int(station[query]))
 
     return FleetEngine(fleets, arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
 
@@ -109,7 +123,7 @@ def test_a_station_sees_its_part_of_the_load_and_of_the_workers() -> None:
             self.engine.run(0, 0, [query])
 
     def start(engine: FleetEngine) -> Scheduler:
-        return Routed(engine, [StationStart(Looks, 0.25), StationStart(Looks, 0.75)],
+        return Routed(engine, side_by_side(engine, (Looks, 0.25), (Looks, 0.75)),
                       lambda query: query)
 
     FleetEngine([FAST, SLOW], np.array([0.0, 1.0]), 10.0, np.random.default_rng(0),
@@ -123,8 +137,7 @@ def test_a_station_cannot_use_a_worker_of_another() -> None:
             self.engine.run(2, 0, [query])
 
     def start(engine: FleetEngine) -> Scheduler:
-        return Routed(engine, [StationStart(Greedy, 1.0), StationStart(Greedy, 0.0)],
-                      lambda query: 0)
+        return Routed(engine, side_by_side(engine, (Greedy, 1.0), (Greedy, 0.0)), lambda query: 0)
 
     with pytest.raises(SchedulerError, match="a batch on a worker that cannot start one"):
         FleetEngine([FAST, SLOW], np.array([0.0]), 10.0, np.random.default_rng(0),
@@ -134,12 +147,12 @@ def test_a_station_cannot_use_a_worker_of_another() -> None:
 @given(lattice_arrivals(), st.integers(0, 2**20))
 def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    stations = rng.integers(0, 2, len(arrivals))
+    station = rng.integers(0, 2, len(arrivals))
 
     def start(engine: FleetEngine) -> Scheduler:
-        return Routed(engine, [StationStart(partial(Anything, seed=seed), 0.5),
-                               StationStart(partial(Anything, seed=seed + 1), 0.5)],
-                      lambda query: int(stations[query]))
+        return Routed(engine, side_by_side(engine, (partial(Anything, seed=seed), 0.5),
+                                           (partial(Anything, seed=seed + 1), 0.5)),
+                      lambda query: int(station[query]))
 
     run = FleetEngine([FAST, SLOW], arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
     assert int(run.size.sum()) == int(run.answered.sum())
