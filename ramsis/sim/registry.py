@@ -106,7 +106,9 @@ _NEAR = 3
 class SchedulerSpec:
     """A scheduler and its parameters, for any fleet and scenario that it can serve.
 
-    Called with an engine, it makes the scheduler of a run.
+    Called with an engine, it makes the scheduler of a run. On a fleet, one that is made for each
+    run decides about all workers, of one type; requests ask for the model that
+    :attr:`~ramsis.sim.engine.FleetEngine.asked` says.
 
     Attributes
     ----------
@@ -136,22 +138,36 @@ class SchedulerSpec:
     def of_fleets(self) -> FleetScheduler:
         """What is prepared for fleets."""
         if _is_class(self.kind):
-            return OnWholeFleet(self)
+            return self
         made: FleetScheduler = self.kind(**self.parameters)
         return made
 
     @property
     def max_batch(self) -> int:
         """Largest batch that workers must be able to run, whatever they run anyway."""
-        return self.of_fleets.max_batch
+        return 1 if self.of_fleets is self else self.of_fleets.max_batch
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """The stations of a cluster, and how requests are routed to them."""
-        return self.of_fleets.on_cluster(fleets)
+        if self.of_fleets is not self:
+            return self.of_fleets.on_cluster(fleets)
+        if len(fleets.fleets) > 1:
+            raise InvalidValueError(
+                "decides about workers of one type", where=f"scheduler {self.name}",
+                value=", ".join(fleets.worker_types),
+                allowed="one of them, or a scenario file that says what each can run")
+        return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """What can be done before any run; errors as of the scheduler."""
-        return self.of_fleets.prepare(fleet)
+        if self.of_fleets is not self:
+            return self.of_fleets.prepare(fleet)
+        return Plan(self.name, self._start, own=self.own)
+
+    def _start(self, engine: Any) -> Scheduler[Any]:
+        assert isinstance(engine, FleetEngine)
+        engine.requests.ask_for(engine.asked)
+        return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
 
     def document(self) -> dict[str, Any]:
         """All that results depend on: of one of the user's own the content of its file, too."""
@@ -186,44 +202,6 @@ class SchedulerSpec:
             return engine.serve(self)
         with blamed(f"scheduler {self.own} failed"):
             return engine.serve(self)
-
-
-@dataclass(frozen=True)
-class OnWholeFleet:
-    """A scheduler that is made for each run, on workers of one type that hold all models.
-
-    Requests ask for the model that :attr:`~ramsis.sim.engine.FleetEngine.asked` says.
-    """
-
-    spec: SchedulerSpec
-    max_batch = 1
-
-    @property
-    def name(self) -> str:
-        """Without parameters."""
-        return self.spec.name
-
-    def prepare(self, fleet: Fleet) -> Plan:
-        """Nothing can be done before a run."""
-        return Plan(self.name, self._start, own=self.spec.own)
-
-    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """All workers are one station."""
-        if len(fleets.fleets) > 1:
-            raise InvalidValueError(
-                "decides about workers of one type", where=f"scheduler {self.name}",
-                value=", ".join(fleets.worker_types),
-                allowed="one of them, or a scenario file that says what each can run")
-        return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
-
-    def document(self) -> dict[str, Any]:
-        """Name and parameters, and of one of the user's own the content of its file."""
-        return self.spec.document()
-
-    def _start(self, engine: Any) -> Scheduler[Any]:
-        assert isinstance(engine, FleetEngine)
-        engine.requests.ask_for(engine.asked)
-        return cast("Scheduler[Any]", self.spec.kind(engine, **self.spec.parameters))
 
 
 def scheduler(

@@ -33,7 +33,7 @@ from ramsis.sim import (
     Workload,
     scheduler,
 )
-from ramsis.sim.registry import OnWholeFleet
+from ramsis.sim.registry import SchedulerSpec
 from ramsis.synthesis.options import VALUES, as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
@@ -270,7 +270,7 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
 
 def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
     """Name and parameters of a scheduler, without where it keeps its files."""
-    if isinstance(spec, OnWholeFleet):
+    if isinstance(spec, SchedulerSpec):
         return spec.document()
     parameters = asdict(spec)  # type: ignore[call-overload]
     parameters.pop("store", None)
