@@ -33,8 +33,7 @@ import numpy as np
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.schedulers.fixed import model_index
-from ramsis.sim.schedulers.single_model import SingleModel
+from ramsis.sim.schedulers.fixed import SingleModel, model_index
 
 _TICK_MS = 1.0
 _DECAY = 0.95

@@ -7,17 +7,15 @@ The queue is central, by deadline (Crankshaw et al., NSDI '17, §4.3).
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from ramsis.sim.engine import Scheduler, WorkerGroup
+from ramsis.sim.engine import WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schedulers.central import queue_of
-from ramsis.sim.schedulers.fixed import model_index
-from ramsis.sim.schedulers.single_model import check_objective
+from ramsis.sim.schedulers.central import EarliestDeadlineFirst
+from ramsis.sim.schedulers.fixed import check_objective, model_index
 
 _BACK_OFF = 0.9
 
@@ -49,35 +47,25 @@ class Clipper(PerType):
         return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))
 
 
-class _Run(Scheduler[WorkerGroup]):
+class _Run(EarliestDeadlineFirst):
     def __init__(self, engine: WorkerGroup, model: int, objective_ms: float) -> None:
-        super().__init__(engine)
+        super().__init__(engine, self.next_batch)
         self.model, self.objective_ms = model, objective_ms
         workers = engine.fleet.workers
-        self.queue = queue_of(engine)
-        self.idle = deque(range(workers))
         self.limit = [1] * workers
         self.size = [0] * workers
         self.started_ms = [0.0] * workers
-
-    def on_arrival(self, query: int) -> None:
-        self.queue.append(query)
-        if self.idle:
-            self.serve()
 
     def on_end(self, worker: int, batch: int) -> None:
         if self.engine.now_ms - self.started_ms[worker] > self.objective_ms:
             self.limit[worker] = max(int(self.limit[worker] * _BACK_OFF), 1)
         elif self.size[worker] == self.limit[worker] < self.engine.fleet.max_batch:
             self.limit[worker] += 1
-        self.idle.append(worker)
-        if self.queue:
-            self.serve()
+        super().on_end(worker, batch)
 
-    def serve(self) -> None:
-        while self.idle and self.queue:
-            worker = self.idle.popleft()
-            size = min(len(self.queue), self.limit[worker])
-            self.size[worker], self.started_ms[worker] = size, self.engine.now_ms
-            queries = [self.queue.popleft() for _ in range(size)]
-            self.engine.run(worker, self.model, queries)
+    def next_batch(self, queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
+        """Of the worker that has been idle longest, which takes it."""
+        worker = self.idle[0]
+        size = min(queued, self.limit[worker])
+        self.size[worker], self.started_ms[worker] = size, self.engine.now_ms
+        return self.model, size

@@ -1,4 +1,7 @@
-"""Fixed: one model, whatever the load; an idle worker takes what waits, up to a batch limit."""
+"""Fixed: one model, whatever the load; an idle worker takes what waits, up to a batch limit.
+
+And what other schedulers of one model share: the model, a batch limit, and an objective.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError, check_known
+from ramsis.errors import InvalidValueError, check_known, check_positive
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
@@ -49,3 +52,35 @@ def model_index(fleet: Fleet, name: str) -> int:
     """The index of a named model."""
     check_known("unknown model", name, fleet.models, "model")
     return fleet.models.index(name)
+
+
+@dataclass(frozen=True)
+class SingleModel(PerType):
+    """A scheduler of one model with a batch limit.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    batch : int
+        Batch limit; 0: the largest.
+    objective : float
+        What counts as the deadline, as a share of the SLO; > 0.
+    """
+
+    model: str
+    batch: int = 0
+    objective: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+
+    def limit(self, fleet: Fleet) -> int:
+        """The largest batch."""
+        check_limit(fleet, self.batch)
+        return self.batch or fleet.max_batch
+
+
+def check_objective(objective: float) -> None:
+    """Refuse an objective that is no share of the SLO."""
+    check_positive("not a share of the SLO", objective=objective)

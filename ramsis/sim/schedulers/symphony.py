@@ -28,8 +28,7 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schedulers.central import queue_of
-from ramsis.sim.schedulers.fixed import model_index
-from ramsis.sim.schedulers.single_model import SingleModel
+from ramsis.sim.schedulers.fixed import SingleModel, model_index
 
 
 @dataclass(frozen=True)
