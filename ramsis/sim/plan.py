@@ -179,5 +179,5 @@ def _one_level(
 def have_kernels(level: Level[StationPlan]) -> bool:
     """Whether every station of a level has a kernel that knows its SLO classes."""
     return all(station.policy.plan.compiled is not None
-               and (len(station.share) == 1 or station.policy.plan.compiled.knows_classes)
+               and (len(station.share) == 1 or station.policy.plan.compiled.central)
                for station in level.stations)

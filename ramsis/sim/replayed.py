@@ -61,7 +61,7 @@ def replay_level(
         compiled = one.plan.compiled
         assert compiled is not None
         mine = np.flatnonzero(route == one.number)
-        part = given.part(mine, coins_in_turn=compiled.coins_in_turn)
+        part = given.part(mine, coins_in_turn=compiled.central)
         part = replace(part, spells=given.spells.of_workers(one.workers))
         runs.append((one, mine, replay(one.fleet, compiled, part, load_qps * one.load_share)))
     return _joined(fleets, given, runs)

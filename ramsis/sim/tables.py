@@ -125,13 +125,11 @@ class Compiled:
     run_as: NDArray[np.int64] | None = None
 
     @property
-    def knows_classes(self) -> bool:
-        """Whether queries of the kernel may have different SLOs."""
-        return self.kernel == "central-queue"
+    def central(self) -> bool:
+        """Whether queries may have different SLOs, and numbers draw answers in turn.
 
-    @property
-    def coins_in_turn(self) -> bool:
-        """Whether numbers that draw answers are used in turn, not each for its own query."""
+        In other queues each query has a number of its own.
+        """
         return self.kernel == "central-queue"
 
     def check(self, models: int, max_batch: int) -> None:
