@@ -9,9 +9,8 @@ from ramsis.sim.cluster.sharing.metrics import (
     SharingFigures,
     measure_sharing,
 )
-from ramsis.sim.cluster.sharing.play import Played, SharedCluster, play
+from ramsis.sim.cluster.sharing.play import InterferenceSlowdown, Played, SharedCluster, play
 from ramsis.sim.cluster.sharing.router import Router, SentBatch
-from ramsis.sim.cluster.sharing.slowdown import InterferenceSlowdown
 
 __all__ = ["InterferenceSlowdown", "ModelFigures", "Played", "ReplicaFigures", "Router",
            "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play"]

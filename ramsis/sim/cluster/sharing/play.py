@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramsis.cluster.interference import THESIS, Interference
+from ramsis.cluster.interference import THESIS, Interference, Load
 from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError
 from ramsis.profiles.sharing import between
@@ -22,10 +22,9 @@ from ramsis.scenario import (
     Stream,
     TimesOf,
 )
-from ramsis.sim.cluster.sharing.router import Placed, Router, Routing, SentBatch
-from ramsis.sim.cluster.sharing.slowdown import InterferenceSlowdown
+from ramsis.sim.cluster.sharing.router import Placed, Router, SentBatch
 from ramsis.sim.engine import ClusterEngine
-from ramsis.sim.engine.progress import Slowdown
+from ramsis.sim.engine.progress import Running, Slowdown
 from ramsis.sim.run import Run
 
 _LANES = 1000
@@ -127,20 +126,15 @@ def play(
     scenario = cluster.scenario(everything)
     largest = max((rows[-1].batch for model in cluster.models
                    for rows in model.batches.values()), default=1)
-    network = [[0.0] + [cluster.router.network_of(model.name).ms(n)
-                        for n in range(1, largest + 1)] for model in cluster.models]
-    copies = [cluster.router.copies_ms(n) for n in range(largest + 1)]
-    routing = Routing(
-        tuple(_placed(cluster, one) for one in replicas), cluster.router.waiting_ms,
-        cluster.router.lazy, network, copies,
-        tuple((at_ms, tuple(_placed(cluster, one) for one in plan)) for at_ms, plan in changes))
+    placed = [_placed(cluster, one) for one in replicas]
+    later = [(at_ms, [_placed(cluster, one) for one in plan]) for at_ms, plan in changes]
     engine = ClusterEngine(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
     # The engine makes its scheduler when it starts, and what that has sent is wanted afterwards.
     made: list[Router] = []
 
     def start(of: ClusterEngine) -> Router:
-        made.append(Router(of, routing))
+        made.append(Router(of, cluster.router, placed, later))
         return made[0]
 
     run = engine.serve(start)
@@ -169,6 +163,32 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
                                  where="copy_ms", value=cluster.router.copy_ms)
         work.append(alone)
     return Placed(m, g, replica.batch, replica.mps_share, tuple(work))
+
+
+class InterferenceSlowdown:
+    """Speeds by an :class:`~ramsis.cluster.interference.Interference`, for the engine.
+
+    Parameters
+    ----------
+    interference : Interference
+    names : sequence of str
+        Of the models, as the engine numbers them.
+    utilisation : sequence of sequence of sequence of float
+        ``utilisation[w][m][n]``: of a batch of n of model m on worker w.
+    """
+
+    def __init__(
+        self, interference: Interference, names: Sequence[str],
+        utilisation: Sequence[Sequence[Sequence[float]]],
+    ) -> None:
+        self._interference, self._names, self._utilisation = interference, names, utilisation
+
+    def __call__(self, worker: int, running: Sequence[Running]) -> list[float]:
+        """Speeds of the batches."""
+        used = self._utilisation[worker]
+        loads = [Load(self._names[one.model], one.size, used[one.model][one.size], one.share)
+                 for one in running]
+        return [1.0 / factor for factor in self._interference.beside(loads)]
 
 
 def _slowdown(cluster: SharedCluster, largest: int) -> InterferenceSlowdown:

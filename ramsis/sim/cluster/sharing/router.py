@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ramsis.cluster.shared_gpu import RouterSettings
 from ramsis.sim.engine import ClusterEngine, Scheduler
 
 
@@ -29,20 +30,6 @@ class Placed(NamedTuple):
     batch: int
     mps_share: float | None
     work_ms: tuple[float, ...]
-
-
-class Routing(NamedTuple):
-    """What the router goes by; ``network_ms[m][n]`` and ``copy_ms[n]`` are by size of a batch.
-
-    ``changes`` are plans that take effect later, by time.
-    """
-
-    replicas: tuple[Placed, ...]
-    waiting_ms: float
-    lazy: bool
-    network_ms: Sequence[Sequence[float]]
-    copy_ms: Sequence[float]
-    changes: tuple[tuple[float, tuple[Placed, ...]], ...] = ()
 
 
 class Batch(NamedTuple):
@@ -78,7 +65,10 @@ class Router(Scheduler[ClusterEngine]):
     Parameters
     ----------
     engine : ClusterEngine
-    routing : Routing
+    settings : RouterSettings
+    replicas : sequence of Placed
+    changes : sequence of (time in ms, replicas)
+        Plans that take effect later.
 
     Attributes
     ----------
@@ -86,9 +76,17 @@ class Router(Scheduler[ClusterEngine]):
         The batches that ran, in the order of their start.
     """
 
-    def __init__(self, engine: ClusterEngine, routing: Routing) -> None:
+    def __init__(
+        self, engine: ClusterEngine, settings: RouterSettings, replicas: Sequence[Placed],
+        changes: Sequence[tuple[float, Sequence[Placed]]] = (),
+    ) -> None:
         super().__init__(engine)
-        self.routing = routing
+        self.settings, self.changes = settings, changes
+        sizes = range(1 + max((one.batch for plan in (replicas, *(plan for _, plan in changes))
+                               for one in plan), default=0))
+        self.copy_ms = [settings.copies_ms(size) for size in sizes]
+        self.network_ms = [[settings.network_of(name).ms(size) for size in sizes]
+                           for name in engine.arrays.models]
         self.sent: list[SentBatch] = []
         self.open: dict[int, list[int]] = {}
         self.due_ms: dict[int, float] = {}
@@ -97,11 +95,11 @@ class Router(Scheduler[ClusterEngine]):
         self.of: dict[int, list[_Replica]] = {}
         self.by_batch: dict[int, _Replica] = {}
         self.last = len(engine.requests) - 1
-        self.use(routing.replicas)
+        self.use(replicas)
 
     def on_start(self) -> None:
         """Ask for the times at which the plan changes."""
-        for at_ms, replicas in self.routing.changes:
+        for at_ms, replicas in self.changes:
             self.engine.wake_at(at_ms, ("plan", replicas))
 
     def use(self, replicas: Sequence[Placed]) -> None:
@@ -129,18 +127,18 @@ class Router(Scheduler[ClusterEngine]):
             batch = self.open.get(model)
             if batch is None:
                 batch = self.open[model] = []
-                due_ms = self.due_ms[model] = engine.now_ms + self.routing.waiting_ms
+                due_ms = self.due_ms[model] = engine.now_ms + self.settings.waiting_ms
                 # A batch that is full is sent before it is due: its timer must not send the next
                 # one.
                 serial = self.serial[model] = self.serial.get(model, 0) + 1
-                if not self.routing.lazy:
+                if not self.settings.lazy:
                     engine.wake_at(due_ms, ("due", model, serial))
             batch.append(request)
             target = self.of[model][self.turn[model]].placed.batch
-            late = self.routing.lazy and engine.now_ms >= self.due_ms[model]
+            late = self.settings.lazy and engine.now_ms >= self.due_ms[model]
             if len(batch) >= target or late:
                 self.send(model)
-        if request == self.last and self.routing.lazy:
+        if request == self.last and self.settings.lazy:
             for waiting in list(self.open):
                 self.send(waiting)
 
@@ -155,7 +153,7 @@ class Router(Scheduler[ClusterEngine]):
         mine = self.of[model]
         replica = mine[self.turn[model]]
         self.turn[model] = (self.turn[model] + 1) % len(mine)
-        at_gpu_ms = engine.now_ms + self.routing.network_ms[model][len(requests)]
+        at_gpu_ms = engine.now_ms + self.network_ms[model][len(requests)]
         batch = Batch(requests, engine.now_ms, at_gpu_ms)
         engine.wake_at(at_gpu_ms, ("there", replica, batch))
 
@@ -177,7 +175,7 @@ class Router(Scheduler[ClusterEngine]):
 
     def arrived(self, replica: _Replica, batch: Batch) -> None:
         """A batch has reached its GPU."""
-        copy_ms = self.routing.copy_ms[len(batch.requests)]
+        copy_ms = self.copy_ms[len(batch.requests)]
         if copy_ms > 0:
             replica.copied_ms = max(replica.copied_ms, self.engine.now_ms) + copy_ms
             self.engine.wake_at(replica.copied_ms, ("copied", replica, batch))
@@ -194,7 +192,7 @@ class Router(Scheduler[ClusterEngine]):
         size = len(batch.requests)
         number = self.engine.run(
             placed.worker, placed.model, batch.requests,
-            work_ms=placed.work_ms[size] - self.routing.copy_ms[size], share=placed.mps_share)
+            work_ms=placed.work_ms[size] - self.copy_ms[size], share=placed.mps_share)
         replica.running = number
         self.by_batch[number] = replica
         self.sent.append(SentBatch(number, placed, batch.sent_ms, batch.at_gpu_ms))
