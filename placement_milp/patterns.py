@@ -115,14 +115,12 @@ class Pattern:
         if len(offers) == len(self.offers):
             return self
         (offer,) = offers
-        if offer.quality.in_time < 1.0:  # a queue; the rate beside another is no promise alone
-            return Pattern(self.worker_type, (replace(
-                offer, latency_ms=(offer.latency_ms or 0.0) / self.slow_down),), 1,
-                offer.memory_mb, (offer.latency_ms or 0.0) / self.slow_down)
         assert offer.batch is not None
         assert offer.latency_ms is not None
-        latency_ms = offer.latency_ms / self.slow_down
-        alone = replace(offer, latency_ms=latency_ms, rate_qps=1000.0 * offer.batch / latency_ms)
+        latency_ms, rate_qps = offer.latency_ms / self.slow_down, offer.rate_qps
+        if offer.quality.in_time == 1.0:  # else a queue, whose rate alone nobody has measured
+            rate_qps = 1000.0 * offer.batch / latency_ms
+        alone = replace(offer, latency_ms=latency_ms, rate_qps=rate_qps)
         return Pattern(self.worker_type, (alone,), 1, offer.memory_mb, latency_ms)
 
     @property

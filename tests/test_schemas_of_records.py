@@ -11,7 +11,6 @@ from jsonschema import Draft202012Validator
 
 from placement_milp import problem, result
 from placement_milp.partitions import Instance, PartitionTable
-from placement_milp.values import ValueRow
 from ramsis.errors import InputFileError
 from ramsis.policy import records as policy
 from ramsis.runtime.fields import Fields
@@ -42,7 +41,7 @@ RECORDS = [
     (PROBLEM, "$defs partitions properties instances items", Instance),
     (PROBLEM, "properties rules", problem.Rules),
     (PROBLEM, "properties current items", problem.Holding),
-    (read_schema("placement_milp", "value-table-1"), "properties rows items", ValueRow),
+    (read_schema("placement_milp", "value-table-1"), "properties rows items", problem.ValueRow),
     (PLACEMENT, GROUP, result.Group),
     (PLACEMENT, f"{GROUP} properties uses items", result.Use),
     (PLACEMENT, "properties gpus items", result.CutGpu),

@@ -11,7 +11,11 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from placement_milp.presets.alpaserve import alpaserve
+from placement_milp.presets.gpu_sharing import gpu_sharing
+from placement_milp.presets.nexus import nexus
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import (
     SharingPlan,
@@ -30,12 +34,12 @@ from ramsis.plugins import blamed, own
 
 _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
     "usher": Usher,
-    "wao-usher": lambda: Usher(metric="weighted_occupancy"),
+    "wao-usher": partial(Usher, metric="weighted_occupancy"),
     "igniter": Igniter,
-    "ao-milp": Program.ao_milp,
-    "wsm-milp": Program.wsm_milp,
-    "alpaserve": Program.alpaserve,
-    "nexus": Program.nexus,
+    "ao-milp": partial(Program, gpu_sharing, "occupancy"),
+    "wsm-milp": partial(Program, gpu_sharing, "utilisation"),
+    "alpaserve": partial(Program, alpaserve),
+    "nexus": partial(Program, nexus),
     "queue-aware": QueueAware,
 }
 

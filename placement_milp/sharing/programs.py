@@ -10,9 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from placement_milp.backend import Limits
-from placement_milp.presets.alpaserve import alpaserve
-from placement_milp.presets.gpu_sharing import gpu_sharing
-from placement_milp.presets.nexus import nexus
 from placement_milp.problem import Family, Latency, Problem, Rules, Variant, WorkerType
 from placement_milp.result import Placement
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
@@ -44,26 +41,6 @@ class Program:
         if not any(model.in_time(gpu.gpu_type) for model in models for gpu in gpus):
             return []  # presets refuse problems that have no solution at all
         return replicas_of(self.preset(problem_of(models, gpus, self.metric), self.limits))
-
-    @classmethod
-    def ao_milp(cls) -> Program:
-        """The integer program with the largest achieved occupancy."""
-        return cls(gpu_sharing, "occupancy")
-
-    @classmethod
-    def wsm_milp(cls) -> Program:
-        """The integer program with utilisation of the multiprocessors over time."""
-        return cls(gpu_sharing, "utilisation")
-
-    @classmethod
-    def alpaserve(cls) -> Program:
-        """Selective replication, one model on a GPU."""
-        return cls(alpaserve)
-
-    @classmethod
-    def nexus(cls) -> Program:
-        """Squishy bin packing of duty cycles."""
-        return cls(nexus)
 
 
 def problem_of(

@@ -579,11 +579,12 @@ class _Search:
 
 def _others() -> list[SharingPolicy]:
     """The published policies; programs as far as they are solved in a minute."""
-    from placement_milp.sharing.programs import Program  # its presets import this module
+    from placement_milp.presets.gpu_sharing import gpu_sharing  # presets import this module
+    from placement_milp.sharing.programs import Program
 
     limits = Limits(seconds=_PROGRAM_S)
     return [Usher(), Usher(metric="weighted_occupancy"), Igniter(measured_batches=True),
-            replace(Program.ao_milp(), limits=limits), replace(Program.wsm_milp(), limits=limits)]
+            *(Program(gpu_sharing, metric, limits) for metric in ("occupancy", "utilisation"))]
 
 
 def _state_of(
