@@ -66,10 +66,10 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds import _worker_seconds_kernels as kernels
 from ramsis.bounds._few_requests import FewRequests
-from ramsis.bounds.targets import outward
+from ramsis.bounds.targets import Targets, outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, InvalidValueError, check_positive
+from ramsis.errors import InfeasibleError, InvalidValueError, check_positive
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
@@ -225,11 +225,9 @@ def least_cost(
 
 def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms) -> None:
     """Refuse numbers out of range, and what does not fit together."""
-    slo_ms, startup_s, rate = under.slo_ms, under.startup_s, under.rate_per_worker_qps
-    max_violation, min_effective_accuracy = under.max_violation, under.min_effective_accuracy
-    max_batch, most, least = under.max_batch, under.most, under.least
-    duration_s = under.duration_s
-    check_positive(slo_ms=slo_ms)
+    rate, max_batch, most, least = (under.rate_per_worker_qps, under.max_batch, under.most,
+                                    under.least)
+    check_positive(slo_ms=under.slo_ms)
     if arrival.ndim != 1 or not (np.isfinite(arrival).all() and (np.diff(arrival) >= 0).all()
                                  and (arrival >= 0).all() and len(arrival)):
         raise InvalidValueError("not arrivals", where="arrival_ms",
@@ -238,9 +236,9 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     if span_s == 0.0:
         raise InvalidValueError("a trace of one instant", where="arrival_ms",
                                 value=float(arrival[0]), allowed="arrivals at two times or more")
-    if not 0.0 <= startup_s <= span_s:
+    if not 0.0 <= under.startup_s <= span_s:
         raise InvalidValueError(
-            "start-up not within the trace", where="startup_s", value=startup_s,
+            "start-up not within the trace", where="startup_s", value=under.startup_s,
             allowed=f"0 to {outward(span_s)}, from the first arrival to the last")
     if (times is None) == (rate is None):
         raise InvalidValueError("what a worker can do is not said once",
@@ -248,13 +246,13 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
                                 allowed="either service times or a rate")
     if rate is not None:
         check_positive(rate_per_worker_qps=rate)
-        if min_effective_accuracy is not None:
+        if under.min_effective_accuracy is not None:
             raise InvalidValueError(
                 "a rate says nothing of accuracy", where="min_effective_accuracy",
-                value=min_effective_accuracy, allowed="service times, or max_violation alone")
-    BELOW_ONE.check("not a share of violations", optional=True, max_violation=max_violation)
-    ABOVE_ZERO.check("not an accuracy", optional=True,
-                     min_effective_accuracy=min_effective_accuracy)
+                value=under.min_effective_accuracy,
+                allowed="service times, or max_violation alone")
+    # These refuse what is out of range.
+    Targets(under.max_violation or 0.0, min_effective_accuracy=under.min_effective_accuracy)
     longest = max_batch if times is None else times.max_batch
     if not 1 <= max_batch <= longest:
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
@@ -265,9 +263,9 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     if most is not None and most < max(least, 1):
         raise InvalidValueError("fewer workers than the least", where="most", value=most,
                                 allowed=f"a whole number from {max(least, 1)}")
-    if duration_s is not None and not arrival[-1] <= 1000.0 * duration_s < math.inf:
+    if under.duration_s is not None and not arrival[-1] <= 1000.0 * under.duration_s < math.inf:
         raise InvalidValueError("ends before the last arrival", where="duration_s",
-                                value=duration_s,
+                                value=under.duration_s,
                                 allowed=f"from {outward(arrival[-1] / 1000.0, up=True)}")
 
 
