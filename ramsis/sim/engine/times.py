@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from ramsis.scenario import Scenario
@@ -24,6 +23,8 @@ class Times:
     own_rows : list, or None
         The same of batches that are run as they are asked to be; None where ``run_as`` is to be
         passed over, by type.
+    sizes : sequences of int, by type and model
+        ``sizes[t][m]``: the batch sizes that are listed, rising; of fleets all up to the largest.
     quantiles, own_quantiles : list
         ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at ``levels[t]``.
     kind : list of int
@@ -38,6 +39,7 @@ class Times:
 
     rows: _Rows
     own_rows: list[list[list[float]] | None]
+    sizes: Sequence[Sequence[Sequence[int]]]
     quantiles: _Quantiles
     own_quantiles: _Quantiles
     levels: list[list[float]]
@@ -53,18 +55,13 @@ class Times:
 
     def runs(self, worker_type: int, model: int) -> bool:
         """Whether workers of a type can run a model."""
-        return bool(self.rows[worker_type][model])
+        return bool(self.sizes[worker_type][model])
 
 
 class ClusterTimes(Times):
     """Times of a scenario, batches padded to the next listed size.
 
     Means of autoregressive models are at the mean number of tokens.
-
-    Attributes
-    ----------
-    sizes : list of list of tuple of int
-        ``sizes[t][m]``: the listed batch sizes, rising.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -92,18 +89,9 @@ class ClusterTimes(Times):
         """Time of a load, or of the first one in the cluster."""
         return (self._first_load_ms if first else self._load_ms)[worker_type][model]
 
-    def runs(self, worker_type: int, model: int) -> bool:
-        """Whether workers of a type can run a model."""
-        return bool(self.sizes[worker_type][model])
-
 
 class FleetTimes(Times):
     """Times of fleets, of which each holds the models that follow those of the one before."""
-
-    @cached_property
-    def sizes(self) -> list[list[range]]:
-        """The sizes that each model is run at, by type: all up to the largest."""
-        return [[range(1, len(rows) + 1) for rows in by_model] for by_model in self.rows]
 
     def __init__(self, fleets: Sequence[Fleet]) -> None:
         count = [len(fleet.models) for fleet in fleets]
@@ -129,3 +117,4 @@ class FleetTimes(Times):
             else:
                 self.own_rows.append([*before, *fleet.own_ms.mean(axis=2).tolist(), *behind])
                 self.own_quantiles.append([*before, *fleet.own_ms.tolist(), *behind])
+        self.sizes = [[range(1, len(rows) + 1) for rows in by_model] for by_model in self.rows]
