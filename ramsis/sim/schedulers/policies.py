@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import inf
 from pathlib import Path
@@ -22,13 +23,14 @@ from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Selector, set_of_selectors
-from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.runtime.policy_set import ALL_WORKERS, types_in_words
 from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
-from ramsis.sim.plan import ClusterPlan, Plan
-from ramsis.sim.schedulers.stations import stations_of
+from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 from ramsis.sim.tables import KERNELS, Compiled, level_of, stack, stack_central
+
+_Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
 
 class Policies:
@@ -117,18 +119,49 @@ class Policies:
         InputFileError
             The set was made for other workers or SLO classes, or as of :meth:`prepare`.
         """
-        if len(fleets.fleets) == 1 and all(len(level.stations) == 1
-                                           for level in self.levels.levels):
+        policies, source = self.levels, self.source
+        if len(fleets.fleets) == 1 and all(len(level.stations) == 1 for level in policies.levels):
             return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
-        return stations_of(self.levels, fleets, self._station_plan, name=self.name,
-                           source=self.source)
+        classes = {one.slo_ms: one.share for one in fleets.classes}
+        if policies.worker_types != dict(fleets.worker_types):
+            raise InputFileError(
+                "made for other worker types", where=source,
+                value=types_in_words(policies.worker_types),
+                allowed=types_in_words(fleets.worker_types))
+        if policies.slo_classes != classes:
+            raise InputFileError("made for other SLO classes", where=source,
+                                 value=policies.slo_classes, allowed=str(classes))
+        # Levels that divide the workers in the same way share their schedulers, which then change
+        # tables with the load as those of a simple set do.
+        alike: dict[_Division, list[Level[Policy]]] = {}
+        for level in policies.levels:
+            alike.setdefault(_division(level, fleets, source), []).append(level)
+        levels: list[Level[StationPlan]] = []
+        for division, own in alike.items():
+            plans = [self._station_plan(own, number, workers, slo_ms, fleets)
+                     for number, (workers, slo_ms, _) in enumerate(division)]
+            levels += [level._replace(stations=tuple(
+                station._replace(policy=plan)  # type: ignore[arg-type]
+                for station, plan in zip(level.stations, plans, strict=True)))  # type: ignore[misc]
+                for level in own]
+        return ClusterPlan(self.name, fleets,
+                           PolicySet(levels, policies.worker_types, policies.slo_classes))
 
-    def _station_plan(self, policies: Sequence[Policy], source: str, fleet: Fleet) -> Plan:
-        """The plan of a station with policies of its own."""
-        own = Policies(policies, source, self.dispatch)
-        for policy in policies:
+    def _station_plan(
+        self, levels: Sequence[Level[Policy]], number: int, workers: range, slo_ms: float,
+        fleets: Fleets,
+    ) -> StationPlan:
+        """One station's tables, by the load of the whole cluster."""
+        stations = [level.stations[number] for level in levels]
+        kind = fleets.fleets[fleets.fleet_of[stations[0].worker_types[0]]]
+        fleet = replace(kind, workers=len(workers), slo_ms=slo_ms,
+                        classes=stations[0].policy.slo_classes)
+        own = Policies([replace(station.policy, load_qps=level.load_qps)
+                        for level, station in zip(levels, stations, strict=True)],
+                       f"{self.source}: {stations[0].name}", self.dispatch)
+        for policy in own.policies:
             own.check_models(policy, fleet)
-        return own.prepared(fleet)
+        return StationPlan(number, fleet, workers, own.prepared(fleet))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables.
@@ -228,6 +261,23 @@ class Policies:
         if self.max_batch > fleet.max_batch:
             raise InputFileError("batches beyond those of the fleet", where=where,
                                  value=self.max_batch, allowed=f"up to {fleet.max_batch}")
+
+
+def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
+    """The workers of each station, its SLO and its classes; workers are taken in order."""
+    free = list(fleets.first_workers)
+    stations = []
+    for station in level.stations:
+        kind = fleets.fleet_of[station.worker_types[0]]
+        workers = range(free[kind], free[kind] + station.workers)
+        free[kind] = workers.stop
+        if workers.stop > fleets.first_workers[kind] + fleets.fleets[kind].workers:
+            raise InputFileError(
+                "more workers than there are alike", value=station.workers,
+                where=f"{source}: station {station.name} at {level.load_qps:g} QPS",
+                allowed=f"{fleets.fleets[kind].workers} in all stations")
+        stations.append((workers, station.policy.slo_ms, tuple(sorted(station.share))))
+    return tuple(stations)
 
 
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
