@@ -22,7 +22,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import FleetEngine
-from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
+from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets, drawn_slos
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
@@ -243,10 +243,9 @@ def run_cluster(
         engine.seed = seed
         return _plain(engine, plan, one, None, routing)
     times = workload.arrivals_ms(arrivals)
-    slos = fleets.drawn_slos(len(times), classes)
+    slos = drawn_slos(fleets.classes, len(times), classes)
     if settings.engine != "plain" and level is not None and have_kernels(level):
-        from ramsis.sim.compiled import DrawnRequests, replay
-        from ramsis.sim.replayed import replay_level, routes
+        from ramsis.sim.compiled import DrawnRequests, replay, replay_level, routes
 
         compiled = [station.policy.plan.compiled for station in level.stations]
         given = DrawnRequests.drawn(times, workload.duration_ms, service, slos,
@@ -277,20 +276,14 @@ def _plain(
     if one is not None:
         with blamed(f"scheduler {one.plan.own} failed") if one.plan.own else nullcontext():
             return engine.serve(one.plan.start)
-    uniform = _Uniform(routing)
+    drawn: list[float] = []
+
+    def uniform(place: int) -> float:
+        while place >= len(drawn):
+            drawn.extend(routing.random(_BLOCK).tolist())
+        return drawn[place]
+
     return engine.serve(lambda whole: RoutedByLevel(whole, plan, request_slo_ms, uniform))
-
-
-class _Uniform:
-    """Uniform numbers of a stream by their place."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng, self._drawn = rng, list[float]()
-
-    def __getitem__(self, place: int) -> float:
-        while place >= len(self._drawn):
-            self._drawn += self._rng.random(_BLOCK).tolist()
-        return self._drawn[place]
 
 
 def _level(plan: ClusterPlan, stated_qps: float | None) -> Level[StationPlan] | None:

@@ -239,10 +239,6 @@ class Fleets:
         """Largest load that can be answered within the longest SLO."""
         return sum(fleet.capacity_qps for fleet in self.fleets)
 
-    def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
-        """The SLO of each query, its class drawn by the shares; None with one SLO for all."""
-        return drawn_slos(self.classes, queries, rng)
-
 
 @dataclass(frozen=True, eq=False)
 class FleetSite:
@@ -306,7 +302,7 @@ class FleetSite:
 def drawn_slos(
     classes: Sequence[SloClass], queries: int, rng: np.random.Generator
 ) -> FloatArray | None:
-    """The SLO of each of some queries, shape (n,); None with one SLO for all."""
+    """The SLO of each of some queries, (n,), by the classes' shares; None with one SLO for all."""
     if len(classes) == 1:
         return None
     upto = np.cumsum([one.share for one in classes])

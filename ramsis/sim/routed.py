@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
@@ -77,14 +76,6 @@ class Routed(Scheduler[FleetEngine]):
         self.idle_since[worker] = self.ends = self.ends + 1
 
 
-class ByPlace(Protocol):
-    """Uniform numbers by their place: a sequence without an end."""
-
-    def __getitem__(self, place: int) -> float:
-        """The number of a request."""
-        ...
-
-
 class RoutedByLevel(Routed):
     """Stations and shares by the stated or anticipated load.
 
@@ -95,13 +86,13 @@ class RoutedByLevel(Routed):
     plan : ClusterPlan
     request_slo_ms : sequence of float, or None
         Of each request, where there are several classes.
-    uniform : ByPlace
+    uniform : callable
         A number of each request, by which it is routed.
     """
 
     def __init__(
         self, engine: FleetEngine, plan: ClusterPlan, request_slo_ms: Sequence[float] | None,
-        uniform: ByPlace,
+        uniform: Callable[[int], float],
     ) -> None:
         self.levels, self.slos, self.uniform = plan.levels, request_slo_ms, uniform
         self.slo_ms = plan.fleets.classes[0].slo_ms
@@ -112,7 +103,7 @@ class RoutedByLevel(Routed):
     def station(self, request: int) -> int:
         """The station of a request, by the runtime's own routing."""
         slo_ms = self.slo_ms if self.slos is None else self.slos[request]
-        return self.level.route(slo_ms, self.uniform[request]).policy.number
+        return self.level.route(slo_ms, self.uniform(request)).policy.number
 
     def on_arrival(self, request: int) -> None:
         """Route the request; with all others that wait if the workers are divided anew."""

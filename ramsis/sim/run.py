@@ -84,31 +84,7 @@ class Site(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Changes:
-    """Models that came and went, and workers. Where everything is loaded there are none.
-
-    Attributes
-    ----------
-    load_start_ms, load_end_ms, load_worker, load_model : ndarrays, shape (l,)
-    unload_worker, unload_model, unload_ms : ndarrays, shape (u,)
-    scaled_worker, scaled_up, scaled_ms : ndarrays, shape (s,)
-        Orders to start and to stop workers.
-    """
-
-    load_start_ms: FloatArray = field(default_factory=_floats)
-    load_end_ms: FloatArray = field(default_factory=_floats)
-    load_worker: IntArray = field(default_factory=_ints)
-    load_model: IntArray = field(default_factory=_ints)
-    unload_worker: IntArray = field(default_factory=_ints)
-    unload_model: IntArray = field(default_factory=_ints)
-    unload_ms: FloatArray = field(default_factory=_floats)
-    scaled_worker: IntArray = field(default_factory=_ints)
-    scaled_up: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
-    scaled_ms: FloatArray = field(default_factory=_floats)
-
-
-@dataclass(frozen=True, eq=False)
-class Run(Changes):
+class Run:
     """Record of one run. Requests are numbered, times are in ms.
 
     Attributes
@@ -143,6 +119,11 @@ class Run(Changes):
         Requests in the queue that a batch is taken from, just before; from compiled loops only.
     drop_queued : ndarray of int32, shape (d,), optional
         The same of each drop, the dropped request included.
+    load_start_ms, load_end_ms, load_worker, load_model : ndarrays, shape (l,)
+        Where everything is loaded, there are none of these and the next two.
+    unload_worker, unload_model, unload_ms : ndarrays, shape (u,)
+    scaled_worker, scaled_up, scaled_ms : ndarrays, shape (s,)
+        Orders to start and to stop workers.
     """
 
     site: Site = field(kw_only=True)
@@ -165,6 +146,16 @@ class Run(Changes):
     figures: Mapping[str, float] = field(default_factory=dict)
     queued: IntArray | None = None
     drop_queued: IntArray | None = None
+    load_start_ms: FloatArray = field(default_factory=_floats)
+    load_end_ms: FloatArray = field(default_factory=_floats)
+    load_worker: IntArray = field(default_factory=_ints)
+    load_model: IntArray = field(default_factory=_ints)
+    unload_worker: IntArray = field(default_factory=_ints)
+    unload_model: IntArray = field(default_factory=_ints)
+    unload_ms: FloatArray = field(default_factory=_floats)
+    scaled_worker: IntArray = field(default_factory=_ints)
+    scaled_up: NDArray[np.bool_] = field(default_factory=_bools)
+    scaled_ms: FloatArray = field(default_factory=_floats)
 
     @property
     def workers(self) -> int:

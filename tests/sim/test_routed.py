@@ -28,11 +28,11 @@ from ramsis.sim import (
     SimulationSettings,
     simulate,
 )
+from ramsis.sim.compiled import routes
 from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
 from ramsis.sim.plan import Plan, StationPlan
-from ramsis.sim.replayed import routes
 from ramsis.sim.routed import Routed
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers import Greedy
