@@ -148,10 +148,6 @@ class PlacementProgram:
         index = {name: i for i, name in enumerate(self.constraints)}
         return {what: index[name] for what, name in names.items() if name in index}
 
-    def of_type(self, worker_type: str) -> list[tuple[int, Pattern]]:
-        """Patterns of a worker type with their indices."""
-        return [(i, p) for i, p in enumerate(self.patterns) if p.worker_type == worker_type]
-
     def cuts_of(self, worker_type: str) -> list[Cut]:
         """Layouts of a type of GPU."""
         return [cut for cut in self.cuts if cut.worker_type == worker_type]
@@ -374,8 +370,8 @@ def kept(program: PlacementProgram) -> None:
         arriving: dict[int, list[Any]] = defaultdict(list)
         for j, (held, owners) in enumerate(holdings.items()):
             leaving = []
-            for i, pattern in program.of_type(worker_type):
-                if held & set(pattern.holds):
+            for i, pattern in enumerate(program.patterns):
+                if pattern.worker_type == worker_type and held & set(pattern.holds):
                     x = program.variable(f"kept_{worker_type}_{j}_{i}", 0, len(owners))
                     program.kept[held, i] = x
                     leaving.append((x, 1))

@@ -88,10 +88,6 @@ class WorkInProgress:
         self.groups: dict[int, int] = {}
         self.held_by: dict[int, Running] = {}
 
-    def on(self, worker: int) -> Sequence[Running]:
-        """What runs on a worker."""
-        return self._on.get(worker, ())
-
     def start(self, new: Sequence[Running], now_ms: float) -> None:
         """Batches start on one worker at the same time."""
         worker = new[0].worker

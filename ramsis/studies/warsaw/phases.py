@@ -128,10 +128,6 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
 
     # What they use.
 
-    def holders(self, model: int) -> list[int]:
-        """Workers that hold a model."""
-        return list(self._holders[model])
-
     def unload(self, worker: int, model: int) -> None:
         """Give up a model."""
         self.engine.unload(worker, model)
