@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from scipy.special import pdtr
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import NotConvergedError, describe
 
 _BROKEN = 1e-10
 
@@ -105,6 +107,16 @@ def _columns(
         size, run = np.append(size, smaller), np.append(run, np.full(len(smaller), b))
     return (np.full(len(model), t), np.full(len(model), c), model, size + 1, mean_ms[model, run],
             in_time[model, run], times.accuracy[model])
+
+
+def solved(what: str, **program: Any) -> Any:
+    """The optimum of a linear program, by HiGHS; an error where it is not found."""
+    from scipy.optimize import linprog  # which takes long to load
+
+    found: Any = linprog(**program, method="highs")
+    if not found.success:
+        raise NotConvergedError(describe(f"{what} not found ({found.message})"))
+    return found
 
 
 class GatheringWindows:

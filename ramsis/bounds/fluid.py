@@ -66,14 +66,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds.columns import Columns, GatheringWindows
-from ramsis.bounds.single_type import best_mix
+from ramsis.bounds.columns import Columns, GatheringWindows, solved
+from ramsis.bounds.single_type import Mix, best_mix
 from ramsis.bounds.targets import outward
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
@@ -82,10 +82,8 @@ from ramsis.errors import (
     FRACTION,
     InfeasibleError,
     InvalidValueError,
-    NotConvergedError,
     check_not_negative,
     check_positive,
-    describe,
 )
 from ramsis.profiles import LatencyTable
 
@@ -320,14 +318,6 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
     return busy
 
 
-class _Found(NamedTuple):
-    """The optimum of a program: unknowns, value, and what more of each limit would add."""
-
-    amount: FloatArray
-    value: float
-    prices: FloatArray
-
-
 class _Program:
     """A linear program over the columns, whose gathering windows are found as they are broken.
 
@@ -354,7 +344,7 @@ class _Program:
         self._rows.append(rows)
         self._limits.append(most)
 
-    def largest(self, worth: FloatArray) -> _Found:
+    def largest(self, worth: FloatArray) -> Mix:
         """The largest ``worth·y`` with y >= 0 within the limits and windows.
 
         Windows that the solution breaks become limits until it breaks none; the value falls in
@@ -362,8 +352,7 @@ class _Program:
         """
         busy, of_class = self._rows[:2]
         if self._windows is None and len(self._rows) == 2 and len(busy) == len(of_class) == 1:
-            mix = best_mix(busy[0], worth, float(self.most[0]))
-            return _Found(mix.amount, mix.value, np.array([mix.price]))
+            return best_mix(busy[0], worth, float(self.most[0]))
         while True:
             found = self._solved(worth)
             if self._windows is None:
@@ -374,19 +363,15 @@ class _Program:
                 return found
             self.limit(rows, shares * whole)
 
-    def _solved(self, worth: FloatArray) -> _Found:
+    def _solved(self, worth: FloatArray) -> Mix:
         """The optimum within the rows that there are; its value by prices that prove it."""
-        from scipy.optimize import linprog  # which takes long to load
-
         rows, limits = np.vstack(self._rows), np.concatenate(self._limits)
         # HiGHS takes worth below 1e-7 for none. A power of two leaves the digits as they are.
         unit = float(2.0 ** np.frexp(max(np.abs(worth).max(), _LEAST_WORTH))[1])
-        found: Any = linprog(c=-worth / unit, A_ub=rows, b_ub=limits, method="highs")
-        if not found.success:
-            raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+        found = solved("fluid bound", c=-worth / unit, A_ub=rows, b_ub=limits)
         prices = np.maximum(-found.ineqlin.marginals * unit, 0.0)
         unpaid = np.where(self._of_class, worth - prices @ rows, 0.0).max(axis=1)
-        return _Found(found.x, float(prices @ limits + unpaid @ self.most), prices)
+        return Mix(found.x, float(prices @ limits + unpaid @ self.most), prices)
 
 
 def _limit_violations(

@@ -31,14 +31,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.bounds.columns import solved
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import NotConvergedError, describe
 
 _LEVELS = 256  # of the quantile function, for means of times within an SLO
 _SHORTEST = 20.0  # windows in units of the longest SLO
@@ -121,10 +120,6 @@ class WaysToAnswer:
         time_ms[place] = at
         return replace(self, time_ms=time_ms)
 
-    def per_request_ms(self) -> FloatArray:
-        """Worker time of an answer, shape (C, M, B)."""
-        return np.asarray(self.time_ms / np.arange(1, self.time_ms.shape[2] + 1))
-
 
 @dataclass(frozen=True)
 class ObservedBound:
@@ -191,7 +186,7 @@ class _Program:
 
     def __init__(self, seen: Observed, ways: WaysToAnswer) -> None:
         self.counts = np.bincount(seen.slo_class, minlength=len(ways.slo_ms)).astype(float)
-        each_ms = ways.per_request_ms()
+        each_ms = ways.time_ms / np.arange(1, ways.time_ms.shape[2] + 1)  # of an answer
         self.where = np.nonzero(np.isfinite(each_ms))
         self.time_ms = each_ms[self.where] * _ratio(seen, each_ms)
         self.accuracy = ways.accuracy[self.where[1]]
@@ -201,8 +196,9 @@ class _Program:
         """Largest sum of accuracies of answers in time."""
         if not len(self.accuracy):  # every model takes longer than every SLO
             return 0.0
-        found = _solved(-self.accuracy, np.vstack([self.time_ms / span_ms, self.classes]),
-                        np.append(float(workers), self.counts))
+        found = solved("observed bound", c=-self.accuracy,
+                       A_ub=np.vstack([self.time_ms / span_ms, self.classes]),
+                       b_ub=np.append(float(workers), self.counts))
         return -float(found.fun)
 
     def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
@@ -221,10 +217,3 @@ def _ratio(seen: Observed, each_ms: FloatArray) -> float:
     known = (seen.batch > 0) & np.isfinite(seen.share_ms)
     expected = each_ms[seen.slo_class[known], seen.model[known], seen.batch[known] - 1].sum()
     return float(seen.share_ms[known].sum() / expected) if expected > 0 else 1.0
-
-
-def _solved(cost: FloatArray, rows: FloatArray, most: FloatArray) -> Any:
-    found = linprog(cost, A_ub=rows, b_ub=most, method="highs")
-    if not found.success:
-        raise NotConvergedError(describe(f"observed bound not found ({found.message})"))
-    return found

@@ -19,20 +19,14 @@ from ramsis.arrays import FloatArray
 
 
 class Mix(NamedTuple):
-    """The optimum.
+    """The optimum of a fluid program: x, its value, and what more of each limit would add.
 
-    Attributes
-    ----------
-    amount : ndarray, shape (n,)
-        x.
-    value : float
-    price : float
-        What one more unit of time would add.
+    Here the only price is that of time.
     """
 
     amount: FloatArray
     value: float
-    price: float
+    prices: FloatArray
 
 
 def best_mix(busy: FloatArray, reward: FloatArray, most: float) -> Mix:
@@ -42,7 +36,7 @@ def best_mix(busy: FloatArray, reward: FloatArray, most: float) -> Mix:
     at = int(np.searchsorted(busy[corners], time))
     if at == len(corners):  # time for the best of all
         amount[corners[-1:]] = most
-        return Mix(amount, float(amount @ reward), 0.0)
+        return Mix(amount, float(amount @ reward), np.zeros(1))
     low_busy, low_reward = 0.0, 0.0
     high = corners[at]
     if at:
@@ -53,7 +47,7 @@ def best_mix(busy: FloatArray, reward: FloatArray, most: float) -> Mix:
         amount[low] = most * (1.0 - share)
     amount[high] = most * share
     price = (reward[high] - low_reward) / (busy[high] - low_busy)
-    return Mix(amount, float(amount @ reward), float(price))
+    return Mix(amount, float(amount @ reward), np.array([price]))
 
 
 def _corners(busy: FloatArray, reward: FloatArray) -> list[int]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds.columns import Columns
+from ramsis.bounds.columns import Columns, solved
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, NotConvergedError, describe
+from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError
 
 ROUNDING = 1e-9
 
@@ -65,8 +64,6 @@ def target_rows(columns: Columns, targets: Targets) -> list[tuple[FloatArray, fl
 
 def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Targets) -> None:
     """Refuse targets that no number of workers reaches."""
-    from scipy.optimize import linprog  # which takes long to load
-
     queries = columns.of_classes(len(classes)).astype(float)
     share = np.array([one.share for one in classes])
     often = [float(columns.in_time[own > 0].max(initial=0.0)) for own in queries]
@@ -77,14 +74,12 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
 
     def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
         """The largest effective accuracy under further rows ``a·y <= b``."""
-        found: Any = linprog(
-            c=-columns.reward, A_ub=np.vstack([queries, *(row for row, _ in rows)]),
+        return -float(solved(
+            "fewest workers", c=-columns.reward,
+            A_ub=np.vstack([queries, *(row for row, _ in rows)]),
             b_ub=np.array([*share, *(most for _, most in rows)]),
             A_eq=None if equal is None else columns.in_time[None, :],
-            b_eq=None if equal is None else np.array([equal]), method="highs")
-        if not found.success:
-            raise NotConvergedError(describe(f"fewest workers not found ({found.message})"))
-        return -float(found.fun)
+            b_eq=None if equal is None else np.array([equal])).fun)
 
     # Fewer in time leave more choice; of all that are, this is the best mean.
     served = 1.0 - targets.max_violation

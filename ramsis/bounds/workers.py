@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds.columns import Columns
+from ramsis.bounds.columns import Columns, solved
 from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
@@ -360,8 +360,6 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     stretches : sequence of (windows, ms)
         Windows that share the workers' time, and how much of it; the whole first.
     """
-    from scipy.optimize import linprog
-
     whole_ms = stretches[0][1]
     taken = np.zeros((len(stretches), len(share)))
     for row, (part, length_ms) in zip(taken, stretches, strict=True):
@@ -369,10 +367,8 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     rows = program.rows(share, taken)
     size = rows.shape[1]
     # θ = 1 stands on the right.
-    found: Any = linprog(c=np.append(np.zeros(size - 2), 1.0), A_ub=rows[:, : size - 1],
-                         b_ub=-rows[:, [size - 1]].toarray()[:, 0], method="highs")
-    if not found.success:
-        raise NotConvergedError(describe(f"fewest workers not found ({found.message})"))
+    found = solved("fewest workers", c=np.append(np.zeros(size - 2), 1.0),
+                   A_ub=rows[:, : size - 1], b_ub=-rows[:, [size - 1]].toarray()[:, 0])
     return float(found.fun) / whole_ms
 
 

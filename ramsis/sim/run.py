@@ -154,7 +154,7 @@ class Run:
     unload_model: IntArray = field(default_factory=_ints)
     unload_ms: FloatArray = field(default_factory=_floats)
     scaled_worker: IntArray = field(default_factory=_ints)
-    scaled_up: NDArray[np.bool_] = field(default_factory=_bools)
+    scaled_up: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     scaled_ms: FloatArray = field(default_factory=_floats)
 
     @property

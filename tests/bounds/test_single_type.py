@@ -30,10 +30,11 @@ def test_prices_are_what_more_time_adds() -> None:
     for most in (0.3, 0.45, 0.7, 1.4, 3.0):
         here = best_mix(busy, reward, most)
         more = best_mix(busy / (1.0 + 1e-6), reward, most)
-        assert here.price == pytest.approx((more.value - here.value) / 1e-6, rel=1e-4, abs=1e-8)
+        gained = (more.value - here.value) / 1e-6
+        assert here.prices[0] == pytest.approx(gained, rel=1e-4, abs=1e-8)
 
 
 def test_no_answer_is_worth_anything() -> None:
     found = best_mix(np.ones(2), np.zeros(2), 2.0)
     assert (found.amount == 0.0).all()
-    assert found.value == found.price == 0.0
+    assert found.value == found.prices[0] == 0.0
