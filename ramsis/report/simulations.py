@@ -1,9 +1,10 @@
-"""What schedulers did, or policies promise, against the load; what they did over time."""
+"""What schedulers did, promise or need against the load; what they and fleets did over time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ramsis.errors import InvalidValueError
@@ -79,3 +80,74 @@ def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str
 def _seconds(series: TimeSeries) -> list[float]:
     seconds: list[float] = (series.start_ms / 1000.0).tolist()
     return seconds
+
+
+def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Load, workers that are paid for, accuracy and violations over time.
+
+    Parameters
+    ----------
+    rows : sequence of Mapping
+        ``label`` or ``scheduler``, and ``over_time`` as of
+        :meth:`ramsis.scaling.fleet.ScaledRun.over_time`.
+    path : path
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+    """
+    first = rows[0]["over_time"]
+    workers, accuracy, late = [], [], []
+    for row in rows:
+        name, series = str(row.get("label", row["scheduler"])), row["over_time"]
+        time_s = series["time_s"]
+        workers.append(_steps(name, [*time_s, 2 * time_s[-1] - time_s[-2:][0]],
+                              series["workers"]))
+        accuracy.append(Line(name, time_s, series["accuracy"]))
+        late.append(Line(name, time_s, [None if one is None else 100.0 * one
+                                        for one in series["violation_rate"]]))
+    load = Line("load", first["time_s"], first["load_qps"], reference=True)
+    plot_panels([PanelRow("load (queries/s)", [Panel("", [load])], 0.6, from_zero=True),
+                 PanelRow("workers paid for", [Panel("", workers)], whole=True, from_zero=True),
+                 PanelRow("accuracy in time", [Panel("", accuracy)], 0.7),
+                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                          reach=LEAST_BUDGET_PERCENT)],
+                path, "time (s)")
+
+
+def _steps(label: str, edges_s: Sequence[float], values: Sequence[float | None]) -> Line:
+    """Values between edges."""
+    return Line(label, [one for pair in pairwise(edges_s) for one in pair],
+                [value for value in values for _ in range(2)])
+
+
+def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Workers over loads, and how many more than the bound, a line for each scheduler.
+
+    Parameters
+    ----------
+    rows : sequence of Mapping
+        ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``; as of
+        :meth:`ramsis.synthesis.capacity.Capacity.row`.
+    path : path
+        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+    """
+    bound = {row["load_qps"]: row["workers_bound"] for row in rows}
+    needed, more = [], []
+    for scheduler in dict.fromkeys(row["scheduler"] for row in rows):
+        own = [row for row in rows if row["scheduler"] == scheduler]
+        loads = [row["load_qps"] for row in own]
+        needed.append(Line(scheduler, loads, [row["workers"] for row in own]))
+        more.append(Line(scheduler, loads,
+                         [100.0 * row["workers"] / row["workers_bound"] - 100.0 for row in own]))
+    needed.append(Line("bound of any scheduler", sorted(bound), [bound[x] for x in sorted(bound)],
+                       reference=True))
+    plot_panels([
+        PanelRow("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
+        PanelRow("more than the bound (%)", [Panel("", more)], 1.0),
+    ], path, "load (queries/s)")
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    wanted = [f"{words} ≥ {row[name]:g}" for name, words in (
+        ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
+        if row[name] is not None]
+    return ", ".join([f"SLO {row['slo_ms']:g} ms", *wanted,
+                      f"violations ≤ {100.0 * row['max_violation']:g} %"])

@@ -11,7 +11,7 @@ from typing import Any
 import placement_milp
 from ramsis import profiles
 from ramsis.report.page import write_report
-from ramsis.report.page.beside import side_by_side
+from ramsis.report.page.document import side_by_side
 from ramsis.report.page.parts import PageTable, Section
 from tests.cli.command import Run
 from tests.placement.samples import problem

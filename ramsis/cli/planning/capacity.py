@@ -350,7 +350,7 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
             for row in rows:
                 say_command(output.next_command(row))
     if output.plot is not None:
-        from ramsis.report.capacity import plot_capacity
+        from ramsis.report.simulations import plot_capacity
 
         plot_capacity(rows, output.plot)
 

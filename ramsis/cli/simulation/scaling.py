@@ -72,6 +72,6 @@ def simulate_scaling(
             {key: value for key, value in row.items() if key not in ("over_time", "parameters")}
             for row in with_words(rows)]))
     if plot is not None:
-        from ramsis.report.scaling import plot_scaling
+        from ramsis.report.simulations import plot_scaling
 
         plot_scaling(rows, plot)

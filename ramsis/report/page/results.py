@@ -1,4 +1,4 @@
-"""The sections on what commands print with ``--json``: simulations and capacity answers."""
+"""The sections on what commands print with ``--json``: simulations, capacity, scaling fleets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
-from ramsis.report.page.rows import number, span, text
+from ramsis.report.page.rows import given_in, number, span, text
 from ramsis.report.verdicts import OVERLOAD, simulation_verdict, target_words
 from ramsis.tables import Column, with_values
 
@@ -26,17 +26,19 @@ Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
 _LATE = violations()
-TIME = Axis("time (s)", zero=True)
-_SIMULATED = (
-    Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("met", "meets target"),
-    Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
+_TIME = Axis("time (s)", zero=True)
+FIGURES = (
+    Column("violation_rate", "violations", ".4%"),
     Column("expected_violation_rate", "promised", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("expected_effective_accuracy", "promised", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+"""Of a simulation."""
+_SIMULATED = (
+    Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"), *FIGURES)
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
@@ -50,7 +52,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
         parts += _over_loads(rows)
     else:
         parts += _side_by_side(rows)
-    parts += over_time(with_series(rows, "label", ("load_qps", "accuracy", "violation_rate")),
+    parts += _over_time(_with_series(rows, "label", ("load_qps", "accuracy", "violation_rate")),
                        "Load over time, of the first seed")
     known = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
@@ -97,32 +99,32 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
     return found
 
 
-def with_series(
+def _with_series(
     rows: Rows, name: str, keys: Sequence[str]
 ) -> list[tuple[int, str, Mapping[str, Any]]]:
     """Number, name and series over time of the rows that have all of some series."""
     return [(look, row[name], row["over_time"]) for look, row in enumerate(rows)
-            if are_series(row.get("over_time"), keys)]
+            if _are_series(row.get("over_time"), keys)]
 
 
-def are_series(given: object, keys: Sequence[str]) -> bool:
+def _are_series(given: object, keys: Sequence[str]) -> bool:
     """Whether values of some keys are there for each time."""
     return isinstance(given, Mapping) and isinstance(given.get("time_s"), list) and all(
         isinstance(given.get(key), list) and len(given[key]) == len(given["time_s"])
         for key in keys)
 
 
-def over_time(
+def _over_time(
     own: Sequence[tuple[int, str, Mapping[str, Any]]], load: str, *between: Figure
 ) -> list[Figure]:
     """Load of the first of some series, accuracy and violations of all; none without any."""
     if not own:
         return []
     first = own[0][2]
-    return [curves(load, TIME, Axis("queries/s", zero=True), [
+    return [curves(load, _TIME, Axis("queries/s", zero=True), [
                 Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
             *between,
-            *(curves(title, TIME, axis, [
+            *(curves(title, _TIME, axis, [
                 Series(name, series["time_s"], series[key], draw="line", look=look)
                 for look, name, series in own]) for title, axis, key in (
                     ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
@@ -294,6 +296,73 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]
     return result_section("Simulated placement", source, document, asked, parts)
+
+
+_SCALED = (
+    Column("name", "scheduler"), Column("worker_s", "worker-seconds", ".0f"),
+    Column("cost", "cost", ".4g"), Column("cost_worker_s", "cost in worker-seconds", ".0f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
+_SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
+
+
+def scaling_section(
+    document: Mapping[str, Any], rows: Rows, source: str
+) -> Section:
+    """What scaling policies and rules cost and deliver, at once and over time."""
+    rows = [{**row, "name": row["scheduler"] + (" (tuned)" if row.get("tuned") is True
+                                                and row["scheduler"] != "ramsis" else ""),
+             "meets": "yes" if row.get("meets_target") is True else
+             None if row.get("cost_worker_s") is not None else "no"} for row in rows]
+    given = document.get("bound")
+    bound: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    parts: list[Part] = [PageTable("Schedulers", with_values(_SCALED, rows), rows)]
+    points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
+                     look=look, named=True, text=[row["name"]]) for look, row in enumerate(rows)]
+    least = bound.get("worker_s")
+    if isinstance(least, int | float):
+        widest = max(0.001, *(row["violation_rate"] for row in rows))
+        points.append(Series("bound of any scheduler", [0.0, widest], [least, least],
+                             draw="line", ref=True))
+    parts.append(curves("Cost against violations", violations(),
+                        Axis("worker-seconds", zero=True), points))
+    parts += _scaled_over_time(rows, bound)
+    meeting = sorted((row for row in rows if row["meets"] == "yes"),
+                     key=lambda row: row["worker_s"])
+    verdict = [f"{row['name']} meets the target with {row['worker_s']:.0f} worker-seconds"
+               for row in meeting[:2]]
+    if verdict and isinstance(least, int | float):
+        verdict[0] += f"; no scheduler does with less than {least:.0f}"
+    least = bound.get("cost_worker_s")
+    priced = sorted((row for row in rows if row.get("cost_worker_s") is not None),
+                    key=lambda row: row["cost_worker_s"])
+    verdict += [f"{row['name']} costs {row['cost_worker_s']:.0f} worker-seconds, violations and "
+                "missed accuracy included" for row in priced[:2]]
+    if priced and isinstance(least, int | float):
+        verdict[-1] += f"; no scheduler costs less than {least:.0f}"
+    return result_section("Scaling", source, document, given_in(document), parts,
+                          verdict=verdict, measures={
+                              f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
+                              for row in rows})
+
+
+def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
+    """Load, workers, accuracy and violations of the rows that have series."""
+    own = _with_series(rows, "name", _SERIES)
+    if not own:
+        return []
+    first = own[0][2]
+    workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
+                      steps=True) for look, name, series in own]
+    if _are_series(bound, ("workers",)):
+        workers.append(Series("bound of any scheduler", bound["time_s"], bound["workers"],
+                              draw="line", ref=True, steps=True))
+    wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
+              for key in ("wanted", "active")]
+    axis = Axis("workers", zero=True)
+    return _over_time(
+        own, "Load over time", curves("Workers that are paid for", _TIME, axis, workers),
+        curves(f"Workers wanted and active, {own[0][1]}", _TIME, axis, wanted))
 
 
 def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -22,9 +22,13 @@ from ramsis.report.page.parts import Section
 from ramsis.report.page.plans import audit_section, plan_section
 from ramsis.report.page.policies import policies_section
 from ramsis.report.page.profile import profile_section
-from ramsis.report.page.results import capacity_section, placed_section, simulation_section
+from ramsis.report.page.results import (
+    capacity_section,
+    placed_section,
+    scaling_section,
+    simulation_section,
+)
 from ramsis.report.page.rows import checked_rows
-from ramsis.report.page.scaling import scaling_section
 from ramsis.report.page.sweep import (
     FAILURES_NAME,
     RECORD_NAME,

@@ -12,6 +12,7 @@ from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
+from ramsis.report.page.results import FIGURES
 from ramsis.report.page.rows import present_names
 from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
@@ -43,14 +44,6 @@ _METRICS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("utilisation", "utilisation", {"percent": True}),
     ("expected_effective_accuracy", "effective accuracy promised", {"bound": "upper_bound"}),
     ("expected_violation_rate", "violations promised", {"percent": True}))
-_COLUMNS = (
-    Column("violation_rate", "violations", ".4%"),
-    Column("expected_violation_rate", "promised", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("effective_accuracy_half_width", "±", ".4f"),
-    Column("expected_effective_accuracy", "promised", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
-    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -69,7 +62,7 @@ def sweep_section(folder: Path, name: str) -> Section:
     failures = _failures(folder, "profile")
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
-    found = with_values(_COLUMNS, rows)
+    found = with_values(FIGURES, rows)
     parts: list[Part] = []
     if rows:
         parts += _explorer(rows, varying)
