@@ -173,7 +173,7 @@ class Rule(NamedTuple):
             return None
         try:
             number = float(value)
-        except OverflowError:  # a whole number that is too large for a double
+        except (OverflowError, TypeError):  # too large for a double; an array
             return None
         return number if math.isfinite(number) and self.holds(value) else None
 
