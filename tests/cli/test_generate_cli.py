@@ -71,6 +71,16 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
 
 
+def test_the_last_line_counts_all_that_the_folder_holds(generate: Any, tmp_path: Path) -> None:
+    def last_line(load: str) -> str:
+        return str(generate("--wide", "--headroom", "0", load=load).out.splitlines()[-1])
+
+    listed = f"in {tmp_path / 'out'} (manifest.json lists them)"
+    assert last_line("20,50") == f"2 policies {listed}"
+    assert last_line("30") == f"3 policies {listed}, 1 of them made now"
+    assert last_line("20,50,30") == f"3 policies {listed}"
+
+
 def test_no_number_is_cut_on_a_narrow_terminal(
     generate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
+from ramsis.runtime.manifest import read_manifest
 from ramsis.tables import with_values
 
 _RATES = (
@@ -75,9 +76,11 @@ def _print(
                if column not in (*_HEADROOM, _RECOVERY) or column in filled]
     if cluster.simple:
         print_rows(columns, rows)
-        count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
+        held = len(read_manifest(folder).levels)  # a folder may have held others before
+        count = f"{held} {'policy' if held == 1 else 'policies'}"
+        new = "" if held == len(levels) else f", {len(levels)} of them made now"
         click.echo()
-        say(f"{count} in {folder} ({MANIFEST_NAME} lists them)")
+        say(f"{count} in {folder} ({MANIFEST_NAME} lists them){new}")
         return
     shown = [column for column in columns if column in filled or column.key == "words"]
     print_rows(shown, [{**row, "words": _station_words(level)}
