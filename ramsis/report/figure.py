@@ -27,13 +27,19 @@ _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """So that the same figure is the same file, byte by byte."""
 
 
-def check_figure(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that no figure can be saved to, before what it shows is computed."""
+def check_figure(path: str | os.PathLike[str], where: str = "plot") -> None:
+    """Refuse a file that no figure can be saved to, before what it shows is computed.
+
+    Parameters
+    ----------
+    where : str
+        The option or argument that the path is of, for messages.
+    """
     if Path(path).suffix not in _SUFFIXES:
-        raise InvalidValueError("unknown kind of figure", where="plot", value=Path(path).name,
+        raise InvalidValueError("unknown kind of figure", where=where, value=Path(path).name,
                                 allowed="a file name that ends in " + ", ".join(_SUFFIXES))
     if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidValueError("figures need matplotlib", where="plot", allowed=install("plot"))
+        raise InvalidValueError("figures need matplotlib", where=where, allowed=install("plot"))
 
 
 _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None)

@@ -107,7 +107,7 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.GRID, "fixed:0", ("grid", "got 0", "from 1")),
     (params.GRID, "fine", ("grid", "'fine'", "fixed:D", "model")),
     (params.GRID, "fixed:many", ("grid", "'fixed:many'", "fixed:D")),
-    (params.FIGURE, "figure.doc", ("plot", "figure.doc", ".png, .pdf, .svg")),
+    (params.FIGURE, "figure.doc", ("--that", "figure.doc", ".png, .pdf, .svg")),
     (params.MODELS, "a,,b", ("--that", "'a,,b'", "each once")),
     (params.MODELS, "a,a", ("--that", "'a,a'", "each once")),
     (params.BATCH_SIZES, "0", ("--that", "'0'", "from:to:step")),

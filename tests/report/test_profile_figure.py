@@ -117,7 +117,8 @@ def test_all_names_of_the_image_models_find_a_place(reference_dir: Path, tmp_pat
 def test_bad_requests_are_refused(run: Run, tmp_path: Path, tiny_file: Path) -> None:
     out = tmp_path / "x.png"
     refused(run("profile", "plot", "no-such", "--out", out), 3, "no such profile")
-    refused(run("profile", "plot", tiny_file, "--out", tmp_path / "x.gif"), 2, ".svg")
+    refused(run("profile", "plot", tiny_file, "--out", tmp_path / "x.gif"), 2, "error: --out: ",
+            "ends in .png, .pdf, .svg")
     refused(run("profile", "plot", tiny_file, "--out", out, "--batch", 0), 2, "--batch")
     refused(run("profile", "plot", tiny_file, "--out", out, "--step", 0), 2, "--step")
     refused(run("profile", "plot", tiny_file, "--out", out, "--step", 1e-9), 2, "step")

@@ -191,7 +191,7 @@ class FigureFile(OutFile):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        check_figure(value)
+        check_figure(value, param.opts[0] if param is not None else "plot")
         return super().convert(value, param, ctx)
 
 
