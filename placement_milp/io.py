@@ -219,7 +219,9 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
         raise top.refusal("problem", "the placement does not say what problem it answers",
                           allowed="the file that `ramsis place` writes")
     problem = problem_from_document(top.value("problem"), f"{path}: problem", Path(path).parent)
-    groups = tuple(Group.from_fields(item) for item in top.children("groups"))
+    # Where serving brings less than it costs, the best placement has no workers.
+    groups = tuple(Group.from_fields(item)
+                   for item in (top.children("groups") if top.value("groups") != [] else ()))
     try:
         gpus = tuple(CutGpu.from_fields(item) for item in _optional(top, "gpus"))
         check_groups(problem, groups, gpus)

@@ -58,6 +58,17 @@ def test_a_placement_is_read_back(solve: Callable[..., Any], tmp_path: Path) -> 
     assert read_placement(path) == (known, placement.groups, ())
 
 
+def test_a_placement_without_workers_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "placement.json"
+    known = problem(rules={"max_workers": 0})
+    write_placement(place(known), path)
+    assert read_placement(path) == (known, (), ())
+
+
+def _without_groups(found: dict[str, Any]) -> None:
+    del found["groups"]
+
+
 def _without_problem(found: dict[str, Any]) -> None:
     del found["problem"]
 
@@ -104,6 +115,7 @@ def _not_a_batch(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("spoil", "words"), [
     (_without_problem, "problem: the placement does not say what problem it answers"),
+    (_without_groups, "groups: "),
     (_unknown_variant, "not a variant of the family: got 'huge'"),
     (_unknown_family, "unknown family: got 'sound'"),
     (_unknown_type, "unknown worker type: got 'tpu'"),
