@@ -37,7 +37,7 @@ from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
 from ramsis.sim.compiled import DrawnRequests
 from ramsis.synthesis.replayed import settles
-from ramsis.synthesis.simulated import one_worker, simulated
+from ramsis.synthesis.simulated import can_be_drawn, one_worker, simulated
 
 FACTORS = (1.025, 1.05, 1.075, 1.1)
 """Factors on service times that policies are planned with."""
@@ -80,12 +80,15 @@ class PlayedFigures(NamedTuple):
 def replayed_at(
     policy: Policy, slower: float, *, own_arrivals: str | None = None, drawn: Drawn | None = None
 ) -> PlayedFigures | None:
-    """What a policy's table comes to when service takes a factor longer; None where it is long.
+    """What a policy's table comes to when service takes a factor longer.
+
+    None where that would take long, or the arrivals cannot be drawn.
 
     The seeds follow from the load, the SLO and the workers: tables for the same are replayed on
     the same arrivals, which ``drawn`` keeps.
     """
-    if not settles(policy.load_qps, policy.slo_ms, _MOST_QUERIES):
+    if not (settles(policy.load_qps, policy.slo_ms, _MOST_QUERIES)
+            and can_be_drawn(policy, own_arrivals)):
         return None
     given = repr((policy.load_qps, policy.slo_ms, policy.workers)).encode()
     seed = _SEEDS + zlib.crc32(given) % (_SEEDS - _RUNS)

@@ -32,10 +32,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ramsis.analysis.measured import as_measured
-from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
-from ramsis.synthesis.simulated import SETTLES, measured, one_worker
+from ramsis.synthesis.simulated import SETTLES, can_be_drawn, measured, one_worker
 
 QUERIES, RUNS = 200_000, 8
 _OF_ONE = 100_000  # queries of one worker with fixed times
@@ -69,8 +68,13 @@ def replayed(
         ``package.module:name`` of an arrival process of one's own.
     queries, runs : int
         To begin with; 200,000 queries by default, half as many of one worker with fixed times.
+
+    Raises
+    ------
+    InvalidValueError
+        The dispatch rule has no compiled simulation; or drawing the arrivals fails.
     """
-    if not settles(policy.load_qps, policy.slo_ms):
+    if not (settles(policy.load_qps, policy.slo_ms) and can_be_drawn(policy, own_arrivals)):
         return policy
     alone = one_worker(policy)
     workers = None if alone is None else alone.workers
@@ -84,17 +88,14 @@ def replayed(
     if bursty > _MOST_QUERIES:
         return policy
     queries = max(queries, math.ceil(bursty))
-    try:
+    figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
+                              own_arrivals=own_arrivals, workers=workers)
+    longer = _too_wide(figures, found.half_widths)
+    if queries < _ENOUGH and longer > 1.0:
+        queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
+        runs *= _MORE_RUNS
         figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
                                   own_arrivals=own_arrivals, workers=workers)
-        longer = _too_wide(figures, found.half_widths)
-        if queries < _ENOUGH and longer > 1.0:
-            queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
-            runs *= _MORE_RUNS
-            figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
-                                      own_arrivals=own_arrivals, workers=workers)
-    except InvalidValueError:  # arrivals that cannot be drawn
-        return policy
     return as_stated_by(policy, figures, found)
 
 

@@ -50,7 +50,8 @@ from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["SETTLES", "Simulated", "measured", "one_worker", "prepared_policy", "simulated"]
+__all__ = ["SETTLES", "Simulated", "can_be_drawn", "measured", "one_worker", "prepared_policy",
+           "simulated"]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -177,6 +178,15 @@ def one_worker(policy: Policy) -> Policy | None:
         return None
     return replace(policy, workers=1, load_qps=policy.load_qps / policy.workers,
                    arrivals={"process": "renewal", "cv": policy.workers**-0.5})
+
+
+def can_be_drawn(policy: Policy, own_arrivals: str | None = None) -> bool:
+    """Whether a policy's arrivals can be drawn, so that its table can be replayed."""
+    try:
+        Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+    except InvalidValueError:
+        return False
+    return True
 
 
 def _windows(

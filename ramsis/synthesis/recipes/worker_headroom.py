@@ -76,11 +76,8 @@ class PlannedTables:
     def figures(self, plan: WorkerPlan, slower: float) -> PlayedFigures:
         """What a table comes to when service takes a factor longer than it does."""
         if self.policy is not None and can_be_measured(self.policy):
-            try:
-                measured = replayed_at(with_table(self.policy, self.true.problem, plan), slower,
-                                       own_arrivals=self.own_arrivals, drawn=self._drawn)
-            except InvalidValueError:  # arrivals that cannot be drawn
-                measured = None
+            measured = replayed_at(with_table(self.policy, self.true.problem, plan), slower,
+                                   own_arrivals=self.own_arrivals, drawn=self._drawn)
             if measured is not None:
                 return measured
         return _played(self.analysis(plan, slower))
