@@ -32,8 +32,8 @@ from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "MOST_BURST", "PAPER", "VALUES",
-           "Limit", "as_in_the_paper", "check_options", "defaults_of"]
+__all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "HIGHEST_PRICE", "LIMITS", "MOST_BURST",
+           "PAPER", "VALUES", "Limit", "as_in_the_paper", "check_options", "defaults_of"]
 
 
 class Limit(NamedTuple):
@@ -107,6 +107,11 @@ DEFAULTS_PER_DECISION: Mapping[str, Any] = _SERVED
 BURST = 1000
 """Requests of the burst that policies state their recovery from, unless told otherwise."""
 
+HIGHEST_PRICE = 1e6
+"""Largest violation price. The solvers' sums hold the price beside accuracies, and rounding takes
+some thousand times 2e-16 of the price from these: at 1e8 the bounds on the gain stay 5e-5 apart
+in double precision, and do not meet the solvers' rule; at 1e6 less than 1e-6 is lost."""
+
 PAPER: Mapping[str, Any] = {
     "objective": Objective.PER_DECISION.value,
     **_SERVED,
@@ -122,7 +127,8 @@ VALUES: Mapping[str, Rule] = {
     "max_queue": whole(1, MAX_QUEUE)._replace(wrong="not a number in range"),
     "late": _words(*LateRule, wrong="unknown late"),
     "batching": _words(*Batching, wrong="unknown batching"),
-    "violation_price": NON_NEGATIVE._replace(wrong="not a price"),
+    "violation_price": Rule(f"a number from 0 to {HIGHEST_PRICE:.0f}",
+                            lambda price: 0 <= price <= HIGHEST_PRICE, "not a price"),
     "max_violation": ABOVE_ZERO._replace(wrong="not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
     "confidence": INNER._replace(wrong="not a confidence"),

@@ -135,6 +135,10 @@ def bound(
         missing = next(name for name, given in (("--profiles", profile_names), (
             "--slo-ms", slo_ms), ("--workers", workers)) if given is None)
         raise click.UsageError(f"Missing option '{missing}'.")
+    if violation_price:
+        from ramsis.synthesis.options import check_options  # which takes long to load
+
+        check_options({"violation_price": violation_price})
     loads = workload.loads or ()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     chosen = service or cluster.default_service
