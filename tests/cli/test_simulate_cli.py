@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,26 @@ def test_seeds_without_requests_count_neither_way(run: Run, base: list[Any]) -> 
     assert row["effective_accuracy"] == row["accuracy"] <= row["upper_bound"]
     assert row["effective_accuracy_half_width"] == row["accuracy_half_width"]
     assert row["violation_rate"] == 0.0
+
+
+def test_policies_for_other_service_times_are_told(
+    run: Run, base: list[Any], policies: Path, tmp_path: Path
+) -> None:
+    def notes(*options: Any, batches_longer: float = 1.0) -> str:
+        known = tiny_profile()
+        profiles.save(replace(known, name="other", models=tuple(
+            replace(model, batches=tuple(
+                replace(item, p95_ms=item.p95_ms * batches_longer) for item in model.batches
+                if item.p95_ms is not None)) for model in known.models)), tmp_path / "p.json")
+        return run(*base[:2], tmp_path / "p.json", *base[3:], "--policy", policies, "--load", 200,
+                   "--duration-s", 1, *options).err
+
+    told = f"note: round-robin {policies}: made for other service times than the profile's"
+    assert notes() == notes("--models", "small,medium,large") == ""
+    for err in (notes(batches_longer=0.5), notes(batches_longer=2.0)):
+        assert err.startswith(told)
+        assert "by a factor of up to 2: " in err
+    assert notes("--overhead-ms", 1).startswith(told)
 
 
 def test_one_row_per_scheme_and_load_with_the_named_fields(

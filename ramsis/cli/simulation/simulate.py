@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ramsis.arrays import six_digits
 from ramsis.audit.request_log import write_request_log
@@ -43,9 +44,10 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
 from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
-from ramsis.cluster import Cluster, SloClass
+from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
+from ramsis.policy import Policy, Station
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.routing import DISPATCH_NAMES
@@ -72,6 +74,7 @@ from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
 _ANY_VIOLATION = 1.0 - 1e-12
+_SAME_TIMES = 1.01  # factor between means up to which times are the same but for rounding
 _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
@@ -305,6 +308,7 @@ def simulate_command(
     rows = [{**row, **_met(row, target)} for row in rows]
     _warn_above_highest(results)
     _warn_of_service(entries, service)
+    _warn_of_times(entries, cluster, service)
     if as_json:
         print_json([{**{k: v for k, v in row.items() if k != "models"},
                      **({"over_time": _bins(first[row["label"]])} if traced else {})}
@@ -445,6 +449,34 @@ def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:
             click.echo(f"note: {entry.label}: made for --service {', '.join(sorted(made_for))}, "
                        f"simulated with {service}: its promise is for other service times",
                        err=True)
+
+
+def _warn_of_times(entries: Sequence[_Entry], cluster: Cluster, service: str) -> None:
+    """Say of which policies the files hold other service times than the profile has."""
+    for entry in entries:
+        if entry.path is None or entry.policies is None:
+            continue
+        factor = max((_factor(station, cluster) for level in entry.policies.levels.levels
+                      for station in level.stations if station.policy.service == service),
+                     default=1.0)  # of other statistics :func:`_warn_of_service` tells
+        if factor > _SAME_TIMES:
+            click.echo(f"note: {entry.label}: made for other service times than the profile's, "
+                       f"longer or shorter by a factor of up to {factor:.3g}: its promise is for "
+                       "those", err=True)
+
+
+def _factor(station: Station[Policy], cluster: Cluster) -> float:
+    """The largest factor between the mean times of a policy's batches and the profile's."""
+    policy = station.policy
+    kind = next((one for one in cluster.worker_types if one.name in station.worker_types),
+                cluster.worker_types[0])
+    stated = ServiceTimes(tuple(one.name for one in policy.models), policy.accuracy,
+                          policy.service_ms, policy.service, policy.levels)
+    own = ServiceTimes.of_all(kind.profile, policy.service, policy.latency_ms.shape[1])
+    model, batch = policy.actions.T
+    row = np.array([own.models.index(name) for name in stated.models])
+    ratio = stated.mean_ms[model, batch - 1] / own.mean_ms[row[model], batch - 1]
+    return float(np.maximum(ratio, 1.0 / ratio).max())
 
 
 def _write_files(
