@@ -18,6 +18,8 @@ from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_positive
 
+PEAK_WINDOW_MS = 1000.0
+"""Time that the peak of recorded arrivals is counted over; the whole of a shorter recording."""
 _QPS = 1000.0  # one arrival per ms: the rate in stretched time
 
 
@@ -143,7 +145,7 @@ class Recorded:
         Not falling; the first becomes time 0.
     duration_ms : float, optional
         When the recording ends, counted from the first arrival; by default one mean gap after
-        the last.
+        the last, or a second where all arrive at one instant.
 
     Raises
     ------
@@ -164,7 +166,7 @@ class Recorded:
                       "times that do not fall")
         times -= times[0]
         if duration_ms is None:
-            gap = times[-1] / (len(times) - 1) if len(times) > 1 else 1000.0
+            gap = times[-1] / (len(times) - 1) if times[-1] > 0 else 1000.0
             duration_ms = float(times[-1] + max(gap, 1e-6))
         check_positive(duration_ms=duration_ms)
         object.__setattr__(self, "times_ms", times[times < duration_ms])
@@ -178,7 +180,7 @@ class Recorded:
     @property
     def peak_qps(self) -> float:
         """Most arrivals in any second (or in the whole, if it is shorter), per second."""
-        window_ms = min(1000.0, self.duration_ms)
+        window_ms = min(PEAK_WINDOW_MS, self.duration_ms)
         last = np.searchsorted(self.times_ms, self.times_ms + window_ms)
         return float((last - np.arange(len(last))).max() * 1000.0 / window_ms)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.trace import PEAK_WINDOW_MS, Recorded
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.plugins import blamed
@@ -330,7 +331,9 @@ def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:
-        raise InvalidValueError("peak load is beyond all that the workers could serve",
+        window = (f" (most requests in {min(PEAK_WINDOW_MS, workload.duration_ms):.4g} ms)"
+                  if isinstance(workload, Recorded) else "")
+        raise InvalidValueError(f"peak load{window} is beyond all that the workers could serve",
                                 where="load_qps", value=peak_qps,
                                 allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
                                 f"the capacity); check the unit of the times")

@@ -161,6 +161,11 @@ def test_the_peak_of_a_recording_is_that_of_its_busiest_second() -> None:
     assert Recorded([0.0, 0.0], duration_ms=10.0).peak_qps == 200.0
 
 
+def test_requests_at_one_instant_are_those_of_a_second() -> None:
+    recorded = Recorded([7.0] * 500)
+    assert (recorded.duration_ms, recorded.load_qps, recorded.peak_qps) == (1000.0, 500.0, 500.0)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 2000.0)), min_size=1, max_size=20),
