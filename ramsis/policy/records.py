@@ -251,7 +251,7 @@ class Expectations(WrittenRecord):
     overloaded
         Whether the load passes ``capacity_qps`` or more than a tenth of the queries are late.
     capacity_qps
-        Largest load that the workers can serve within the SLO, if known.
+        No scheduler with such batches can answer more within the SLO, if known.
     upper_bound
         Effective accuracy that no scheduler can beat, if known.
     recovery

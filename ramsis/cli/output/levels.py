@@ -110,7 +110,8 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
         where = f"{level.load_qps:g} QPS" + (f", {one.name}" if len(level.stations) > 1 else "")
         if expected.overloaded:
             yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
-                   f"dropped (capacity {expected.capacity_qps:.6g} QPS)")
+                   f"dropped; with batches up to --max-queue no scheduler answers more "
+                   f"than {expected.capacity_qps:.6g} QPS in time")
         elif recovery is not None and recovery.metastable:
             yield f"{where}: metastable, does not recover from a burst of {recovery.burst}"
 
