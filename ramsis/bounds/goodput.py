@@ -87,7 +87,7 @@ from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
 from ramsis.checks import check_arguments
 from ramsis.compiling import uniform
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
@@ -292,9 +292,7 @@ def _check(requests: ReleasedRequests, servers: Servers, rounds: int) -> None:
     if not (servers.batch_ms > 0).all() or not (servers.workers >= 0).all():
         raise InvalidValueError("a batch time or number of workers out of range", where="servers",
                                 allowed="times > 0, numbers >= 0")
-    if rounds < 0:
-        raise InvalidValueError("rounds out of range", where="rounds", value=rounds,
-                                allowed="0 or more")
+    whole(0).check("rounds out of range", rounds=rounds)
 
 
 def _task(priced: _Priced, servers: Servers) -> Task:

@@ -69,7 +69,7 @@ from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import Targets, outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import InfeasibleError, InvalidValueError, check_positive
+from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
@@ -254,12 +254,8 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     # These refuse what is out of range.
     Targets(under.max_violation or 0.0, min_effective_accuracy=under.min_effective_accuracy)
     longest = max_batch if times is None else times.max_batch
-    if not 1 <= max_batch <= longest:
-        raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
-                                allowed=f"1 to {longest}")
-    if least < 0:
-        raise InvalidValueError("not a number of workers", where="least", value=least,
-                                allowed="a whole number from 0")
+    whole(1, longest).check("largest batch out of range", max_batch=max_batch)
+    whole(0).check("not a number of workers", least=least)
     if most is not None and most < max(least, 1):
         raise InvalidValueError("fewer workers than the least", where="most", value=most,
                                 allowed=f"a whole number from {max(least, 1)}")

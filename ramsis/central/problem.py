@@ -67,7 +67,13 @@ from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InvalidValueError, check_not_negative, check_number_of, check_positive
+from ramsis.errors import (
+    InvalidValueError,
+    check_not_negative,
+    check_number_of,
+    check_positive,
+    whole,
+)
 
 MAX_WORKERS = 10_000
 """Most workers that a table is made for."""
@@ -366,9 +372,8 @@ def _check(
     check_positive(slo_ms=slo_ms, load_qps=load_qps)
     check_not_negative("not a price", violation_price=price)
     check_number_of("workers", workers, most=MAX_WORKERS)
-    if steps is not None and not 2 <= steps <= 1000:
-        raise InvalidValueError("not a number of slack bins", where="grid", value=steps,
-                                allowed="2 to 1000")
+    if steps is not None:
+        whole(2, 1000).required("grid", steps, "not a number of slack bins")
 
 
 def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:

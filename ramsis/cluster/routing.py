@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
-from ramsis.errors import InvalidValueError, check_known, check_number_of
+from ramsis.errors import ABOVE_ZERO, InvalidValueError, check_known, check_number_of
 from ramsis.runtime.routing import DISPATCHES
 
 
@@ -78,9 +78,7 @@ def split(
 
 def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
     """What is left of a process when each request stays with a probability."""
-    if not 0 < share <= 1:
-        raise InvalidValueError("not a share of the queries", where="share", value=share,
-                                allowed="above 0, up to 1")
+    ABOVE_ZERO.check("not a share of the queries", share=share)
     if share == 1.0:
         return process
     if isinstance(process, NegativeBinomial):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import ABOVE_ZERO, InvalidValueError, check_positive
 
 LONGEST_SLO_MS = 1e12
 """Some 32 years; what is beyond overflows in sums of times, and nobody means it."""
@@ -39,10 +39,8 @@ class SloClass:
         if self.slo_ms > LONGEST_SLO_MS:
             raise InvalidValueError("longer than any deadline", where="slo_ms", value=self.slo_ms,
                                     allowed=f"up to {LONGEST_SLO_MS:g} ms")
-        if not 0 < self.share <= 1:
-            raise InvalidValueError("not a share of the queries",
-                                    where=f"class of {self.slo_ms:g} ms", value=self.share,
-                                    allowed="above 0, up to 1")
+        ABOVE_ZERO.required(f"class of {self.slo_ms:g} ms", self.share,
+                            "not a share of the queries")
 
     @property
     def label(self) -> str:

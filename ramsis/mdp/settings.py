@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import POSITIVE, InvalidValueError
 
 
 def check_discount(discount: float | None) -> float | None:
@@ -32,10 +31,7 @@ def required_discount(discount: float) -> float:
 
 def check_tolerance(tolerance: float) -> float:
     """``tolerance`` as a positive finite float."""
-    if not (tolerance > 0.0 and math.isfinite(tolerance)):
-        raise InvalidValueError("tolerance is out of range", value=tolerance,
-                                allowed="a finite number > 0")
-    return float(tolerance)
+    return POSITIVE.required("tolerance", tolerance, "out of range")
 
 
 def check_iterations(max_iterations: int) -> int:

@@ -22,7 +22,14 @@ from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.checks import check_arguments
-from ramsis.errors import InfeasibleError, InvalidValueError, check_known
+from ramsis.errors import (
+    BELOW_ONE,
+    InfeasibleError,
+    InvalidValueError,
+    check_known,
+    check_positive,
+    whole,
+)
 from ramsis.planning.comparison import compare
 from ramsis.planning.planned import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
@@ -47,8 +54,7 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
         No such worker type, or fewer than one worker.
     """
     _check_type(scenario, grow)
-    if count < 1:
-        raise InvalidValueError("too few workers", where="count", value=count, allowed="1 or more")
+    whole(1).check("too few workers", count=count)
     types = tuple(
         one if one.name != grow else replace(
             one, count=count, active=None if one.active is None else min(one.active, count))
@@ -70,9 +76,7 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
         No such worker type, or no memory.
     """
     _check_type(scenario, grow)
-    if not 0.0 < memory_mb < inf:
-        raise InvalidValueError("no memory", where="memory_mb", value=memory_mb,
-                                allowed="more than 0")
+    check_positive("no memory", memory_mb=memory_mb)
     size_mb = dict(zip(scenario.arrays.models, scenario.arrays.memory_mb.tolist(), strict=True))
     copies = {one.name: one.instance_names() for one in scenario.models}
     workers = {worker for one in scenario.worker_types if one.name == grow
@@ -298,14 +302,10 @@ def _check_type(scenario: Scenario, grow: str) -> None:
 
 def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None:
     """Refuse numbers out of range."""
-    if not 0.0 <= max_violation < 1.0:
-        raise InvalidValueError("no share of violations", where="max_violation",
-                                value=max_violation, allowed="0 to less than 1")
+    BELOW_ONE.check("no share of violations", max_violation=max_violation)
     if not len(seeds):
         raise InvalidValueError("none", where="seeds", allowed="one or more")
-    if most is not None and not 1 <= most <= _MOST:
-        raise InvalidValueError("most workers out of range", where="most", value=most,
-                                allowed=f"1 to {_MOST}")
+    whole(1, _MOST).check("most workers out of range", optional=True, most=most)
 
 
 check_arguments(globals(), __all__)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import whole
 from ramsis.profiles.table import LatencyTable
 
 
@@ -36,9 +36,7 @@ def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
     InvalidValueError
         When ``batch`` is not in 1 … ``table.max_batch``.
     """
-    if not 1 <= batch <= table.max_batch:
-        raise InvalidValueError("batch size out of range", where="batch", value=batch,
-                                allowed=f"1 … {table.max_batch}")
+    whole(1, table.max_batch).check("batch size out of range", batch=batch)
     kept = _front(table, table.latency_ms[:, batch - 1 : batch])
     return tuple(table.models[i] for i in kept)
 

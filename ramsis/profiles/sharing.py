@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.errors import InputFileError, InvalidValueError, check_known, whole
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
 __all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
@@ -164,9 +164,7 @@ def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
 
 def _row(row: CsvRow) -> SharedBatch:
     batch = row.count("batch")
-    if batch < 1:
-        raise InputFileError("not a batch size", where=row.at("batch"), value=batch,
-                             allowed="a whole number >= 1")
+    whole(1).required(row.at("batch"), batch, "not a batch size", InputFileError)
     rate = row.positive("throughput_rps")
     printed_ms = 1000.0 * row.positive("latency_s")
     latency_ms = 1000.0 * batch / rate

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, whole
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
@@ -158,9 +158,7 @@ def _item(
 
 def _whole(row: CsvRow, column: str) -> int:
     value = row.count(column)
-    if not 1 <= value <= _MOST:
-        raise InputFileError("not a valid number", where=row.at(column), value=value,
-                             allowed=f"a whole number from 1 to {_MOST}")
+    whole(1, _MOST).required(row.at(column), value, "not a valid number", InputFileError)
     return value
 
 

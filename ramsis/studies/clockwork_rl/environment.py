@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, Run
@@ -53,9 +53,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         self, scenario: Scenario, reward: Reward = REWARDS["work"], *, slots: int = SLOTS,
         first_steps: int = 3_000, most_steps: int = 60_000,
     ) -> None:
-        if not 1 <= first_steps <= most_steps:
-            raise InvalidValueError("not a length of episodes", where="first_steps",
-                                    value=first_steps, allowed=f"1 to {most_steps}")
+        whole(1, most_steps).check("not a length of episodes", first_steps=first_steps)
         self.scenario, self.reward, self.slots = scenario, reward, slots
         self.first_steps, self.most_steps = first_steps, most_steps
         self.episode = 0

@@ -27,11 +27,10 @@ with times in ms, *alone* in a batch of one. Requests answered before their stre
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from math import inf
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_not_negative
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,7 @@ class Reward:
     work: float = 0.0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not 0 <= value < inf:
-                raise InvalidValueError("factor of a reward out of range",
-                                        where=f"reward: {one.name}", value=value,
-                                        allowed="a number >= 0")
+        check_not_negative("factor of a reward out of range", inside="reward: ", **asdict(self))
 
 
 REWARDS: Mapping[str, Reward] = {
