@@ -1,7 +1,8 @@
 """The errors that ramsis raises, each with the exit code that the command line gives it.
 
 Every message is one line that says what is wrong, where, which value was met and what is
-allowed; :func:`describe` writes it so, and every error asks it to.
+allowed; :func:`describe` writes it so, and every error asks it to. The rules below say what
+numbers and words may be, and raise the errors.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypedDict, Unpack
 
 _ABSENT = object()
 _WIDTH = 80
+_NUMBERS = (int, float, SupportsFloat)  # the first two answer much faster
 
 
 def describe(
@@ -169,7 +171,7 @@ class Rule(NamedTuple):
     def number(self, value: object) -> float | None:
         """A value as a float; ``None`` when it is no number, or breaks the rule."""
         # True is an int in Python, and no number where people write one.
-        if isinstance(value, bool | str) or not isinstance(value, int | float | SupportsFloat):
+        if isinstance(value, (bool, str)) or not isinstance(value, _NUMBERS):
             return None
         try:
             number = float(value)

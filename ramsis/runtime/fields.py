@@ -97,7 +97,10 @@ allowed: a fraction in [0, 1]
     def numbers(self, key: str, rule: Rule = FINITE, length: int | None = None) -> list[float]:
         """A list of numbers that satisfy ``rule``, of a given length or any but zero."""
         values = self.items(key, length)
-        return [self._number(f"{key}[{i}]", value, rule) for i, value in enumerate(values)]
+        found = [number for value in values if (number := rule.number(value)) is not None]
+        if len(found) < len(values):  # once more, for the place of the first that is none
+            return [self._number(f"{key}[{i}]", value, rule) for i, value in enumerate(values)]
+        return found
 
     def whole(self, key: str, low: int, high: int | None = None) -> int:
         """A whole number from ``low`` to ``high``, both included."""
