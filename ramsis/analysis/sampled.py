@@ -168,7 +168,6 @@ def evidence_of_effects(
     ----------
     rate, variance : float
         The violation rate, and its variance when all samples are drawn anew.
-    effects : sequence of Effect
     weights : ndarray, shape (Q,)
         What each quantile counts in the mean.
     tails : Tails, optional

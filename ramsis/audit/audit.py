@@ -202,10 +202,8 @@ def audit_log(
 
     Parameters
     ----------
-    log : RequestLog
     profile : ProfileSet
         Of the models that answered.
-    settings : AuditSettings
     where : str
         Names the log in messages.
     """

@@ -224,7 +224,6 @@ def service_quantiles(
 
     Parameters
     ----------
-    profile : ProfileSet
     table : LatencyTable
         The profile's own, all models in order.
 

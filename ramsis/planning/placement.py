@@ -24,7 +24,6 @@ def placement_problem(
 
     Parameters
     ----------
-    scenario : Scenario
     window_s : float, optional
         Length of a window, > 0; by default the whole scenario, so that demand is the mean.
     seed : int

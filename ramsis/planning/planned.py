@@ -24,7 +24,6 @@ class PlannedByFile(Planned):
 
     Parameters
     ----------
-    engine : ClusterEngine
     placement : str, optional
         A placement file.
     look_ahead, every_ms, window_ms, windows, worth, load_weight

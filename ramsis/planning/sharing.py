@@ -56,7 +56,6 @@ def play_placement(
         ``ramsis.placement/1``, with a batch in every use.
     seeds : sequence of int
         A run for each.
-    interference : Interference
     duration_s : float
         Of the arrivals.
     on_run : callable

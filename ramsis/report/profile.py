@@ -53,7 +53,6 @@ def plot_profile(
 
     Parameters
     ----------
-    profile : ProfileSet
     path : path
         Ends in .png, .pdf or .svg.
     batch : int

@@ -114,8 +114,6 @@ def expected_run(
         Of successive intervals.
     control : ScalingControl
         Not asked before.
-    tables : FleetTables
-    fleet : ScaledFleet
     start : int
         Workers that are active at the beginning.
     forecast : Forecast, optional
@@ -300,9 +298,6 @@ def choose_policy(
     ----------
     arrival_ms : array_like
         Sorted times of the part that is fitted.
-    tables : FleetTables
-    target : Targets or Prices
-    fleet : ScaledFleet
     duration_s : float
         Of that part.
     seed : int

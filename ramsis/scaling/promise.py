@@ -168,11 +168,8 @@ def promise(
 
     Parameters
     ----------
-    chosen : Candidate
-    tables : FleetTables
     played : DecisionTables
         Those of ``tables``.
-    fleet : ScaledFleet
     intervals : int
         Length of a run.
     seed : int

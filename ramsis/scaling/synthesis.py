@@ -184,12 +184,10 @@ def fleet_tables(
 
     Parameters
     ----------
-    profile : ProfileSet
     settings : SynthesisSettings
         Workers and price of violations do not count.
     target : Targets or Prices
         What the loads of a worker lie around.
-    loads : FleetLoads
     on_policy : callable
         Called when a policy is finished.
     """

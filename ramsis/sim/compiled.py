@@ -89,9 +89,6 @@ def replay(
 
     Parameters
     ----------
-    fleet : Fleet
-    scheduler : Compiled
-    given : DrawnRequests
     load_qps : float or None
         The load that the scheduler is told; ``None``: what the load monitor anticipates.
     monitor_ms : float

@@ -83,7 +83,6 @@ class RoutedByLevel(Routed):
     ----------
     engine : FleetEngine
         With the fleets of the plan.
-    plan : ClusterPlan
     request_slo_ms : sequence of float, or None
         Of each request, where there are several classes.
     uniform : callable

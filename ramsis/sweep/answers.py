@@ -61,8 +61,6 @@ def answers(
 
     Parameters
     ----------
-    questions : sequence of Question
-    engine : Engine
     place : path or URL, optional
         Where answers are kept.
     """

@@ -103,7 +103,6 @@ class ComparedScheduler(Protocol):
 
         Parameters
         ----------
-        cluster : Cluster
         loads_qps : sequence of float
             Levels of policies, > 0; each once.
         service : str

@@ -72,8 +72,6 @@ class TypeLoads:
 
     Parameters
     ----------
-    kinds : sequence of LikeWorkers
-    classes : sequence of SloClass
     settings : SynthesisSettings
         All but workers and SLOs.
     load_qps : float

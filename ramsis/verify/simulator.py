@@ -229,7 +229,6 @@ def play(document: Document, chance: Chance) -> Replayed:
     ----------
     document : mapping
         A valid policy file.
-    chance : Chance
     """
     n, workers = len(chance.arrival_ms), document["workers"]
     played = Replayed(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),

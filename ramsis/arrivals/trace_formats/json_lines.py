@@ -28,7 +28,6 @@ def read_json_lines(
 
     Parameters
     ----------
-    path : Path
     key : str
         Of each line's object; numbers, or texts in ISO 8601.
     unit : str, optional

@@ -165,7 +165,6 @@ def gather(
     files : sequence of (name inside the source, path)
     read : callable
         The runs in a file.
-    given : Given
     tool : str
         Its name, for messages.
     """

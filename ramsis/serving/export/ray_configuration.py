@@ -31,7 +31,6 @@ def configuration(
     policies : PolicySet
     where : Path
         Of the policies, or of the scaling policy.
-    variants : VariantsFile
     levels : sequence of pairs
         Loads, rising, and the workers that are enough; none for a fixed number.
     startup_s : float

@@ -40,8 +40,6 @@ def configuration(
 
     Parameters
     ----------
-    variants : VariantsFile
-    policies : Path
     inputs, outputs : sequence of TensorSpec
         Those of all variants. Triton gets one more output, which names the variant.
     overhead_ms : float, optional

@@ -138,7 +138,6 @@ def generate_load(
         When to send, from the start, not falling; one or more.
     samples : callable
         What to send to the model, one for each request.
-    settings : LoadSettings
     rng : Generator
         Puts the samples in order: each comes once before any comes again.
     on_done : callable

@@ -62,7 +62,6 @@ class WorkInProgress:
 
     Parameters
     ----------
-    slowdown : Slowdown or None
     ends : list
         The engine's heap of events, which ends are pushed to.
     finish_ms : dict

@@ -168,7 +168,6 @@ class ClusterRequests(RequestState):
 
     Parameters
     ----------
-    scenario : Scenario
     given : Requests
         Those that come by themselves.
     seed : int

@@ -41,7 +41,6 @@ class Workers:
 
     Parameters
     ----------
-    site : Site
     types : sequence of ScenarioWorkerType
         By number.
     memory_mb : sequence of float

@@ -158,7 +158,6 @@ def tally(
     ----------
     record : RunArrays
         Of one query or more.
-    terms : FigureTerms
     left : ndarray, shape (n+1,)
         As of ``queue_left``.
     waiting : ndarray

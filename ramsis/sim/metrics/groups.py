@@ -52,7 +52,6 @@ def by_group(run: Run, group: IntArray, groups: int) -> GroupFigures:
 
     Parameters
     ----------
-    run : Run
     group : ndarray of int, shape (n,)
         The group of each request, from 0 to ``groups`` - 1.
     groups : int

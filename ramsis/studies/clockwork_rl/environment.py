@@ -40,7 +40,6 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
 
     Parameters
     ----------
-    scenario : Scenario
     reward : Reward, optional
         By default the third of the thesis.
     slots : int

@@ -42,7 +42,6 @@ class AgentView(Invoked):
 
     Parameters
     ----------
-    engine : ClusterEngine
     every_ms : float
     slots : int
     batch_sizes : tuple of int
@@ -131,7 +130,6 @@ class RLScheduler(AgentScheduler):
 
     Parameters
     ----------
-    engine : ClusterEngine
     agent : str
         File of the agent; by default the one that is part of the package.
     """

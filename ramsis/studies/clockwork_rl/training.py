@@ -124,8 +124,6 @@ def train(
 
     Parameters
     ----------
-    scenario : Scenario
-    settings : TrainingSettings
     checkpoint : path, optional
         Taken up if it is there, and written at each evaluation.
     on_evaluation : callable

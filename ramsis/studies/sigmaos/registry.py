@@ -21,7 +21,6 @@ class SigmaOSRegistry(SigmaOS):
 
     Parameters
     ----------
-    engine : ClusterEngine
     target : int
         Fewer ongoing requests than this make a copy take one more (``targetOngoingRequests``).
     """

@@ -68,10 +68,6 @@ class SigmaOS(Scheduler[ClusterEngine]):
     """The default scheduler: any machine with enough free cores and room for the model.
 
     Subclasses say otherwise in :meth:`place` or :meth:`choose`.
-
-    Parameters
-    ----------
-    engine : ClusterEngine
     """
 
     def __init__(self, engine: ClusterEngine) -> None:

@@ -45,7 +45,6 @@ class Autoscale(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     of : str
         The scheduler that serves and loads.
     target : float

@@ -22,7 +22,6 @@ class Baseline(PhasedScheduler):
 
     Parameters
     ----------
-    engine : ClusterEngine
     starved : float
         Share of the time to its deadline after which a request starves.
     """

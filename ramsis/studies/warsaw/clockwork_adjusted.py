@@ -36,7 +36,6 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     horizon_ms : float
         For how long ahead the work of workers is counted, > 0.
     every_ms : float

@@ -28,7 +28,6 @@ class ModifiedBaseline(Baseline):
 
     Parameters
     ----------
-    engine : ClusterEngine
     load_when : str
         ``nowhere`` or ``no-idle``.
     idle_ms : float

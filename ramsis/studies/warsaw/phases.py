@@ -33,7 +33,6 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     starved : float
         Share of the time to its deadline after which a request starves, > 0.
     by_deadline : bool

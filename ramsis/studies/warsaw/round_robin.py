@@ -44,7 +44,6 @@ class RoundRobin(PhasedScheduler):
 
     Parameters
     ----------
-    engine : ClusterEngine
     variant : str
         ``plain``, or the last of the changes ``a`` to ``d`` that are made.
     quantum_ms : float

@@ -81,7 +81,6 @@ class CombinationSearch:
 
     Parameters
     ----------
-    fluid : CheapestWorkers
     tried : callable
         The trial of some workers of each kind of types.
     bound : tuple of int

@@ -29,7 +29,6 @@ class PartialRows:
 
     Parameters
     ----------
-    problem : WorkerProblem
     phase : ndarray, shape (N+1, D+1, K)
         Of :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
     """

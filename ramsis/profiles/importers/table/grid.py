@@ -63,7 +63,6 @@ def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
 
     Parameters
     ----------
-    path : Path
     known : callable
         Whether a text names a column, by which the header is found.
     """

@@ -191,9 +191,6 @@ def best_load(
     now_ms : float
     cold : ndarray of int, shape (C,)
         Models that no worker holds; what waits for them can be in time after a load.
-    room : Room
-    places : Places
-    demand : AskedFor
     gone : ndarray of bool, shape (M,)
         Gets what makes room.
     overload : bool

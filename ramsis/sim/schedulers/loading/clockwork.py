@@ -45,7 +45,6 @@ class Clockwork(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     ahead_ms : float
         Work that a worker is given ahead.
     margin_ms : float

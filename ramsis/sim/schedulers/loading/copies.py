@@ -119,7 +119,6 @@ def choose_copies(
 
     Parameters
     ----------
-    cluster : CopyProblem
     rate : ndarray, shape (M,)
         Requests per ms.
     work : ndarray, shape (M,)
@@ -158,7 +157,6 @@ def bound_on_served(
 
     Parameters
     ----------
-    cluster : CopyProblem
     counts : ndarray, shape (K, M)
         Requests of each window.
     cost_ms : ndarray, shape (M,)

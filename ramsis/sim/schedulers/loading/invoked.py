@@ -21,7 +21,6 @@ class Invoked(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     name : str
         For messages.
     every_ms : float

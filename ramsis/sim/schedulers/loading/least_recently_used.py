@@ -25,7 +25,6 @@ class LeastRecentlyUsed(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     max_ongoing : int
         Most requests that a worker has, queued and running.
     """

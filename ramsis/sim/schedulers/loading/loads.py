@@ -66,7 +66,6 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     every_ms : float
         Time between two looks at the work of the workers.
     window_ms : float

@@ -59,7 +59,6 @@ class Planned(LoadsByPlan):
 
     Parameters
     ----------
-    engine : ClusterEngine
     look_ahead : int
         Most batches that are looked at, >= 1.
     every_ms : float

@@ -51,7 +51,6 @@ class PlannedLoading(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
     every_ms : float
         Time between two plans, > 0.
     lasts_s : float

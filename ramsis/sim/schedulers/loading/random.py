@@ -25,7 +25,6 @@ class RandomScheduler(Invoked):
 
     Parameters
     ----------
-    engine : ClusterEngine
     every_ms : float
         Time between two decisions.
     slots : int

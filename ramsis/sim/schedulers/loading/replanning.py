@@ -143,7 +143,6 @@ def set_work(
 
     Parameters
     ----------
-    holding : FleetHoldings
     per_ms : ndarray, shape (M,)
         Rates of requests.
     each_ms : ndarray, shape (W, M)
@@ -176,7 +175,6 @@ def next_change(holding: FleetHoldings, wanted: BoolArray, lasts_s: float) -> Ch
 
     Parameters
     ----------
-    holding : FleetHoldings
     wanted : ndarray of bool, shape (M,)
         Models to consider for loading.
     lasts_s : float
