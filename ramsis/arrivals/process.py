@@ -115,7 +115,7 @@ class ShippedProcess:
     load_qps: float
 
     def __post_init__(self) -> None:
-        check_load(self.load_qps)
+        check_positive("load is not positive", load_qps=self.load_qps)
         for parameter in self.parameters:
             parameter.rule.required(f"arrivals {self.name}", getattr(self, parameter.name),
                                     f"{parameter.meaning} out of range")
@@ -152,11 +152,6 @@ class ShippedProcess:
             return f"{cls.name}:{cls.parameters[0].symbol}"
         words = ",".join(f"{one.word}={one.symbol}" for one in cls.parameters)
         return f"{cls.name}:{words}" if words else cls.name
-
-
-def check_load(load_qps: float) -> None:
-    """Refuse a load that is not a finite number > 0."""
-    check_positive("load is not positive", load_qps=load_qps)
 
 
 def is_orderly(process: ArrivalProcess) -> bool:

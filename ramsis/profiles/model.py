@@ -190,7 +190,7 @@ class ProfileSet:
         InvalidValueError
             The overhead is not a finite number >= 0.
         """
-        check_overhead(overhead_ms)
+        check_not_negative("not an overhead", overhead_ms=overhead_ms)
         if not overhead_ms:
             return self
         return replace(self, models=tuple(
@@ -311,11 +311,6 @@ class ProfileSet:
             for batch in model.batches
         ]
         return pd.DataFrame(rows)
-
-
-def check_overhead(overhead_ms: float) -> None:
-    """Refuse what is not a time that every batch takes besides the model."""
-    check_not_negative("not an overhead", overhead_ms=overhead_ms)
 
 
 def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:

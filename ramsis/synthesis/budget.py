@@ -49,8 +49,8 @@ from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_in
 from ramsis.errors import InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
+from ramsis.synthesis.options import VALUES
 from ramsis.synthesis.replayed import replayed
-from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
 
 HIGHEST_PRICE = 1024.0
@@ -146,7 +146,7 @@ def policy_within(
         and effective accuracy are those; it has a ``randomised`` action where chance was
         needed.
     """
-    check_budget(max_violation)
+    VALUES["max_violation"].check(optional=True, max_violation=max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
     first = make(0.0)
     _check_samples(search, first)

@@ -17,7 +17,7 @@ from ramsis.files import fingerprint
 from ramsis.policy import DISPATCHES, Inputs
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
-from ramsis.synthesis.options import VALUES, check_options, defaults_of
+from ramsis.synthesis.options import check_options, defaults_of
 from ramsis.worker.solve import SolverName
 
 _OF_DISPATCH: Any = None
@@ -170,11 +170,6 @@ class SynthesisSettings:
             "overhead_ms": float(self.overhead_ms),
             "headroom": float(self.headroom),
         }
-
-
-def check_budget(max_violation: float | None) -> None:
-    """Refuse what is not a budget of violations."""
-    VALUES["max_violation"].check(optional=True, max_violation=max_violation)
 
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:

@@ -14,7 +14,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
 from ramsis.cluster.checks import below_every_latency
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import slack_grid
@@ -35,12 +35,6 @@ def one_of(kind: type[_Word], name: str, value: str) -> _Word:
     except ValueError:
         raise InvalidValueError(f"unknown {name}", where=name, value=str(value),
                                 allowed=" or ".join(kind)) from None
-
-
-def check_rate(arrivals: ArrivalProcess) -> None:
-    """A finite arrival rate above 0."""
-    check_positive("arrival rate is not positive", inside="arrivals.",
-                   rate_per_ms=arrivals.rate_per_ms)
 
 
 def check_table(latency: LatencyTable, max_queue: int) -> None:

@@ -35,7 +35,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import check_preference, preference_cost
-from ramsis.errors import InvalidValueError, check_not_negative, whole
+from ramsis.errors import InvalidValueError, check_not_negative, check_positive, whole
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
@@ -130,7 +130,8 @@ class WorkerProblem(WorkerQueue):
         """
         whole(1).check("not a number in range", workers=workers)
         whole(1, MAX_QUEUE).check("not a number in range", max_queue=max_queue)
-        checks.check_rate(arrivals)
+        check_positive("arrival rate is not positive", inside="arrivals.",
+                       rate_per_ms=arrivals.rate_per_ms)
         checks.check_table(latency, max_queue)
         slack_ms = checks.checked_grid(grid, slo_ms, latency, max_queue)
         drawn: dict[str, Any] = {} if times is None else times._asdict()
