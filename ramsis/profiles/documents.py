@@ -8,8 +8,6 @@ from typing import Any
 from ramsis.errors import InputFileError
 from ramsis.profiles.values import ProfileError, number
 
-_ABSENT = object()
-
 
 class Node:
     """A value of a JSON document and where it stands."""

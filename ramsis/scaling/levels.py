@@ -104,11 +104,6 @@ class LoadDynamics:
         likely: FloatArray = weight / weight.sum(axis=1, keepdims=True)
         return likely
 
-    def state_of(self, load_qps: float, trend: float) -> int:
-        """The state nearest to a load and its trend."""
-        level = _nearest(np.log(self.levels_qps), math.log(max(load_qps, self.levels_qps[0])))
-        return level * len(self.trends) + _nearest(self.trends, trend)
-
     def sample(self, intervals: int, rng: np.random.Generator, *, mirrored: bool = False
                ) -> FloatArray:
         """Loads of successive intervals, from the mean load on, shape (intervals,).
@@ -220,9 +215,6 @@ def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
         trends[at] = trend
     return trends
 
-
-def _nearest(places: FloatArray, value: float) -> int:
-    return int(np.argmin(np.abs(places - value)))
 
 
 def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
