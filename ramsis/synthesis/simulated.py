@@ -234,18 +234,18 @@ def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
         Load of each run over the stated one, less 1; and the figure in it. What is stated is
         within the range of these.
     """
-    plain = Estimate.of(values.tolist())
-    runs, spread = len(values), excess - excess.mean()
+    mean, off = float(values.mean()), float(excess.mean())
+    runs, spread = len(values), excess - off
     moved = float(spread @ spread)
     if runs < _FEWEST_TO_FIT or moved == 0.0 or np.ptp(values) == 0.0:
-        return plain
+        return Estimate.of(values.tolist())
     slope = float(spread @ values) / moved
-    at_load = plain.mean - slope * float(excess.mean())
-    residual = values - plain.mean - slope * spread
+    residual = values - mean - slope * spread
     deviation = math.sqrt(float(residual @ residual) / (runs - 2))
-    error = deviation * math.sqrt(1.0 / runs + float(excess.mean()) ** 2 / moved)
+    error = deviation * math.sqrt(1.0 / runs + off**2 / moved)
     low, high = float(values.min()), float(values.max())
-    return Estimate(min(max(at_load, low), high), float(stdtrit(runs - 2, 0.975)) * error)
+    return Estimate(min(max(mean - slope * off, low), high),
+                    float(stdtrit(runs - 2, 0.975)) * error)
 
 
 def _rates(violations: Estimate, effective: Estimate, independent: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.tails import Tails
@@ -79,8 +79,7 @@ def fixed_services(
     """Fixed times, one for each distinct latency of the pairs; ``latency_ms``: (M, B)."""
     model, batch = np.array(sorted(set(pairs))).T
     values, row = np.unique(latency_ms[model, batch - 1], return_inverse=True)
-    size = len(values)
-    weights = csr_array((np.ones(size), (np.arange(size), np.arange(size))), shape=(size, size))
+    weights = eye_array(len(values), format="csr")
     rows = dict(zip(zip(model.tolist(), batch.tolist(), strict=True), row.tolist(), strict=True))
     return ServiceDistributions(rows, values, weights, values)
 

@@ -179,8 +179,8 @@ def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
 def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
     """From the states of n + 1 queued that drop to those of n queued."""
     assert mdp.drops is not None
-    onto = states.bins[states.of_queue(n - 1)]
-    found: FloatArray = mdp.drops.next_slack[n][np.ix_(states.bins[states.idle(n)], onto)]
+    dropping, onto = states.bins[states.idle(n)], states.bins[states.of_queue(n - 1)]
+    found: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
     return found
 
 
