@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from numpy.testing import assert_array_equal
 
 from ramsis import profiles
 from ramsis.cluster import Cluster
@@ -16,7 +17,10 @@ from ramsis.policy import Policy, read, write
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.headroom import FACTORS, PlayedFigures, most_robust
+from ramsis.synthesis.recipes import RECIPES
+from ramsis.synthesis.recipes.worker_headroom import PlannedTables, WorkerPlan
 from ramsis.verify import verify_policy
+from ramsis.worker.solve import WorkerModel
 
 PROFILE = profiles.load("digits-cpu")
 GIVEN: dict[str, Any] = {"slo_ms": 25.0, "workers": 4, "grid": "fixed:40", "max_queue": 16}
@@ -89,6 +93,19 @@ def test_the_file_says_so_and_every_number_of_it_is_checked(tmp_path: Path) -> N
                    {"effective_accuracy_without": record.effective_accuracy_without - 0.001}):
         write(replace(policy, headroom=replace(record, **change)), path)
         assert not all(check.holds for check in verify_policy(path)), change
+
+
+def test_planned_tables_are_those_that_the_solver_proves() -> None:
+    problem = RECIPES["round-robin"].problem(PROFILE, LOAD_QPS, SynthesisSettings(**GIVEN))
+    worker = WorkerModel(problem)
+    tables = PlannedTables(worker, "policy-iteration", GIVEN["grid"], made(0.0))
+    optimum = WorkerPlan(worker.solve().policy, 1.0, problem.slack_ms)
+    for factor in FACTORS:
+        plan = tables.planned(factor, optimum)
+        assert plan is not None
+        proven = WorkerModel(problem.planned(factor, GIVEN["grid"])).solve()
+        assert proven.certificate.converged
+        assert_array_equal(plan.table, proven.policy)
 
 
 def test_the_largest_factor_within_the_headroom_is_found() -> None:

@@ -32,11 +32,14 @@ from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
+from ramsis.worker.solve.rounds import first_rounds
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
 
 __all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
            "solve_worker"]
+
+_MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,19 @@ class WorkerModel:
         """
         check_solver(solver)
         return self._formulation.solve(self, solver, tolerance, initial)
+
+    def unproven(self, solver: SolverName, initial: IntArray) -> IntArray | None:
+        """The table that policy iteration hands on to be proven; None where there is none such.
+
+        Parameters
+        ----------
+        solver, initial
+            As of :meth:`solve`, which has always proven it where it was tried.
+        """
+        if solver != "policy-iteration" or self._formulation is not _MAXIMAL:
+            return None
+        table, rounds = first_rounds(self.structured, initial, _MOST_ROUNDS)
+        return table if 0 < rounds < _MOST_ROUNDS else None
 
     def evaluate(self, table: IntArray) -> StateFrequency:
         """How often a policy's table meets each state in the long run."""
