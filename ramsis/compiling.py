@@ -5,6 +5,11 @@ written (a read-only installation of a user without a home), kernels are compile
 That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
 Of processes that need a kernel at once one compiles it, and the others wait for what it keeps.
 
+A kernel whose name begins with an underscore is called by kernels only. So the code that turns
+Python objects into its arguments is not compiled, which for a named tuple of many arrays takes
+longer than a short kernel itself. Kernels hand each other numbers by type, not by value: numba
+would compile a kernel once more for a number that is written in the call.
+
 Numba makes the arrays and named tuples that a kernel returns with the help of Python code. There
 Python runs the handlers of signals that came while the kernel ran. Numba does not look whether
 they raised, so Ctrl-C would end the process with a segmentation fault. So the handler of an
@@ -53,6 +58,10 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
 
     gives_numbers = False  # which are made without Python code; known once it is compiled
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template(  # type: ignore[no-untyped-call,unused-ignore]
+            tuple(map(types.unliteral, args)), kws)
+
     def add_overload(self, compiled: Any) -> None:
         super().add_overload(compiled)
         self.gives_numbers = all(_is_of_numbers(one.return_type)
@@ -85,6 +94,14 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
             signal.signal(signal.SIGINT, handler)
             if came:
                 handler(*came[0])
+
+
+class _InnerKernel(_Kernel):
+    """A compiled function for other ones alone: called from Python, it would end the process."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__} begins with an underscore, so kernels alone "
+                        "call it")
 
 
 class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
@@ -168,11 +185,13 @@ def _is_of_numbers(result: types.Type) -> bool:
 def njit(**options: Any) -> Callable[[F], F]:
     """As :func:`numba.njit` with options; ``cache`` is a wish."""
     def compiled(function: F) -> F:
+        inner = function.__name__.startswith("_")
+        chosen = {**options, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
         try:
-            kernel = numba.njit(**options)(function)
+            kernel = numba.njit(**chosen)(function)
         except RuntimeError:  # no place for a cache
-            kernel = numba.njit(**{**options, "cache": False})(function)
-        kernel.__class__ = _Kernel
+            kernel = numba.njit(**{**chosen, "cache": False})(function)
+        kernel.__class__ = _InnerKernel if inner else _Kernel
         if isinstance(kernel._cache, FunctionCache):
             kernel._cache.__class__ = _Kept
         return kernel  # type: ignore[no-any-return]
@@ -195,6 +214,8 @@ def of_types(kernel: F, *arguments: Any) -> F:
     A call looks at no types, which takes most of the time of a short one with named tuples; an
     array of another type or layout would be misread.
     """
+    if isinstance(kernel, _InnerKernel):
+        raise TypeError("a kernel that begins with an underscore is called by kernels alone")
     found: F = cast(Any, kernel).compile(tuple(map(numba.typeof, arguments)))
     if not cast(Any, kernel).gives_numbers:
         raise TypeError("a kernel that gives more than numbers has to put interrupts off")

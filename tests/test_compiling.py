@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 
-from ramsis.compiling import _one_process, njit, uniform
+from ramsis.compiling import _one_process, njit, of_types, uniform
 from tests.slow import slow_after
 
 
@@ -76,6 +76,34 @@ def test_what_does_not_is_left_alone() -> None:
     values = _read_only(np.arange(4.0))
     uniform(Arguments(values, 1.0)).values[0] = 5.0
     assert values[0] == 0.0
+
+
+def test_a_number_that_is_written_in_a_call_compiles_nothing_anew() -> None:
+    @njit()
+    def _shifted(value: float, by: int) -> float:
+        return value + by
+
+    @njit()
+    def both(value: float, by: int) -> float:
+        return _shifted(value, 1) + _shifted(value, by)
+
+    assert both(1.5, 2) == 6.0
+    assert len(cast(CPUDispatcher, _shifted).signatures) == 1
+
+
+def test_a_kernel_for_kernels_is_refused_elsewhere() -> None:
+    @njit()
+    def _doubled(value: float) -> float:
+        return 2 * value
+
+    @njit()
+    def quadrupled(value: float) -> float:
+        return _doubled(_doubled(value))
+
+    assert quadrupled(1.5) == 6.0  # for which it is compiled
+    for call in (lambda: _doubled(1.5), lambda: of_types(_doubled, 1.5)):
+        with pytest.raises(TypeError, match="kernels alone"):
+            call()
 
 
 COMPILES_TWO = """

@@ -149,8 +149,8 @@ def count(run: Decisions, window: Window) -> Counted:
             slack_sum += slacks[decisions]
             decisions += 1
     return Counted(arrived, in_time, answered, reward, busy_ms, response_sum, slack_sum,
-                   _quantiles(responses[:answered], levels),
-                   _quantiles(slacks[:decisions], levels),
+                   quantiles(responses[:answered], levels),
+                   quantiles(slacks[:decisions], levels),
                    sizes, queues, by_model, met, met_accuracy)
 
 
@@ -175,7 +175,7 @@ def _greatest(values: NDArray[np.int32]) -> int:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
+def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     """Quantiles between the two nearest order statistics; not a number without values."""
     found = np.full(levels.size, np.nan)
     if values.size == 0 or levels.size == 0:

@@ -233,8 +233,8 @@ def play(document: Document, chance: Chance) -> Replayed:
     n, workers = len(chance.arrival_ms), document["workers"]
     played = Replayed(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),
                       np.empty(n, np.int64), np.empty(n), np.full(n, np.nan))
-    decisions = _events(uniform(table_of(document)), uniform(_batches_of(document)),
-                        uniform(chance), workers, _DISPATCHES.index(document["dispatch"]), played)
+    decisions = events(uniform(table_of(document)), uniform(_batches_of(document)),
+                       uniform(chance), workers, _DISPATCHES.index(document["dispatch"]), played)
     return played._replace(**{name: getattr(played, name)[:decisions]
                               for name in Replayed._fields[2:]})
 
@@ -330,7 +330,7 @@ def _service_ms(batches: _Batches, code: int, luck: float) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _events(
+def events(
     table: TableArrays, batches: _Batches, chance: Chance, workers: int, dispatch: int,
     played: Replayed,
 ) -> int:

@@ -161,7 +161,7 @@ class _Batches(NamedTuple):
 
 def compiled(document: Document, samples: Samples, chance: Chance) -> FloatArray:
     """The same as :func:`through_runtime`."""
-    return np.asarray(_events(
+    return np.asarray(events(
         table_of(document), _batches(document, samples), chance, document["slo_ms"],
         document["workers"], document["dispatch"] == "central-queue"))
 
@@ -180,7 +180,7 @@ def _batches(document: Document, samples: Samples) -> _Batches:
 
 
 @numba.njit(cache=True)
-def _events(
+def events(
     table: TableArrays, batches: _Batches, chance: Chance, slo_ms: float, workers: int,
     central: bool,
 ) -> FloatArray:

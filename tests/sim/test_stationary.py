@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from ramsis.policy import Policy
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import ConstantLoad, run_plan
-from ramsis.sim._window import _quantiles
+from ramsis.sim._window import quantiles
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import earned, in_steady_state, rates
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -27,7 +27,7 @@ def test_quantiles_are_numpys(values: np.ndarray, often: bool) -> None:
     if often:
         values = np.concatenate([values, np.repeat(values[0], 300)])
     levels = np.array([0.0, *LEVELS, 1.0])
-    assert _quantiles(values, levels) == pytest.approx(
+    assert quantiles(values, levels) == pytest.approx(
         np.quantile(values, levels), rel=1e-9, abs=1e-9)
 
 

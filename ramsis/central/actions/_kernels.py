@@ -18,7 +18,7 @@ _EVEN = 1.0 + 1e-12
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
+def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
     """Value of what follows an action that leaves workers idle, (N, A, 1); -inf if too large.
 
     Parameters
@@ -34,7 +34,7 @@ def after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
     _between(model.low, model.share, free, i, 0, same.size, same)
     down = _down(model, i)
     for n in range(1, model.queue.size):
-        _after_idle(model.queue, model.batch, n, fewer, same, down, result)
+        _row_after_idle(model.queue, model.batch, n, fewer, same, down, result)
     return result
 
 
@@ -58,11 +58,11 @@ def _between(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _after_idle(
+def _row_after_idle(
     queue: IntArray, batch: IntArray, n: int, fewer: FloatArray, same: FloatArray,
     down: FloatArray, result: FloatArray,
 ) -> None:
-    """Write row n of :func:`after_idle`, by values of each count."""
+    """Write row n of :func:`_after_idle`, by values of each count."""
     for a in range(batch.size):
         left = queue[n] - batch[a]
         if left >= 0:
@@ -70,7 +70,7 @@ def _after_idle(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
+def _after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
     """Value of what follows an action that takes the last idle worker, (N, A, 1).
 
     Parameters
@@ -103,7 +103,7 @@ def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> Floa
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_kept(
+def _after_last_kept(
     model: CentralArrays, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
 ) -> FloatArray:
     """The same with the head's age kept, (N, A, J); -inf where nothing would be in time.
@@ -113,13 +113,13 @@ def after_last_kept(
     last : (N, J)
         Values of deciding with one worker idle.
     cost : (A,)
-        As for :func:`after_last`.
+        As for :func:`_after_last`.
     from_bin, upto : (N,)
         First and last bin to look at; elsewhere the result is -inf.
     """
     queue, batch, arrivals, parts = model.queue, model.batch, model.arrivals, model.parts
     lengths, bins = queue.size, model.slack_ms.size
-    anew = after_last_anew(model, last, cost)
+    anew = _after_last_anew(model, last, cost)
     after = _by_count(model, last)
     per_ms = np.zeros(bins)
     per_ms[:-1] = 1.0 / np.diff(model.slack_ms)
@@ -227,7 +227,7 @@ def _expected(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) -> FloatArray:
+def _after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) -> FloatArray:
     """The same where the batch takes the whole queue, (A,): the next head has yet to come."""
     arrivals, low, share = model.arrivals, model.low, model.share
     result = -cost
@@ -254,7 +254,7 @@ def _greatest(
 ) -> None:
     """Write the value of the best action in the bins first … end − 1 of row n; -inf if none.
 
-    ``earned`` is (N, A, J) and ``after`` (N, A, 1 or J), as for :func:`best_starts`.
+    ``earned`` is (N, A, J) and ``after`` (N, A, 1 or J), as for :func:`_best_starts`.
     """
     actions = after.shape[1]
     if after.shape[2] > 1:
@@ -288,7 +288,7 @@ def _first_best(earned: FloatArray, after: FloatArray, n: int, j: int, top: floa
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def best_starts(
+def _best_starts(
     earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
 ) -> tuple[FloatArray, NDArray[np.int16]]:
     """Value of the best action and which that is, (N, J) each; -inf and -1 where there is none.
@@ -323,7 +323,7 @@ def _improve_level(
     i : int
         Level of idle workers.
     after
-        As for :func:`best_starts`; where i > 1 it is written here.
+        As for :func:`_best_starts`; where i > 1 it is written here.
     free : (I, N)
         Values of deciding at an end of a batch, those of lower levels with decisions as changed;
         those of this level become such, too.
@@ -349,7 +349,7 @@ def _improve_level(
     for n in range(1, queue.size):
         if i > 1:
             _between(low, share, free, i, queue[n - 1], queue[n], same)
-            _after_idle(queue, batch, n, fewer, same, down, after)
+            _row_after_idle(queue, batch, n, fewer, same, down, after)
         _greatest(earned, after, n, lowest[n], highest[n] + 1, best)
         reached = dropped
         for j in range(lowest[n], highest[n] + 1):
@@ -384,7 +384,7 @@ def _improve_level(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_starts(
+def _after_starts(
     model: CentralArrays, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
     upto: IntArray,
 ) -> FloatArray:
@@ -402,11 +402,11 @@ def after_starts(
     (N, A, 1), or (N, A, J) with the head's age kept
     """
     if i > 1:
-        return after_idle(model, free, i)
+        return _after_idle(model, free, i)
     cost = gain * model.mean_ms / model.workers
     if model.carries:
-        return after_last_kept(model, last, cost, first, upto)
-    return after_last(model, free[1], cost)
+        return _after_last_kept(model, last, cost, first, upto)
+    return _after_last(model, free[1], cost)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -430,7 +430,7 @@ def improve(
             met[n, j] = (model.slack_probability[0, n, j] > 0.0
                          or model.slack_probability[1, n, j] > 0.0)
     free = free.copy()
-    after = after_starts(model, free, last, gain, 1, model.lowest, model.highest)
+    after = _after_starts(model, free, last, gain, 1, model.lowest, model.highest)
     # With one worker idle each bin has a row of its own, whether it is drawn or not.
     changed, most = _improve_level(model, 1, after, free, wait[1], every, to[1], action[1])
     after = np.full((lengths, model.batch.size, 1), -np.inf)
@@ -441,7 +441,7 @@ def improve(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def settle_level(
+def _settle_level(
     model: CentralArrays, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
     above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
@@ -450,7 +450,7 @@ def settle_level(
     Parameters
     ----------
     start, chosen : (N, J)
-        As :func:`best_starts` gives them.
+        As :func:`_best_starts` gives them.
     wait : (N,)
         Values of waiting.
     above : (N, J)
@@ -521,9 +521,9 @@ def settle(
     above = np.zeros((lengths, bins))
     first, upto = np.zeros(lengths, np.int64), np.full(lengths, bins - 1)
     for i in range(levels - 1, 0, -1):
-        after = after_starts(model, free, last, gain, i, first, upto)
-        start, chosen = best_starts(model.earned, after, first, upto)
+        after = _after_starts(model, free, last, gain, i, first, upto)
+        start, chosen = _best_starts(model.earned, after, first, upto)
         busy = model.workers - model.idle[i]
         ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy > 0 else 0.0
-        above, answer = settle_level(model, start, chosen, wait[i], above, ends, gain, width_ms)
+        above, answer = _settle_level(model, start, chosen, wait[i], above, ends, gain, width_ms)
         table[i] = answer
