@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies, may_run
-from placement_milp.pairs import Pair, pairs, slow_down, undominated
+from placement_milp.pairs import pairs, slow_down, undominated
 from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
 from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
@@ -159,8 +159,9 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
         if problem.rules.variants_per_worker > 1 and queueing:
             found += _beside(problem, worker_type, feasible)
         elif problem.rules.variants_per_worker > 1:
-            found += [_shared(worker_type, pair)
-                      for pair in pairs(problem, worker_type, feasible, prune=prune)]
+            found += [in_turns(worker_type, (one, two), slow * (one.latency_ms + two.latency_ms),
+                               slow)
+                      for one, two, slow in pairs(problem, worker_type, feasible, prune=prune)]
     _check_families(problem, found)
     return tuple(found)
 
@@ -174,30 +175,43 @@ def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[Feasi
 
 
 def _offer(
-    batch: FeasibleBatch, rate_qps: float, processes: int = 1, slow_down: float = 1.0,
-    in_time: float = 1.0,
+    batch: FeasibleBatch, rate_qps: float, slow_down: float = 1.0, in_time: float = 1.0
 ) -> Offer:
     variant = batch.variant
-    return Offer(Quality(variant.family, variant.name, variant.accuracy, in_time), (variant.name,),
-                 rate_qps, batch.memory_mb, batch.batch, slow_down * batch.latency_ms, processes)
+    return Offer(
+        Quality(variant.family, variant.name, variant.accuracy, in_time), (variant.name,),
+        rate_qps, batch.memory_mb, batch.batch, slow_down * batch.latency_ms, batch.processes)
 
 
 def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
     """One variant at one batch, alone."""
-    return Pattern(worker_type.name, (_offer(item, item.rate_qps, item.processes),), 1,
-                   item.memory_mb, item.latency_ms)
+    return Pattern(worker_type.name, (_offer(item, item.rate_qps),), 1, item.memory_mb,
+                   item.latency_ms)
+
+
+def each_alone(
+    problem: Problem, merit: Callable[[FeasibleBatch], float]
+) -> tuple[Pattern, ...]:
+    """Each variant alone on each type, at the feasible batch of the largest merit."""
+    return tuple(single(item, max(batches, key=merit))
+                 for item in problem.instance_types if item.count for variant in problem.variants
+                 if (batches := feasible_batches(problem, variant, item)))
+
+
+def in_turns(
+    worker_type: WorkerType, batches: Sequence[FeasibleBatch], cycle_ms: float, slow_down: float,
+    rates_qps: Sequence[float] = (), in_time: float = 1.0,
+) -> Pattern:
+    """Variants that take turns on a worker; by default each runs its batch once in a cycle."""
+    rates_qps = rates_qps or [1000.0 * item.batch / cycle_ms for item in batches]
+    offers = tuple(_offer(item, rate_qps, slow_down, in_time)
+                   for item, rate_qps in zip(batches, rates_qps, strict=True))
+    return Pattern(worker_type.name, offers, 1, sum(item.memory_mb for item in batches), cycle_ms,
+                   slow_down)
 
 
 def _best(batches: list[FeasibleBatch]) -> FeasibleBatch:
     return max(batches, key=lambda item: (item.rate_qps, -item.batch))
-
-
-def _shared(worker_type: WorkerType, pair: Pair) -> Pattern:
-    cycle_ms = pair.slow_down * (pair.first.latency_ms + pair.second.latency_ms)
-    offers = tuple(_offer(item, 1000.0 * item.batch / cycle_ms, slow_down=pair.slow_down)
-                   for item in (pair.first, pair.second))
-    memory_mb = pair.first.memory_mb + pair.second.memory_mb
-    return Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, pair.slow_down)
 
 
 def _queues(
@@ -223,7 +237,7 @@ def _queues(
                     rate_qps, batch = max((rate_qps, batch), (found, item),
                                           key=lambda one: one[0])
             if rate_qps > 0:
-                offer = _offer(batch, rate_qps, batch.processes, in_time=quantile)
+                offer = _offer(batch, rate_qps, in_time=quantile)
                 yield Pattern(worker_type.name, (offer,), workers, batch.memory_mb,
                               batch.latency_ms)
             # More workers than answer the whole demand are of no use.
@@ -276,10 +290,8 @@ def _beside(
         if best is not None:
             rate, mine, other = best
             cycle_ms = factor * (mine.latency_ms + other.latency_ms)
-            yield Pattern(worker_type.name, (
-                _offer(mine, first.demand_qps, slow_down=factor, in_time=quantile),
-                _offer(other, rate, slow_down=factor, in_time=quantile)), 1,
-                mine.memory_mb + other.memory_mb, cycle_ms, factor)
+            yield in_turns(worker_type, (mine, other), cycle_ms, factor,
+                           (first.demand_qps, rate), quantile)
 
 
 def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:

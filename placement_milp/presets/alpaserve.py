@@ -19,13 +19,11 @@ from dataclasses import replace
 import pulp
 
 from placement_milp.backend import Limits, relative_gap, solve
-from placement_milp.check import check_placement
 from placement_milp.feasible import feasible_batches
 from placement_milp.formulation import budget, family_workers, formulate, total_workers, workers
 from placement_milp.patterns import Pattern, enumerate_patterns, rates_of
-from placement_milp.presets.heuristic import served_shares
+from placement_milp.presets.heuristic import checked_placement
 from placement_milp.problem import PlacementObjective, Problem
-from placement_milp.recipe import assemble, placement_of
 from placement_milp.result import Placement, Stage
 
 _UNLIMITED = 1e9
@@ -57,15 +55,13 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     solved = solve(program.lp, objective, maximise=True, size=1.0, limits=limits)
     used = [(pattern, round(n.varValue or 0.0))
             for pattern, n in zip(program.patterns, program.n, strict=True)]
-    used = [(pattern, count) for pattern, count in used if count]
-    groups = assemble(problem, used, served_shares(problem, used))
     taken = rates_of(used)
     reached = min(sum(rate for quality, rate in taken.items() if quality.family == family.name)
                   / family.demand_qps for family in problem.families)
     gap = relative_gap(reached, solved.dual_bound)
     stage = Stage("tolerance", reached, solved.dual_bound, gap)
-    placement = placement_of(problem, groups, solved.seconds, solved.status.value, (stage,))
-    check_placement(problem, placement)
+    placement = checked_placement(problem, used, solved.seconds, status=solved.status.value,
+                                  stages=(stage,))
     return replace(placement, problem=given)
 
 

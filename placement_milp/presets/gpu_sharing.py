@@ -50,12 +50,12 @@ from placement_milp.backend import (
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
     ModelOnGpu,
-    check_counts,
     check_one_variant_each,
     gpu_groups,
+    gpu_placement,
 )
 from placement_milp.problem import Family, Problem
-from placement_milp.recipe import families, placement_of
+from placement_milp.recipe import families
 from placement_milp.result import Placement, Stage
 from ramsis.errors import InfeasibleError
 
@@ -104,11 +104,9 @@ def gpu_sharing(
     groups = gpu_groups(problem, chosen, sorted({item.gpu for item in chosen}))
     reached = sum(family.served_qps for family in families(problem, groups))
     gap = relative_gap(reached, solved.dual_bound)
-    placement = placement_of(
-        problem, groups, time.perf_counter() - start, solved.status.value,
-        (Stage("goodput", reached, solved.dual_bound, gap),))
-    check_counts(problem, placement)
-    return placement
+    return gpu_placement(
+        problem, groups, time.perf_counter() - start, status=solved.status.value,
+        stages=(Stage("goodput", reached, solved.dual_bound, gap),))
 
 
 def _instances(problem: Problem) -> list[ModelOnGpu]:

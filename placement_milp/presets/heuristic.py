@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placement_milp.check import check_placement
 from placement_milp.patterns import Pattern, Quality, rates_of
@@ -66,17 +66,21 @@ def gpu_groups(
     return tuple(groups)
 
 
-def check_counts(problem: Problem, placement: Placement) -> None:
-    """As :func:`~placement_milp.check.check_placement`, without what planners of GPUs leave out.
+def gpu_placement(
+    problem: Problem, groups: tuple[Group, ...], seconds: float, **more: Any
+) -> Placement:
+    """The placement of groups, ``more`` as of :func:`placement_of`.
 
-    These are a problem's objective, its minima and its rules.
+    It is checked without what planners of GPUs leave out: a problem's objective, minima and rules.
     """
+    placement = placement_of(problem, groups, seconds, **more)
     bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
     check_placement(Problem(problem.name, bare, problem.worker_types, problem.variants),
                     placement)
+    return placement
 
 
-def served_shares(
+def _served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
     """Shares of the demand that each quality can take, the most accurate first."""
@@ -90,13 +94,12 @@ def served_shares(
     return shares
 
 
-def heuristic_placement(
-    problem: Problem, used: Sequence[tuple[Pattern, int]], seconds: float, *,
-    notes: tuple[str, ...] = (),
+def checked_placement(
+    problem: Problem, used: Sequence[tuple[Pattern, int]], seconds: float, **more: Any
 ) -> Placement:
-    """The placement of some patterns, without a proof; its objective is effective accuracy."""
+    """The placement of counted patterns, ``more`` as of :func:`placement_of`."""
     used = [(pattern, count) for pattern, count in used if count]
-    groups = assemble(problem, used, served_shares(problem, used))
-    placement = placement_of(problem, groups, seconds, notes=notes)
+    groups = assemble(problem, used, _served_shares(problem, used))
+    placement = placement_of(problem, groups, seconds, **more)
     check_placement(problem, placement)
     return placement

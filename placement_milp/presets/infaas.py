@@ -15,10 +15,9 @@ import math
 import time
 
 from placement_milp.backend import Limits
-from placement_milp.feasible import feasible_batches
-from placement_milp.patterns import Pattern, single
-from placement_milp.presets.heuristic import heuristic_placement
-from placement_milp.problem import Family, Problem
+from placement_milp.patterns import Pattern, each_alone
+from placement_milp.presets.heuristic import checked_placement
+from placement_milp.problem import Problem
 from placement_milp.result import Placement
 
 
@@ -28,24 +27,18 @@ def infaas(problem: Problem, limits: Limits | None = None) -> Placement:
     left = {item.name: item.count for item in problem.worker_types}
     cost = {item.name: item.cost_per_hour or 1e-9 for item in problem.worker_types}
     used: list[tuple[Pattern, int]] = []
+    alone = each_alone(problem, lambda item: item.batch / item.latency_ms)
+    ordered = sorted((p for p in alone if p.worker_type in left), key=lambda p: (
+        cost[p.worker_type] / p.offers[0].rate_qps, -p.offers[0].quality.accuracy))
     for family in problem.families:
         need = family.demand_qps
-        ordered = sorted(_candidates(problem, family), key=lambda p: (
-            cost[p.worker_type] / p.offers[0].rate_qps, -p.offers[0].quality.accuracy))
         for pattern in ordered:
-            rate = pattern.offers[0].rate_qps
+            quality, rate = pattern.offers[0].quality, pattern.offers[0].rate_qps
+            if quality.family != family.name or quality.accuracy < family.min_accuracy:
+                continue
             count = min(left[pattern.worker_type], math.ceil(need / rate - 1e-9))
             if count > 0:
                 used.append((pattern, count))
                 left[pattern.worker_type] -= count
                 need -= count * rate
-    return heuristic_placement(problem, used, time.perf_counter() - start)
-
-
-def _candidates(problem: Problem, family: Family) -> list[Pattern]:
-    return [
-        single(item, max(batches, key=lambda b: b.batch / b.latency_ms))
-        for item in problem.worker_types for variant in problem.variants
-        if variant.family == family.name and variant.accuracy >= family.min_accuracy
-        and (batches := feasible_batches(problem, variant, item))
-    ]
+    return checked_placement(problem, used, time.perf_counter() - start)

@@ -26,19 +26,17 @@ from dataclasses import dataclass
 from placement_milp.backend import Limits
 from placement_milp.feasible import FeasibleBatch, feasible_batches, listed_batches
 from placement_milp.pairs import slow_down
-from placement_milp.patterns import Offer, Pattern, Quality, single
-from placement_milp.presets.heuristic import heuristic_placement
-from placement_milp.problem import Family, Problem, Variant, WorkerType
+from placement_milp.patterns import Pattern, in_turns, single
+from placement_milp.presets.heuristic import checked_placement
+from placement_milp.problem import Family, Problem, WorkerType
 from placement_milp.result import Placement
 from ramsis.errors import InvalidValueError
 
 
 @dataclass(frozen=True)
 class _Session:
-    """Residual rate of a family, with the batches of its variant; ``per_ms`` > 0."""
+    """Batches of a family's variant, the smallest first, and the residual rate; ``per_ms`` > 0."""
 
-    variant: Variant
-    family: Family
     batches: tuple[FeasibleBatch, ...]
     per_ms: float
 
@@ -77,10 +75,10 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
     nodes = [node for session in residual if (node := _node(problem, (session,))) is not None]
     # The fullest first, as what is left of a worker fits small loads only.
     packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
-    used += [(_pattern(item, node), 1) for node in packed]
+    used += [(in_turns(item, node.batches, node.cycle_ms, node.slow_down), 1) for node in packed]
     kept, over = _fitting(used, item.count)
     notes = (f"{over} of the workers that it asks for are not there",) if over else ()
-    return heuristic_placement(problem, kept, time.perf_counter() - start, notes=notes)
+    return checked_placement(problem, kept, time.perf_counter() - start, notes=notes)
 
 
 def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
@@ -90,26 +88,24 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
         return None
     variant = max(variants, key=lambda v: v.accuracy)
     batches = tuple(sorted(listed_batches(family, variant, item), key=lambda b: b.batch))
-    return _Session(variant, family, batches, family.demand_qps / 1000)
+    return _Session(batches, family.demand_qps / 1000)
 
 
 def _saturate(
     problem: Problem, session: _Session, item: WorkerType
 ) -> tuple[tuple[Pattern, int], _Session]:
     """Workers that run the largest batch all the time, and the residual rate."""
-    best = max(feasible_batches(problem, session.variant, item),
-               key=lambda b: b.batch)
+    best = max(feasible_batches(problem, session.batches[0].variant, item), key=lambda b: b.batch)
     rate = best.batch / best.latency_ms
     whole = int(session.per_ms / rate + 1e-9)
     left = max(0.0, session.per_ms - whole * rate)
-    return (single(item, best), whole), _Session(session.variant, session.family,
-                                                 session.batches, left)
+    return (single(item, best), whole), _Session(session.batches, left)
 
 
 def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
     """A residual load on a worker of its own: the largest batch in the cycle that it fills."""
     (session,) = sessions
-    limit = _limit_ms(problem, session.family)
+    limit = _limit_ms(problem, session)
     for batch in reversed(session.batches):
         cycle = batch.batch / session.per_ms
         if cycle >= batch.latency_ms and cycle + batch.latency_ms <= limit:
@@ -121,8 +117,8 @@ def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
     return _Node(sessions, (smallest,), cycle, 1.0) if in_time else None
 
 
-def _limit_ms(problem: Problem, family: Family) -> float:
-    return 2.0 * problem.rules.latency_share_of_slo * family.slo_ms
+def _limit_ms(problem: Problem, session: _Session) -> float:
+    return 2.0 * problem.rules.latency_share_of_slo * session.batches[0].family.slo_ms
 
 
 def _pack(problem: Problem, item: WorkerType, nodes: Sequence[_Node]) -> list[_Node]:
@@ -142,7 +138,7 @@ def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node 
     """Both on one worker in the shorter cycle, or ``None`` where that cannot be."""
     sessions = one.sessions + two.sessions
     cycle = min(one.cycle_ms, two.cycle_ms)
-    factors = [slow_down(problem, a.variant, b.variant)
+    factors = [slow_down(problem, a.batches[0].variant, b.batches[0].variant)
                for a, b in itertools.combinations(sessions, 2)]
     if None in factors:
         return None
@@ -151,21 +147,12 @@ def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node 
     for session in sessions:
         need = math.ceil(session.per_ms * cycle - 1e-9)
         enough = [b for b in session.batches if b.batch >= need]
-        if not enough or cycle + slow * enough[0].latency_ms > _limit_ms(problem, session.family):
+        if not enough or cycle + slow * enough[0].latency_ms > _limit_ms(problem, session):
             return None
         batches.append(enough[0])
     found = _Node(sessions, tuple(batches), cycle, slow)
     fits = sum(b.memory_mb for b in batches) <= item.memory_mb
     return found if fits and found.occupancy <= 1.0 else None
-
-
-def _pattern(item: WorkerType, node: _Node) -> Pattern:
-    offers = tuple(
-        Offer(Quality(b.family.name, b.variant.name, b.variant.accuracy), (b.variant.name,),
-              1000.0 * b.batch / node.cycle_ms, b.memory_mb, b.batch,
-              node.slow_down * b.latency_ms) for b in node.batches)
-    return Pattern(item.name, offers, 1, sum(b.memory_mb for b in node.batches), node.cycle_ms,
-                   node.slow_down)
 
 
 def _fitting(

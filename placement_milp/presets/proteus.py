@@ -15,9 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placement_milp.backend import Limits
-from placement_milp.feasible import feasible_batches
 from placement_milp.optimise import Optimum, optimise
-from placement_milp.patterns import Pattern, single
+from placement_milp.patterns import each_alone
 from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
@@ -46,7 +45,7 @@ def proteus(
         demand that was left, and a note says by how much it was divided.
     """
     limits = limits or Limits()
-    patterns = _patterns(problem)
+    patterns = each_alone(problem, lambda item: item.batch)
     solved: dict[int, tuple[Problem, Optimum]] = {}
 
     def feasible(times: int) -> bool:
@@ -71,15 +70,6 @@ def proteus(
     notes = (f"demand divided by {beta:g}^{high} = {beta**high:.4g}",) if high else ()
     return replace(placement, families=families(problem, placement.groups), notes=notes,
                    problem=problem)
-
-
-def _patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Each variant on each type at the largest batch that is in time."""
-    return tuple(
-        single(item, max(batches, key=lambda b: b.batch))
-        for item in problem.instance_types if item.count for variant in problem.variants
-        if (batches := feasible_batches(problem, variant, item))
-    )
 
 
 def _divided(problem: Problem, by: float) -> Problem:

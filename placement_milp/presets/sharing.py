@@ -15,12 +15,11 @@ from placement_milp.backend import Limits
 from placement_milp.feasible import latencies
 from placement_milp.presets.heuristic import (
     ModelOnGpu,
-    check_counts,
     check_one_variant_each,
     gpu_groups,
+    gpu_placement,
 )
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
-from placement_milp.recipe import placement_of
 from placement_milp.result import Placement
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
@@ -69,9 +68,7 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     groups = gpu_groups(problem, instances, [one.name for one in gpus if one.name in busy])
     notes = tuple(f"{name} is not served: {why}"
                   for name, why in why_unserved(models, gpus, replicas).items())
-    placement = placement_of(problem, groups, time.perf_counter() - start, notes=notes)
-    check_counts(problem, placement)
-    return placement
+    return gpu_placement(problem, groups, time.perf_counter() - start, notes=notes)
 
 
 def models_of_problem(
