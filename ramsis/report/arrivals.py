@@ -41,7 +41,6 @@ def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
             for axis in (axes.xaxis, axes.yaxis):
                 plain_numbers(axis)
             axes.grid(alpha=0.3, linewidth=0.5)
-            axes.spines[["top", "right"]].set_visible(False)
 
 
 def _survival(

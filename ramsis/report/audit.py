@@ -47,4 +47,3 @@ def _bars(
     axes.set_title(title, loc="left", fontsize=10)
     axes.tick_params(axis="x", labelsize=8, rotation=20)
     axes.margins(y=0.15)
-    axes.spines[["top", "right"]].set_visible(False)

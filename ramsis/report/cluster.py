@@ -40,7 +40,7 @@ def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     """
     slots = [_Slots(run) for run in runs.values()]
     tall = [0.6 + 0.06 * min(max(one.rows, 6), _MOST_SLOTS) for one in slots]
-    with saved_figure(path, figsize=(9.0, sum(tall) + 7.0)) as figure:
+    with saved_figure(path, framed=True, figsize=(9.0, sum(tall) + 7.0)) as figure:
         axes = figure.subplots(len(runs) + 3, 1, height_ratios=[*tall, 2.0, 2.0, 2.0])
         for place, (name, run), own in zip(axes, runs.items(), slots, strict=False):
             _draw_usage(place, name, run, own)

@@ -73,8 +73,13 @@ def _shown_figure() -> type[Figure]:
 
 
 @contextmanager
-def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figure]:
-    """A figure to draw on, saved to ``path`` when the block ends without an error."""
+def saved_figure(
+    path: str | os.PathLike[str], *, framed: bool = False, **settings: Any
+) -> Iterator[Figure]:
+    """A figure to draw on, saved to ``path`` when the block ends without an error.
+
+    Its axes have no line above and at the right, unless it is ``framed``.
+    """
     target = Path(path)
     check_figure(target)
     from matplotlib import matplotlib_fname, rc_context, rcdefaults, rcParams
@@ -85,6 +90,8 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
         if not os.path.isabs(matplotlib_fname()):  # one of the current folder, by anybody
             rcdefaults()
         rcParams["text.parse_math"] = False  # two dollar signs of a name make no formula
+        if not framed:
+            rcParams["axes.spines.top"] = rcParams["axes.spines.right"] = False
         figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
         yield figure
         if kept is not None:

@@ -49,7 +49,6 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
                        f"SLO {first['slo_ms']:g} ms", loc="left", fontsize=10)
         axes.legend(frameon=False, loc="best")
         axes.grid(alpha=0.3, linewidth=0.5)
-        axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw(

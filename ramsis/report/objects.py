@@ -61,7 +61,7 @@ def policy(shown: Policy, *, idle: int | None = None) -> Figure:
     edges = np.append(shown.slack_ms, 2 * shown.slack_ms[-1] - shown.slack_ms[-2]
                       if len(shown.slack_ms) > 1 else shown.slack_ms[-1] + 1.0)
     queued = np.append(shown.queue_levels[1:], shown.queue_levels[-1] + 1) - 0.5
-    with captured() as found, saved_figure(_ANY, figsize=(7.0, 4.2)) as figure:
+    with captured() as found, saved_figure(_ANY, framed=True, figsize=(7.0, 4.2)) as figure:
         axes = figure.subplots()
         drawn = axes.pcolormesh(edges, queued, np.ma.masked_invalid(colours), cmap="viridis",
                                 vmin=0, vmax=max(1, len(shown.models) - 1))
@@ -91,7 +91,6 @@ def simulation(shown: SimulationResult) -> Figure:
             axes.set_title(label, loc="left", fontsize=9)
             axes.set_xticks([])
             axes.set_xlim(-1, 1)
-            axes.spines[["top", "right"]].set_visible(False)
         figure.suptitle(f"{shown.scheduler}: {len(values)} seeds in grey, mean and 95 % interval",
                         x=0.01, ha="left", fontsize=10)
     return found[0]
@@ -116,7 +115,6 @@ def capacity(shown: Capacity) -> Figure:
         axes.locator_params(axis="x", integer=True)
         axes.set_title(shown.scheduler, loc="left", fontsize=10)
         axes.legend(frameon=False, fontsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
     return found[0]
 
 

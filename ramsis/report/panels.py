@@ -218,7 +218,6 @@ def _finish(axes: Axes, log_x: bool) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3, linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _log_like(axes: Axes) -> None:

@@ -78,7 +78,6 @@ def _draw_layouts(axes: Axes, placement: Placement) -> None:
     more = len(placement.gpus) - len(shown)
     axes.set_xlabel("memory slice" + (f" ({more} more GPUs are not drawn)" if more else ""))
     axes.locator_params(axis="x", integer=True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
@@ -95,7 +94,6 @@ def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
     axes.invert_yaxis()
     axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("workers in use")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_families(axes: Axes, placement: Placement) -> None:
@@ -108,7 +106,6 @@ def _draw_families(axes: Axes, placement: Placement) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.08)
     axes.set_xlabel("effective accuracy (grey: share served in time)")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_simulated(

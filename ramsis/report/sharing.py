@@ -29,7 +29,7 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
     axis = max(("rps", "gpus"), key=several.__getitem__)
     panels = sorted({row["slo_ms"] for row in rows})
     policies = list(dict.fromkeys(row["policy"] for row in rows))
-    with saved_figure(path, figsize=(2.2 + 3.6 * len(panels), 3.4)) as figure:
+    with saved_figure(path, framed=True, figsize=(2.2 + 3.6 * len(panels), 3.4)) as figure:
         for number, slo_ms in enumerate(panels):
             part = figure.add_subplot(1, len(panels), number + 1)
             there = [row for row in rows if row["slo_ms"] == slo_ms]

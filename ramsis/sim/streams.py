@@ -91,8 +91,8 @@ class RoutedRequests:
     station: IntArray
     use: IntArray
 
-    def only(self, chosen: BoolArray) -> RoutedRequests:
-        """Some of the requests."""
+    def only(self, chosen: BoolArray | IntArray) -> RoutedRequests:
+        """Some of the requests, or all in another order."""
         return RoutedRequests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
                               self.station[chosen], self.use[chosen])
 
@@ -108,9 +108,7 @@ def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -
              for i, stream in enumerate(streams)]
     together = RoutedRequests(*(np.concatenate([getattr(one, name) for one in drawn])
                                 for name in ("arrival_ms", "slo_ms", "stream", "station", "use")))
-    order = np.argsort(together.arrival_ms, kind="stable")
-    return RoutedRequests(together.arrival_ms[order], together.slo_ms[order],
-                          together.stream[order], together.station[order], together.use[order])
+    return together.only(np.argsort(together.arrival_ms, kind="stable"))
 
 
 def _drawn(
