@@ -138,13 +138,13 @@ def solve(
     return Solved(status, bound / scale, time.perf_counter() - start)
 
 
-def solve_later(search: Callable[[Limits], Solved], limits: Limits, start: float) -> Solved:
+def solve_later(search: Callable[..., Solved], limits: Limits, start: float) -> Solved:
     """A search in the time that is left, which need not find anything: its bound is nan then."""
     left = limits.left(start)
     status = SearchStatus.TIME_LIMIT
     if left is None or left > 0:
         try:
-            return search(replace(limits, seconds=left))
+            return search(limits=replace(limits, seconds=left))
         except NotConvergedError:
             pass
         except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placement_milp.partitions import PartitionTable
-from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+from placement_milp.problem import Family, Latency, Problem, Variant
 from placement_milp.result import CutGpu, Group, Placement, Use
 from ramsis.errors import VerificationError
 
@@ -264,16 +264,13 @@ class _Check:
     def _listed(
         self, variant: Variant, worker_type: str, batch: int, processes: int = 1
     ) -> Latency:
-        asked = (batch, processes)
-        for entry in variant.latency:
-            if (entry.worker_type, entry.batch, entry.processes) == (worker_type, *asked):
-                return entry
-        item: WorkerType = self.types[worker_type]
-        for entry in variant.latency:
-            if (entry.worker_type, entry.batch, entry.processes) == (item.latency_like, *asked):
-                return replace(entry, worker_type=worker_type,
-                               latency_ms=entry.latency_ms / item.relative_speed,
-                               rate_qps=entry.throughput_qps * item.relative_speed)
+        item = self.types[worker_type]
+        for kind, speed in ((worker_type, 1.0), (item.latency_like, item.relative_speed)):
+            for entry in variant.latency:
+                if (entry.worker_type, entry.batch, entry.processes) == (kind, batch, processes):
+                    return replace(entry, worker_type=worker_type,
+                                   latency_ms=entry.latency_ms / speed,
+                                   rate_qps=entry.throughput_qps * speed)
         raise VerificationError("placement uses a batch that is not listed",
                                 value=f"{variant.name}, {worker_type}, {batch}")
 
@@ -372,9 +369,6 @@ class _Check:
                     for times, use in self._uses(family))
         return served / family.demand_qps, right / family.demand_qps
 
-    def _capacity(self, family: Family) -> float:
-        return sum(times * use.rate_qps for times, use in self._uses(family))
-
     def _cost(self) -> float:
         costs = {item.name: item.cost_per_hour for item in self.problem.worker_types}
         return (sum(costs.get(group.worker_type, 0.0) * len(group.workers)
@@ -430,7 +424,8 @@ class _Check:
             "worst-family": min(right - penalty * (1 - served)
                                 for served, right in each.values()),
             "goodput": sum(f.demand_qps * each[f.name][0] for f in self.problem.families),
-            "tolerance": min(self._capacity(f) / f.demand_qps for f in self.problem.families),
+            "tolerance": min(sum(times * use.rate_qps for times, use in self._uses(f))
+                             / f.demand_qps for f in self.problem.families),
             "cost": self._cost(), "workers": float(self._count()), "moving": self._moving(),
         }
         for i, stage in enumerate(self.placement.stages):

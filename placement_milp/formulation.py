@@ -433,10 +433,6 @@ def metric(program: PlacementProgram, name: str) -> Any:
     return _METRICS[name](program)
 
 
-def _served(program: PlacementProgram) -> Any:
-    return _linear([(z, share * q.in_time) for q, z, share in _shares(program)])
-
-
 def _effective_accuracy(program: PlacementProgram) -> Any:
     penalty = program.problem.objective.unserved_penalty
     return _linear([(z, share * q.in_time * (q.accuracy + penalty))
@@ -456,10 +452,6 @@ def _cost(program: PlacementProgram) -> Any:
     return _linear([(variable, cost[name] * each) for name, variable, each in program.in_use])
 
 
-def _workers(program: PlacementProgram) -> Any:
-    return _linear([(variable, each) for _, variable, each in program.in_use])
-
-
 def _moving(program: PlacementProgram) -> Any:
     """Seconds of loading, of making instances and of destroying them."""
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
@@ -476,11 +468,12 @@ def _moving(program: PlacementProgram) -> Any:
 
 
 _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
-    "served": _served,
+    "served": lambda program: _linear([(z, share * q.in_time)
+                                       for q, z, share in _shares(program)]),
     "effective-accuracy": _effective_accuracy,
     "worst-family": lambda program: _linear([(program.theta, 1)]),
     "cost": _cost,
-    "workers": _workers,
+    "workers": lambda program: _linear([(n, each) for _, n, each in program.in_use]),
     "moving": _moving,
 }
 

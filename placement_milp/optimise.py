@@ -30,7 +30,6 @@ import numpy as np
 from placement_milp.backend import (
     Limits,
     SearchStatus,
-    Solved,
     relative_gap,
     relaxed_prices,
     solve,
@@ -105,8 +104,10 @@ def optimise(
     status = SearchStatus.OPTIMAL
     # Only the first stage has to find something: a later one that does not leaves the one before.
     for goal in goals:
-        search = partial(_search, program, goal)
-        solved = solve_later(search, limits, start) if stages else search(limits.rest(start))
+        search = partial(solve, program.lp, goal.expression, maximise=goal.maximise,
+                         size=goal.size)
+        solved = (solve_later(search, limits, start) if stages
+                  else search(limits=limits.rest(start)))
         if solved.status is SearchStatus.INFEASIBLE:
             raise InfeasibleError(explain_infeasibility(program, limits))
         if math.isnan(solved.dual_bound):  # a later stage without a solution: keep the earlier one
@@ -129,11 +130,6 @@ def optimise(
         _hold(program, goal, reached, len(stages))
     return Optimum(used, cuts, shares, status, tuple(stages), time.perf_counter() - start,
                    _prices(program))
-
-
-def _search(program: PlacementProgram, goal: _Goal, limits: Limits) -> Solved:
-    return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
-                 limits=limits)
 
 
 def _goals(program: PlacementProgram) -> list[_Goal]:

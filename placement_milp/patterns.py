@@ -153,7 +153,8 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
         feasible = _feasible(problem, worker_type)
         queueing = problem.rules.in_time_quantile is not None
         of_type = (list(_queues(problem, worker_type, feasible)) if queueing else
-                   [single(worker_type, _best(batches)) for batches in feasible.values()])
+                   [single(worker_type, max(batches, key=lambda b: (b.rate_qps, -b.batch)))
+                    for batches in feasible.values()])
         of_type += _stations(problem, worker_type)
         found += _undominated(problem, of_type) if prune else of_type
         if problem.rules.variants_per_worker > 1 and queueing:
@@ -208,10 +209,6 @@ def in_turns(
                    for item, rate_qps in zip(batches, rates_qps, strict=True))
     return Pattern(worker_type.name, offers, 1, sum(item.memory_mb for item in batches), cycle_ms,
                    slow_down)
-
-
-def _best(batches: list[FeasibleBatch]) -> FeasibleBatch:
-    return max(batches, key=lambda item: (item.rate_qps, -item.batch))
 
 
 def _queues(

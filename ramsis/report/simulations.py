@@ -98,8 +98,9 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
     for row in rows:
         name, series = str(row.get("label", row["scheduler"])), row["over_time"]
         time_s = series["time_s"]
-        workers.append(_steps(name, [*time_s, 2 * time_s[-1] - time_s[-2:][0]],
-                              series["workers"]))
+        edges_s = [*time_s, 2 * time_s[-1] - time_s[-2:][0]]
+        workers.append(Line(name, [one for pair in pairwise(edges_s) for one in pair],
+                            [value for value in series["workers"] for _ in range(2)]))
         accuracy.append(Line(name, time_s, series["accuracy"]))
         late.append(Line(name, time_s, [None if one is None else 100.0 * one
                                         for one in series["violation_rate"]]))
@@ -110,12 +111,6 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
                           reach=LEAST_BUDGET_PERCENT)],
                 path, "time (s)")
-
-
-def _steps(label: str, edges_s: Sequence[float], values: Sequence[float | None]) -> Line:
-    """Values between edges."""
-    return Line(label, [one for pair in pairwise(edges_s) for one in pair],
-                [value for value in values for _ in range(2)])
 
 
 def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:

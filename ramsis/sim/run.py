@@ -138,7 +138,7 @@ class Run:
     size: IntArray = field(kw_only=True)
     drop_request: IntArray = field(kw_only=True)
     drop_ms: FloatArray = field(kw_only=True)
-    earliest_ms: FloatArray = field(default_factory=partial(np.array, [-np.inf]))
+    earliest_ms: FloatArray = field(default_factory=lambda: np.array([-np.inf]))
     asked: IntArray = field(default_factory=_ints)
     stream: IntArray = field(default_factory=_ints)
     processed_ms: FloatArray = field(default_factory=_floats)

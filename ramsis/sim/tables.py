@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.policy import Policy
-from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
@@ -242,7 +241,8 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
         model[i, : len(policy.actions)] = np.asarray(index)[policy.actions[:, 0]]
         batch[i, : len(policy.actions)] = policy.actions[:, 1]
-    seconds = [_place(policy.randomised) for policy in policies]
+    seconds = [(*policy.randomised.place, policy.randomised.code) if policy.randomised
+               else _NO_PLACE for policy in policies]
     chances = [policy.randomised.probability if policy.randomised else 0.0 for policy in policies]
     return CentralTables(
         load_qps=np.array([policy.load_qps for policy in policies], dtype=float), longest=longest,
@@ -258,7 +258,3 @@ def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
 
 
 _NO_PLACE = (-1, 0, 0, 0)
-
-
-def _place(found: Randomised | None) -> tuple[int, int, int, int]:
-    return _NO_PLACE if found is None else (*found.place, found.code)

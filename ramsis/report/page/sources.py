@@ -173,18 +173,6 @@ def _reader(document: Mapping[str, Any]) -> _Reader | None:
     return None
 
 
-def _policy(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return policies_section(set_of([read(path)]), name)
-
-
-def _manifest(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return _set_section(path.parent, str(path.parent))
-
-
-def _profile(path: Path, document: Mapping[str, Any], name: str) -> Section:
-    return profile_section(profiles.load(path), name)
-
-
 def _placement(path: Path, document: Mapping[str, Any], name: str) -> Section:
     from ramsis.report.page.placement import placement_section  # its solvers take long to load
 
@@ -238,7 +226,9 @@ def _of_rows(
 
 
 _FORMATS: dict[str, _Reader] = {
-    POLICY_FORMAT: _policy, MANIFEST_FORMAT: _manifest, profiles.FORMAT: _profile,
+    POLICY_FORMAT: lambda path, _, name: policies_section(set_of([read(path)]), name),
+    MANIFEST_FORMAT: lambda path, *_: _set_section(path.parent, str(path.parent)),
+    profiles.FORMAT: lambda path, _, name: profile_section(profiles.load(path), name),
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
 _ROWS: Mapping[tuple[str, ...], _Reader] = {
