@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Collection
 from itertools import islice
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypedDict, Unpack
 
 _ABSENT = object()
 _WIDTH = 80

@@ -46,6 +46,23 @@ def test_overload_is_written_named_and_an_error_only_if_strict(
     assert "OVERLOAD" not in calm.err
 
 
+def test_queues_that_grow_without_end_are_named_and_how_to_mend_them(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    asked = ["--late", "serve", "--max-queue", 2]
+    ran = run("generate", *served(tiny_file, 900), *asked, "--out", tmp_path, "--json")
+    assert ran.code == 0
+    assert ("note: 900 QPS: OVERLOAD, queues of more than 2 grow without end; a longer "
+            "--max-queue has larger batches, --late drop gives up") in ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert (row["expected_violation_rate"], row["expected_accuracy"]) == (1.0, None)
+    (row,) = json.loads(run("analyze", tmp_path, "--json").out)["rows"]
+    assert (row["queue_length"], row["slack_ms"]) == (None, None)
+    assert "no end" in run("analyze", tmp_path, "--wide").out
+    assert "more than 2 grow without end" in run(
+        "policy", "show", next(tmp_path.glob("*qps*.json"))).out
+
+
 def test_a_policy_that_does_not_recover_is_named(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

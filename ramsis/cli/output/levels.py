@@ -108,7 +108,10 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
     for one in level.stations:
         expected, recovery = one.policy.expectations, one.policy.expectations.recovery
         where = f"{level.load_qps:g} QPS" + (f", {one.name}" if len(level.stations) > 1 else "")
-        if expected.overloaded:
+        if expected.unstable:
+            yield (f"{where}: OVERLOAD, queues of more than {one.policy.max_queue} grow without "
+                   "end; a longer --max-queue has larger batches, --late drop gives up")
+        elif expected.overloaded:
             yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
                    f"dropped; with batches up to --max-queue no scheduler answers more "
                    f"than {expected.capacity_qps:.6g} QPS in time")

@@ -123,8 +123,11 @@ def _header(policy: Policy) -> Text:
         f"effective accuracy {_percent(expected.effective_accuracy)} "
         f"(upper bound {_percent(expected.upper_bound)})",
     ]
-    if expected.overloaded:
-        lines.append("overloaded: the load passes what these workers can serve")
+    if expected.unstable:
+        lines.append(f"overloaded: queues of more than {policy.max_queue} grow without end")
+    elif expected.overloaded:
+        lines.append(f"overloaded: {_percent(expected.violation_rate)} of the requests are late "
+                     "or dropped")
     recovery = expected.recovery
     if recovery is not None and recovery.metastable:
         lines.append(f"metastable: does not recover from a burst of {recovery.burst} requests")
