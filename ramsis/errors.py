@@ -11,12 +11,12 @@ import math
 import reprlib
 from collections.abc import Callable, Collection
 from itertools import islice
-from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypedDict, Unpack
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
 
 _ABSENT = object()
 _WIDTH = 80
-_NUMBERS = (int, float, SupportsFloat)  # the first two answer much faster
+_NUMBERS = (int, float, Real)  # the first two answer much faster
 
 
 def describe(
@@ -175,7 +175,7 @@ class Rule(NamedTuple):
             return None
         try:
             number = float(value)
-        except (OverflowError, TypeError):  # too large for a double; an array
+        except OverflowError:  # a whole number that is too large for a double
             return None
         return number if math.isfinite(number) and self.holds(value) else None
 
