@@ -19,10 +19,11 @@ optimum. A headroom of 0 looks for none.
 optimum when service takes 10 % longer than profiled.
 
 All of this is measured: both tables are replayed on the same arrivals, with the same draws, so
-that their differences are known better than either. Where a replay would take millions of
-requests, or the arrivals cannot be drawn, it is the model's. Under round robin it is that of one
-worker by itself (:func:`ramsis.synthesis.simulated.one_worker`), but for a file whose promise is
-that of all workers.
+that their differences are known better than either. Under Markov-modulated arrivals each run
+lasts for 20 bursts, as those of promises do. Where a replay would take too many requests, or the
+arrivals cannot be drawn, it is the model's. Under round robin it is that of one worker by itself
+(:func:`ramsis.synthesis.simulated.one_worker`), but for a file whose promise is that of all
+workers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
 from ramsis.sim.compiled import DrawnRequests
 from ramsis.synthesis.replayed import settles
-from ramsis.synthesis.simulated import can_be_drawn, one_worker, simulated
+from ramsis.synthesis.simulated import bursty_queries, can_be_drawn, one_worker, simulated
 
 FACTORS = (1.025, 1.05, 1.075, 1.1)
 """Factors on service times that policies are planned with."""
@@ -51,6 +52,7 @@ _OF_ONE = 50_000  # queries of one worker with fixed times, which tell as much
 _LONGER = 8  # times as many queries where runs differ much
 _ROUGH, _ROUGH_POINTS = 0.2, 5e-4  # share of the violations, and points, that they may differ by
 _MOST_QUERIES = 2e6  # of a run until the workers have settled
+_MOST_BURSTY = 1e7  # of all runs by their bursts
 _NEAR_CAPACITY = 0.85  # share of the capacity, from which on losses rise fast
 _SEEDS = 1 << 28  # seeds are at least this, and less than twice this
 
@@ -82,7 +84,8 @@ def replayed_at(
 ) -> PlayedFigures | None:
     """What a policy's table comes to when service takes a factor longer.
 
-    None where that would take long, or the arrivals cannot be drawn.
+    None where that would take long, or the arrivals cannot be drawn. Runs last for 20 bursts at
+    least, as those of promises.
 
     The seeds follow from the load, the SLO and the workers: tables for the same are replayed on
     the same arrivals, which ``drawn`` keeps.
@@ -95,7 +98,10 @@ def replayed_at(
     alone = None if policy.replay and policy.replay.workers is None else one_worker(policy)
     # Long services are as rare among one worker's requests as among all.
     queries = _QUERIES if alone is None or policy.quantiles_ms is not None else _OF_ONE
-    policy = alone or policy
+    bursty = bursty_queries(policy, _RUNS)
+    if bursty > _MOST_BURSTY:
+        return None
+    queries, policy = max(queries, bursty), alone or policy
     found = simulated(policy, queries=queries, runs=_RUNS, seed=seed, slower=slower,
                       own_arrivals=own_arrivals, drawn=drawn)
     # What is overloaded for a while, and then not, needs longer to show how often it is.

@@ -34,7 +34,7 @@ from dataclasses import replace
 from ramsis.analysis.measured import as_measured
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
-from ramsis.synthesis.simulated import SETTLES, can_be_drawn, measured, one_worker
+from ramsis.synthesis.simulated import SETTLES, bursty_queries, can_be_drawn, measured, one_worker
 
 QUERIES, RUNS = 200_000, 8
 _OF_ONE = 100_000  # queries of one worker with fixed times
@@ -44,7 +44,6 @@ _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itse
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
 _MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
-_BURSTS = 20.0  # and quiet times, of a run at least
 _WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
 _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e-3,
                "queue_length.mean": 6e-3, "response_p50_ms": 0.01, "response_p99_ms": 0.03}
@@ -84,10 +83,10 @@ def replayed(
     drawn = policy.quantiles_ms is not None  # long services are as rare among one worker's
     queries = queries or (QUERIES if alone is None or drawn else _OF_ONE)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
-    bursty = runs * _BURSTS * _between_bursts(policy)
+    bursty = bursty_queries(policy, runs)
     if bursty > _MOST_QUERIES:
         return policy
-    queries = max(queries, math.ceil(bursty))
+    queries = max(queries, bursty)
     figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
                               own_arrivals=own_arrivals, workers=workers)
     longer = _too_wide(figures, found.half_widths)
@@ -97,14 +96,6 @@ def replayed(
         figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
                                   own_arrivals=own_arrivals, workers=workers)
     return as_stated_by(policy, figures, found)
-
-
-def _between_bursts(policy: Policy) -> float:
-    """Requests from the start of a burst to that of the next, on average; 0 without bursts."""
-    if policy.arrivals["process"] != "mmpp":
-        return 0.0
-    burst_ms, share = (float(policy.arrivals[name]) for name in ("burst_ms", "share"))
-    return policy.load_qps / 1000.0 * burst_ms / share
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:

@@ -50,8 +50,8 @@ from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["SETTLES", "Simulated", "can_be_drawn", "measured", "one_worker", "prepared_policy",
-           "simulated"]
+__all__ = ["SETTLES", "Simulated", "bursty_queries", "can_be_drawn", "measured", "one_worker",
+           "prepared_policy", "simulated"]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -62,6 +62,7 @@ _MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
+_BURSTS = 20.0  # and quiet times, that a run has at least where it is to tell of them
 
 
 def simulated(
@@ -178,6 +179,14 @@ def one_worker(policy: Policy) -> Policy | None:
         return None
     return replace(policy, workers=1, load_qps=policy.load_qps / policy.workers,
                    arrivals={"process": "renewal", "cv": policy.workers**-0.5})
+
+
+def bursty_queries(policy: Policy, runs: int) -> int:
+    """Requests of all runs with which each lasts for 20 bursts; 0 for arrivals without bursts."""
+    if policy.arrivals["process"] != "mmpp":
+        return 0
+    burst_ms, share = (float(policy.arrivals[name]) for name in ("burst_ms", "share"))
+    return math.ceil(runs * _BURSTS * policy.load_qps / 1000.0 * burst_ms / share)
 
 
 def can_be_drawn(policy: Policy, own_arrivals: str | None = None) -> bool:

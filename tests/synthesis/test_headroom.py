@@ -16,9 +16,10 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy, read, write
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.headroom import FACTORS, PlayedFigures, most_robust
+from ramsis.synthesis.headroom import FACTORS, PlayedFigures, most_robust, replayed_at
 from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.recipes.worker_headroom import PlannedTables, WorkerPlan
+from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
 from ramsis.worker.solve import WorkerModel
 
@@ -147,3 +148,18 @@ def test_there_is_none_per_decision_unless_it_is_asked_for() -> None:
     for value in (-0.1, 1.0, float("nan")):
         with pytest.raises(InvalidValueError, match="headroom: not a loss of accuracy"):
             SynthesisSettings(slo_ms=25, workers=4, headroom=value)
+
+
+def test_replays_under_bursts_hold_many_of_them() -> None:
+    """Runs of a burst or none differ by far more."""
+    policy = made(0.0)
+    bursty = replace(policy, arrivals={"process": "mmpp", "ratio": 4.0, "burst_ms": 10_000.0,
+                                       "share": 0.2})
+    found = replayed_at(bursty, 1.1)
+    assert found is not None
+    long = simulated(bursty, queries=20_000_000, runs=20, seed=5, slower=1.1)
+    assert found.half_width < 0.002
+    assert abs(found.effective_accuracy - long.effective_accuracy) < (
+        found.half_width + long.effective_half_width)
+    slow = replace(bursty, arrivals={**bursty.arrivals, "burst_ms": 400_000.0})
+    assert replayed_at(slow, 1.1) is None
