@@ -29,7 +29,7 @@ def _kind(what: str, step: str, *taken_by: str) -> _Kind:
 
 _DOCUMENTS = ("validate", "report", "verify")
 _POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --policy {0} takes it",
-                  "analyze", "policy", "serve", "export", "--policy", *_DOCUMENTS)
+                  "analyze", "serve", "export", "--policy", *_DOCUMENTS)
 _FOLDERS = {  # by a file that is in them
     "manifest.json": _POLICIES,
     "plan.json": _kind("the folder of a plan", "`ramsis report {0} --out PAGE.html` shows it; its "

@@ -70,6 +70,7 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*TRACED, "swept"], 3, "`ramsis report swept --out PAGE.html`"),
     ([*TRACED, "counts.csv"], 3, "--time-column where each line is one request"),
     (["policy", "show", "printed.json"], 3, "`ramsis report printed.json --out PAGE.html`"),
+    (["policy", "show", "policies"], 3, "`ramsis analyze policies`"),
     (["profile", "show", "table.csv"], 3, "`ramsis profile import table.csv"),
     (["sweep", "broken.toml", "--out", "out"], 3, "allowed: lines of key = value"),
     ([*PROFILED, "table.csv.packed"], 3, "gunzip"),
