@@ -306,6 +306,7 @@ def simulate_command(
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
     rows = [{**row, **_met(row, target)} for row in rows]
+    _warn_of_none(rows)
     _warn_above_highest(results)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
@@ -427,6 +428,13 @@ def _bins(run: Run) -> dict[str, list[float | None]]:
     return six_digits({
         "time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
         "accuracy": series.accuracy, "violation_rate": series.violation_rate})
+
+
+def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say which loads had no request, so that the row's rates tell nothing."""
+    for load_qps in dict.fromkeys(row["load_qps"] for row in rows if not row["queries"]):
+        click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows tell nothing; a "
+                   "longer --duration-s is needed", err=True)
 
 
 def _warn_above_highest(results: _Results) -> None:
