@@ -36,12 +36,12 @@ def test_loads_of_intervals_count_arrivals():
 
 
 def test_a_trend_is_found_where_there_is_one():
-    with_trend = _walk(2000, 0.8, seed=4)
-    fitted = fit_loads(_arrivals(with_trend), duration_s=2000 * _INTERVAL_S,
+    with_trend = _walk(1000, 0.8, seed=4)
+    fitted = fit_loads(_arrivals(with_trend), duration_s=1000 * _INTERVAL_S,
                        interval_s=_INTERVAL_S)
     assert fitted.carried > 0.4
-    without = _walk(2000, 0.0, seed=5)
-    assert fit_loads(_arrivals(without), duration_s=2000 * _INTERVAL_S,
+    without = _walk(1000, 0.0, seed=5)
+    assert fit_loads(_arrivals(without), duration_s=1000 * _INTERVAL_S,
                      interval_s=_INTERVAL_S).carried < 0.2
 
 
