@@ -208,6 +208,17 @@ def dot(one: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: 
     return total
 
 
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def put(values: NDArray[Any], to: NDArray[Any]) -> None:
+    """Write values, (n,), to the first places of an array, (≥ n,).
+
+    For ``to[:n] = values`` numba compiles the text of an error, which takes two seconds in each
+    process that compiles such a kernel.
+    """
+    for i in range(values.size):
+        to[i] = values[i]
+
+
 def of_types(kernel: F, *arguments: Any) -> F:
     """A kernel that takes positional arguments of the types of these alone, and gives numbers.
 

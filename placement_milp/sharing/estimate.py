@@ -130,7 +130,7 @@ class Estimator:
         """What the router sends to each replica of a model."""
         first, size, replica, sent = gathered(
             self.arrivals[seed][model], np.array(targets, dtype=np.int64),
-            self.router.waiting_ms, self.router.lazy, self._last[seed])
+            float(self.router.waiting_ms), self.router.lazy, self._last[seed])
         at_gpu = sent + self._network[model][size]
         found = []
         for r in range(len(targets)):

@@ -271,7 +271,7 @@ def cheapest_path(
                     if total[i, f] + cost + price * loss < following[k, steady]:
                         following[k, steady] = total[i, f] + cost + price * loss
                         chosen[j, k, steady] = 2 * i + f
-        total[:] = following
+        total, following = following, total
     # Those that arrive last may be served after all that is paid for.
     total -= price * losses.late[bins - 1].copy().reshape((count, 1))
     at = int(np.argmin(total))

@@ -295,7 +295,8 @@ class _Work:
             return cls(np.zeros(len(arrival), dtype=np.int64), np.array([len(arrival)]),
                        [one * 1000.0 / rate_qps], [one], [one])
         ways = _Ways.of(times, window_ms, max_batch)
-        largest, kind = _kinds(kernels.gathered(arrival, ways.sizes, ways.window_ms))
+        largest, kind = _kinds(kernels.gathered(
+            arrival, ways.sizes, np.ascontiguousarray(ways.window_ms)))
         kinds = [ways.up_to(one) for one in largest.T]
         return cls(kind, np.bincount(kind, minlength=len(kinds)),
                    *(list(field) for field in zip(*kinds, strict=True)))
@@ -654,7 +655,7 @@ class _Layered:
         problem = self.problem
         return np.asarray(kernels.constant_losses(
             problem.arrival, problem.work.kind, np.ascontiguousarray(demand),
-            np.ascontiguousarray(weight), levels, problem.window_ms))
+            np.ascontiguousarray(weight), np.ascontiguousarray(levels), problem.window_ms))
 
     def peak(self) -> int:
         """The fewest workers that could meet the target if they were there all the time."""

@@ -87,7 +87,8 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch, mean_ms = problem.action_batch, problem.mean_ms
     in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
-                                     problem.quantiles_ms, problem.times.levels)
+                                     problem.quantiles_ms,
+                                     np.require(problem.times.levels, requirements=("C", "W")))
     # While all workers are busy the chain may restart, which what follows loses as probability.
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age

@@ -300,7 +300,8 @@ def first_come(
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
     idle = np.empty(ring, dtype=np.int64)
-    idle[:workers] = np.arange(workers)
+    for worker in range(workers):
+        idle[worker] = worker
     first, busy, first_idle, idles = 0, 0, 0, workers
     head, arrived, count, gone = 0, 0, 0, 0
     level = terms.level
@@ -514,7 +515,8 @@ def central_queue(
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
     idle = np.empty(ring, dtype=np.int64)
-    idle[:workers] = np.arange(workers)
+    for worker in range(workers):
+        idle[worker] = worker
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, queued, count, gone = 0, 0, 0, 0
     one_line = slo_of.size == 1

@@ -184,7 +184,13 @@ def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     for k in range(levels.size):
         places[2 * k] = int(levels[k] * (values.size - 1))
         places[2 * k + 1] = min(places[2 * k] + 1, values.size - 1)
-    rising = np.sort(places)
+    rising = places.copy()
+    for x in range(1, rising.size):  # few; numba takes a second to compile a sort of integers
+        y = x
+        while y > 0 and rising[y - 1] > places[x]:
+            rising[y] = rising[y - 1]
+            y -= 1
+        rising[y] = places[x]
     ordered = _in_order(values, rising)
     for k in range(levels.size):
         low = ordered[np.searchsorted(rising, places[2 * k])]

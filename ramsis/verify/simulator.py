@@ -364,7 +364,10 @@ def events(
             elif dispatch == 2:
                 held = queued + in_service
                 short = held <= _AS_SHORT * held.min()
-                q = int(np.argmin(np.where(short, joined, n)))
+                q = -1
+                for w in range(workers):
+                    if short[w] and (q < 0 or joined[w] < joined[q]):
+                        q = w
                 joined[q] = coming
             line = kind[coming] if common else q
             if first[line] < 0:

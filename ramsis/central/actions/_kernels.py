@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import CentralArrays
-from ramsis.compiling import dot, index, njit
+from ramsis.compiling import dot, index, njit, put
 
 _TIE, _ROUNDING = 1e-9, 1e-12
 _EVEN = 1.0 + 1e-12
@@ -122,7 +122,8 @@ def _after_last_kept(
     anew = _after_last_anew(model, last, cost)
     after = _by_count(model, last)
     per_ms = np.zeros(bins)
-    per_ms[:-1] = 1.0 / np.diff(model.slack_ms)
+    for j in range(bins - 1):
+        per_ms[j] = 1.0 / (model.slack_ms[j + 1] - model.slack_ms[j])
     even = bins > 1 and per_ms[:-1].max() <= per_ms[0] * _EVEN and per_ms[0] <= (
         per_ms[:-1].min() * _EVEN)
     result = np.full((lengths, batch.size, bins), -np.inf)
@@ -526,4 +527,5 @@ def settle(
         busy = model.workers - model.idle[i]
         ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy > 0 else 0.0
         above, answer = _settle_level(model, start, chosen, wait[i], above, ends, gain, width_ms)
-        table[i] = answer
+        for n in range(lengths):
+            put(answer[n], table[i, n])

@@ -12,7 +12,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.central.chain._levels import Levels
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -24,7 +24,7 @@ def values(system: System, levels: Levels) -> FloatArray:
     home = top * lengths
     result = np.zeros(system.constant.size)
     found = np.linalg.solve(last, right)
-    result[size + lengths : size + 2 * lengths] = found[:lengths]
+    put(found[:lengths], result[size + lengths :])
     found = found[lengths:]
     for i in range(1, idle):
         if i > 1:
@@ -75,10 +75,10 @@ def visits(system: System, levels: Levels) -> FloatArray:
     if top == 1:
         unit[lengths] = 1.0
     else:
-        unit[:lengths] = gain[:lengths]
+        put(gain[:lengths], unit)
     found = np.linalg.solve(last.T.copy(), unit)
     left = 1.0 - (found * cost).sum()  # of the unit of time
-    result[size + lengths : size + 2 * lengths] = found[:lengths]
+    put(found[:lengths], result[size + lengths :])
     found = found[lengths:]
     for i in range(1, idle):
         if i > 1:
@@ -104,7 +104,7 @@ def visits(system: System, levels: Levels) -> FloatArray:
                 if needed[i, n] >= 0:
                     come[n] += more[needed[i, n]]
             _passed_on(system, i, come, waiting, waits)
-            result[size + i * lengths : size + (i + 1) * lengths] = come
+            put(come, result[size + i * lengths :])
         for n in range(lengths):
             if waits[i, n] >= 0:
                 result[i * lengths + n] = found[waits[i, n]]

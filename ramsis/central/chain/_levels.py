@@ -23,7 +23,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 
 class Levels(NamedTuple):
@@ -78,14 +78,14 @@ def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
             if waits[i, n] >= 0:
                 _wait(system, i, n, (top, lengths), waits, needed, (ends, gain),
                       (matrix[waits[i, n]], taken[waits[i, n]], right[waits[i, n]]))
-        numbers[place[i, 1] : place[i, 2]] = taken.ravel()
+        put(taken.ravel(), numbers[place[i, 1] :])
         matrix -= taken @ by_wait
         right += taken @ by_below
-        numbers[place[i, 0] : place[i, 1]] = matrix.ravel()
+        put(matrix.ravel(), numbers[place[i, 0] :])
         by = np.linalg.solve(matrix, right)
-        numbers[place[i, 2] : place[i, 3]] = by.ravel()
+        put(by.ravel(), numbers[place[i, 2] :])
         if i < top:
-            numbers[place[i, 3] : place[i, 3] + d + 1] = gain
+            put(gain, numbers[place[i, 3] :])
             onward = gain[:d] @ by_wait @ by + gain[:d] @ by_below
             onward[-1] += gain[d]
             gain = onward
@@ -271,7 +271,8 @@ def _last(
                 elif c < size + 2 * lengths:
                     matrix[k, c - size - lengths] += w
                 else:
-                    matrix[k, :lengths] += w * ends[waits[1, n], :lengths]
+                    for m in range(lengths):
+                        matrix[k, m] += w * ends[waits[1, n], m]
                     right[k] -= w * ends[waits[1, n], lengths]
             for j in range(led.size - 1, -1, -1):
                 if led[j] == 0.0:
@@ -288,9 +289,11 @@ def _last(
                     elif not (top and column[y] == lengths):
                         matrix[k, lengths + waits[1, column[y] - lengths]] -= w
     if top:
-        matrix[:, lengths] += times
+        for k in range(count):
+            matrix[k, lengths] += times[k]
     else:
         for k in range(count):
-            matrix[k, :lengths] += times[k] * gain[:lengths]
+            for m in range(lengths):
+                matrix[k, m] += times[k] * gain[m]
             right[k] -= times[k] * gain[lengths]
     return matrix, right, times

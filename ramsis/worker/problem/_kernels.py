@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
-from ramsis.compiling import dot, njit
+from ramsis.compiling import dot, njit, put
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -128,7 +128,7 @@ def partial_batch_rows(
                 _joint_below(share, used, (queued - 1) * workers, batch * workers,
                              y[at], below[at], log_weight[at], joint)
             else:
-                joint[:] = total
+                put(total, joint)
             for i in range(used[2], used[3]):
                 mass = joint[i] - before[i]
                 before[i] = joint[i]

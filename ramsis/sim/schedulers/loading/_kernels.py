@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 _TANGENT_AT = 0.95
 _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
@@ -254,7 +254,7 @@ def best_change(
                     worth = saved - _cost(w, load_s[w, m], going, holding)
                     if worth > best:
                         best, worker, model = worth, w, m
-                        given_up[:] = going
+                        put(going, given_up)
                 if way == -1:
                     break
             state[w] = held[w]

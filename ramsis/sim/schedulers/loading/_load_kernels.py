@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 _WITHOUT = 0.85  # share of the other holders' time up to which they do without one of them
 
@@ -272,5 +272,5 @@ def best_load(
             density = (gain - cost - blocked) / away_ms
             if density > best:
                 best, model, worker = density, m, w
-                gone[:] = going
+                put(going, gone)
     return model, worker

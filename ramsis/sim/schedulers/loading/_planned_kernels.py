@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 EPSILON_MS = 1e-9
 _HELD = 1.5  # worth of a copy that is held, beside another
@@ -137,7 +137,7 @@ def first_batch(
         elif worst != i:
             # On which worker a batch is planned depends on all before it, so the plan is made
             # anew.
-            free_ms[:] = before_ms
+            put(before_ms, free_ms)
             for j in range(i + 1):
                 if kept[j]:
                     free_ms[np.argmin(free_ms)] += length_ms[j]
