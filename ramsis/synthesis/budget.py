@@ -49,6 +49,7 @@ from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_in
 from ramsis.errors import InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
+from ramsis.synthesis.headroom import restated
 from ramsis.synthesis.options import VALUES
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
@@ -329,8 +330,9 @@ def _stated(search: _Search) -> Policy:
             assert expected.interval is not None
             upper = expected.interval.violation_rate[1]
         if upper <= search.budget:
-            return replace(policy, expectations=expected, budget=BudgetRecord(
+            policy = replace(policy, expectations=expected, budget=BudgetRecord(
                 max_violation_rate=search.budget, **asdict(one.found)))
+            return restated(policy, search.own_arrivals)
         least = min(least, upper)
     raise _none_within(search, policy, max(least, search.budget))
 

@@ -32,6 +32,7 @@ import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.policy import Policy
@@ -112,6 +113,21 @@ def replayed_at(
     return PlayedFigures(found.effective_accuracy, found.violation_rate,
                          found.effective_accuracy - policy.violation_price * found.violation_rate,
                          found.effective_half_width)
+
+
+def restated(policy: Policy, own_arrivals: str | None = None) -> Policy:
+    """A policy whose table was changed after planning, saying what its own table comes to then.
+
+    As it was where that is not measured.
+    """
+    record = policy.headroom
+    if record is None:
+        return policy
+    found = replayed_at(policy, record.slower, own_arrivals=own_arrivals)
+    if found is None:
+        return policy
+    return replace(policy, headroom=replace(record, effective_accuracy=found.effective_accuracy,
+                                            violation_rate=found.violation_rate))
 
 
 class Chosen(NamedTuple, Generic[Plan]):

@@ -17,13 +17,12 @@ from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.policy.records import HeadroomRecord
 from ramsis.synthesis.analyse import problem_of
 from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual_of_classes
-from ramsis.verify.headroom import headroom_checks
+from ramsis.verify.headroom import headroom_checks, of_changed_table
 from ramsis.verify.made_again import certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
 
@@ -60,8 +59,7 @@ def central_claims(
         close("capacity (QPS)", policy.expectations.capacity_qps, derived.capacity_qps,
               _ROUNDING * (derived.capacity_qps or 1.0)),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
-        *_headroom_checks(policy.headroom, plans,
-                         solution if policy.budget is None else None, tolerance),
+        *_headroom_checks(policy, plans, solution, tolerance),
         *_bound_checks(policy, problem, tolerance),
         *(replay_checks(policy) if policy.replay is not None
           else made_again_checks(policy.expectations, derived, tolerance)),
@@ -79,7 +77,7 @@ def central_claims(
 
 
 def _headroom_checks(
-    stated: HeadroomRecord | None, plans: Plans, plan: CentralSolution | None, tolerance: float,
+    policy: Policy, plans: Plans, plan: CentralSolution, tolerance: float
 ) -> tuple[Check, ...]:
     """What a policy's file says of its headroom, worked out again.
 
@@ -87,15 +85,17 @@ def _headroom_checks(
     ----------
     plans : Plans
         Behind the file.
-    plan : CentralSolution or None
-        For its factor on service times; None where the table was changed after planning, for a
-        budget.
+    plan : CentralSolution
+        For its factor on service times.
     """
+    stated = policy.headroom
     if stated is None:
         return ()
     again, record = plans.most_robust(stated.allowed_loss)
-    plan = again if plan is None else plan
+    if policy.budget is not None:
+        plan = again
     found = {slower: plans.figures(plan, slower) for slower in (1.0, stated.slower)}
+    found |= of_changed_table(policy)
     return headroom_checks(stated, record, found, plans.figures(plans.solution(), 1.0), tolerance)
 
 

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
-from ramsis.synthesis.headroom import PlayedFigures, loss_of
+from ramsis.synthesis.headroom import PlayedFigures, loss_of, replayed_at
 from ramsis.verify.checks import Check, close
+
+
+def of_changed_table(
+    policy: Policy, own_arrivals: str | None = None
+) -> Mapping[float, PlayedFigures]:
+    """What a table that was changed after planning, for a budget, comes to when service is slower.
+
+    By the factor that it is. Empty where the table is the planned one, or that is not measured.
+    """
+    if policy.budget is None or policy.headroom is None:
+        return {}
+    slower = policy.headroom.slower
+    found = replayed_at(policy, slower, own_arrivals=own_arrivals)
+    return {} if found is None else {slower: found}
 
 
 def headroom_checks(

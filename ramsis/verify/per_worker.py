@@ -64,7 +64,7 @@ from ramsis.synthesis.recipes.worker_headroom import (
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
-from ramsis.verify.headroom import headroom_checks
+from ramsis.verify.headroom import headroom_checks, of_changed_table
 from ramsis.verify.made_again import accuracy_check, certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
 from ramsis.worker.problem import WorkerProblem
@@ -226,6 +226,7 @@ def _headroom_checks(
         plan = WorkerPlan(table, stated.factor, problem.slack_ms)
     optimum = WorkerPlan(pure.policy, 1.0, tables.true.problem.slack_ms)
     played = {slower: tables.figures(plan, slower) for slower in (1.0, stated.slower)}
+    played |= of_changed_table(policy, tables.own_arrivals)
     return headroom_checks(stated, record, played, tables.figures(optimum, 1.0), tolerance)
 
 
