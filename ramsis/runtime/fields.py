@@ -32,6 +32,7 @@ class Fields:
 
     Examples
     --------
+    >>> from ramsis.errors import FRACTION
     >>> Fields({"accuracy": 0.9}, "a.json", "models[0]").number("accuracy", FRACTION)
     0.9
     >>> Fields({"accuracy": 90}, "a.json", "models[0]").number("accuracy", FRACTION)

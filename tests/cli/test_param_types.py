@@ -93,7 +93,7 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.SLOS, "-1", ("slo_ms", "-1.0", "> 0")),
     (params.SLOS, "nan", ("slo_ms", "nan", "finite")),
     (params.SLOS, "60:0.3,100:x", ("--that", "MS:SHARE")),
-    (params.SLOS, "60:2", ("class of 60 ms", "2.0", "up to 1")),
+    (params.SLOS, "60:2", ("class of 60 ms", "2.0", "(0, 1]")),
     (params.WORKERS, "1.5", ("--that", "'1.5'", "integer", "TYPE=N")),
     (params.WORKERS, "a=1,b=many", ("--that: b", "'many'")),
     (params.WORKERS, "a=1,2", ("--that", "'a=1,2'", "TYPE=VALUE")),

@@ -177,7 +177,7 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 
 @pytest.mark.parametrize(("text", "word"), [
     ("central-queue:objective=per-decision", "per-query"),
-    ("central-queue:violation_price=dear", "a finite number"),
+    ("central-queue:violation_price=dear", "a number from 0"),
     ("central-queue:max_queue=0", "whole number"), ("round-robin:levels=1", ">= 2"),
     ("best", "jellyfish"), ("worker", "round-robin"), ("fleet:levels=3", "central-queue"),
     ("central-queue:service=slow", "p95"),
