@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ramsis.errors import ABOVE_ZERO, InvalidValueError, check_positive
+from ramsis.profiles.values import MOST_MS
 
-LONGEST_SLO_MS = 1e12
-"""Some 32 years; what is beyond overflows in sums of times, and nobody means it."""
+LONGEST_SLO_MS = MOST_MS
 
 _ROUNDING = 1e-9
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, check_not_negative
+from ramsis.errors import InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
-from ramsis.profiles.values import MAX_BATCH, ProfileError, number, positive, text
+from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
@@ -188,9 +188,9 @@ class ProfileSet:
         Raises
         ------
         InvalidValueError
-            The overhead is not a finite number >= 0.
+            The overhead is negative, or longer than 1e12 ms.
         """
-        check_not_negative("not an overhead", overhead_ms=overhead_ms)
+        DELAY_MS.check("not an overhead", overhead_ms=overhead_ms)
         if not overhead_ms:
             return self
         return replace(self, models=tuple(

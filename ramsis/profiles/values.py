@@ -8,7 +8,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from ramsis.errors import FINITE, InputFileError, InvalidValueError, describe, whole
+from ramsis.errors import FINITE, InputFileError, InvalidValueError, Rule, describe, whole
 
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
@@ -18,6 +18,10 @@ MAX_MODELS = 10_000
 LEAST_MS = 1e-4
 """Shortest latency of a profile: a hundred times what slack is compared with, so that no policy
 rests on how times are rounded."""
+MOST_MS = 1e12
+"""Longest SLO, overhead or delay: some 32 years; what is beyond overflows in sums of times."""
+DELAY_MS = Rule(f"a number of ms from 0 to {MOST_MS:g}", lambda delay_ms: 0 <= delay_ms <= MOST_MS)
+"""What the overhead of a batch and the time on the network may be."""
 
 _ABSENT = object()
 

@@ -18,8 +18,8 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
-from ramsis.errors import check_not_negative
 from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.policy_set import ALL_WORKERS
 
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
@@ -201,7 +201,7 @@ class Fleets:
         InfeasibleError
             An SLO that no worker type can keep.
         """
-        check_not_negative("not a delay", network_ms=network_ms)
+        DELAY_MS.check("not a delay", network_ms=network_ms)
         types, classes = cluster.worker_types, cluster.classes
         service = service or cluster.default_service
         made = [replace(Fleet.of_type(one, cluster, service, max_batch),

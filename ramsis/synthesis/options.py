@@ -20,13 +20,13 @@ from ramsis.errors import (
     ABOVE_ZERO,
     BELOW_ONE,
     INNER,
-    NON_NEGATIVE,
     InvalidValueError,
     Rule,
     whole,
 )
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.policy.records import MOST_BURST
+from ramsis.profiles.values import DELAY_MS
 from ramsis.worker.problem import MAX_QUEUE, Objective
 from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
@@ -132,7 +132,7 @@ VALUES: Mapping[str, Rule] = {
     "max_violation": ABOVE_ZERO._replace(wrong="not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
     "confidence": INNER._replace(wrong="not a confidence"),
-    "overhead_ms": NON_NEGATIVE._replace(wrong="not an overhead"),
+    "overhead_ms": DELAY_MS._replace(wrong="not an overhead"),
     "headroom": BELOW_ONE._replace(wrong="not a loss of accuracy"),
     "prefer": _words(*PREFERENCES, wrong="unknown preference"),
 }

@@ -69,6 +69,8 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*TRACED, "planned"], 3, "`ramsis report planned --out PAGE.html`"),
     ([*TRACED, "swept"], 3, "`ramsis report swept --out PAGE.html`"),
     ([*TRACED, "counts.csv"], 3, "--time-column where each line is one request"),
+    ([*PROFILED, "digits-cpu", "--network-ms", "1e300"], 2, "from 0 to 1e+12"),
+    ([*PROFILED, "digits-cpu", "--overhead-ms", "1e300"], 2, "from 0 to 1e+12"),
     (["policy", "show", "printed.json"], 3, "`ramsis report printed.json --out PAGE.html`"),
     (["policy", "show", "policies"], 3, "`ramsis analyze policies`"),
     (["profile", "show", "table.csv"], 3, "`ramsis profile import table.csv"),

@@ -79,7 +79,7 @@ def test_the_promise_holds_where_batches_take_that_much_longer() -> None:
 
 @pytest.mark.parametrize("overhead_ms", [-0.1, float("nan"), float("inf")])
 def test_an_overhead_is_not_negative(overhead_ms: float) -> None:
-    with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*>= 0"):
+    with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*from 0 to"):
         settings(overhead_ms=overhead_ms)
-    with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*>= 0"):
+    with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*from 0 to"):
         profiles.load("digits-cpu").with_overhead(overhead_ms)

@@ -174,4 +174,4 @@ def _proof(placement: Placement, name: str) -> str:
         return ""
     side = "least" if name in ("cost", "workers", "moving") else "most"
     gap = f", gap {placement.gap:.1e}" if placement.gap > _SHOWN else ""
-    return f" (at {side} {placement.dual_bound:.6g}{gap})"
+    return f" (at {side} {placement.dual_bound or 0.0:.6g}{gap})"  # not -0
