@@ -19,6 +19,7 @@ from ramsis.cli.main import _run
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.runtime.replan import Replanner
 from tests.policy.samples import small_policy
+from tests.slow import slow_after
 
 OPTIONS = ["--profiles", "digits-cpu", "--slo-ms", "100", "--workers", "4", "--grid", "fixed:4",
            "--max-queue", "2"]
@@ -304,7 +305,8 @@ def test_bad_arguments_are_refused(tmp_path: Path, served: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
-@pytest.mark.parametrize("parent", ["time.sleep(600)", "sys.exit(0)", "sys.exit(3)"])
+@pytest.mark.parametrize("parent", slow_after(
+    1, ["sys.exit(0)", "time.sleep(600)", "sys.exit(3)"]))
 def test_a_grandchild_that_holds_the_pipe_does_not_outlast_the_time_allowed(
     tmp_path: Path, served: Path, errors: list[RamsisError], parent: str
 ) -> None:

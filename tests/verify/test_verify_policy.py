@@ -469,10 +469,10 @@ def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     assert failures(tmp_path / "unstable.json") == []
 
 
-@pytest.mark.parametrize("changes", [
+@pytest.mark.parametrize("changes", slow_after(1, [
     {"load": 59293.61, "slo_ms": 31.4, "workers": 3, "service": "p95"},  # seldom overloaded
     {"load": 9130.89, "slo_ms": 38.4, "workers": 5, "max_queue": 1},  # metastable
-])
+]))
 def test_queues_that_are_seldom_long_promise_what_is_measured(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
