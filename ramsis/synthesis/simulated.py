@@ -131,8 +131,7 @@ def measured(
     made = queries // runs * runs
     simulated_workers = None if alone is None else 1
     late = float(np.mean([late for _, late in seen["violation_rate"]]))
-    if late > _COLLAPSED and grows_without_end(policy):
-        limit = _unstable_limit(policy)
+    if late > _COLLAPSED and (limit := _unstable_limit(policy)) is not None:
         widths = {name: 0.0 for name, value in limit.items() if math.isfinite(value)}
         return limit, Replay(violation_rate=1.0, violation_half_width=0.0, effective_accuracy=0.0,
                              effective_half_width=0.0, queries=made, runs=runs, seed=seed,
@@ -149,19 +148,15 @@ def measured(
                    workers=simulated_workers))
 
 
-def grows_without_end(policy: Policy) -> bool:
-    """Whether requests arrive faster than a queue longer than the table is served."""
+def _unstable_limit(policy: Policy) -> dict[str, float] | None:
+    """The figures that a queue longer than the table tends to; None where it does not grow."""
     if policy.late == LateRule.DROP.value or policy.longer_queue < 0:
-        return False
+        return None
     model, batch = policy.actions[policy.longer_queue].tolist()
     fleet, _ = prepared_policy(policy)
     service_ms = float(fleet.service_times.mean_ms[model, batch - 1])
-    return bool(policy.load_qps >= 1000.0 * policy.workers * batch / service_ms)
-
-
-def _unstable_limit(policy: Policy) -> dict[str, float]:
-    """The figures that an unstable queue tends to."""
-    model, batch = policy.actions[policy.longer_queue].tolist()
+    if policy.load_qps < 1000.0 * policy.workers * batch / service_ms:
+        return None
     parts = ("mean", "p50", "p99")
     return {"violation_rate": 1.0, "effective_accuracy": 0.0, "utilisation": 1.0,
             **{f"batch_size.{part}": float(batch) for part in parts},

@@ -94,8 +94,7 @@ def recovery_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Ch
     until_ms = late_ms + max(slo_ms, within_ms)
     # As far apart as those that the claim is of, which so do not add up; or farther, as it may be
     # of bursts so far apart, where nearer ones were not over when the next one came.
-    for slos in _APART[next(i for i, slos in enumerate(_APART)
-                            if within_ms <= slos * slo_ms / 2.0):]:
+    for slos in (one for one in _APART if within_ms <= one * slo_ms / 2.0):
         apart_ms = max(2.0 * until_ms, slos * slo_ms)
         found = _lost(policy, stated.burst, apart_ms, own_arrivals)
         lost, error = found.between(late_ms, until_ms)

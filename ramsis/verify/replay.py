@@ -57,7 +57,8 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
                 for name in ("violation_rate", "violation_half_width", "effective_accuracy",
                              "effective_half_width", "queries", "runs"))]
     if policy.expectations.unstable:
-        other = _limit(policy, other["violation_rate"], checks)
+        reasons, other = _limit(policy, other["violation_rate"])
+        checks += reasons
     for name in sorted({*stated.half_widths, *replay.half_widths}):
         figure, derived = (figure_of(one.expectations, name) for one in (policy, same))
         checks += [_exactly(f"expected {_words(name)}", figure, derived),
@@ -69,25 +70,25 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     return tuple(checks)
 
 
-def _limit(policy: Policy, late: Estimate, checks: list[Check]) -> dict[str, Estimate]:
-    """What unstable queues tend to, as the file is read here; adds why they are unstable."""
+def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:
+    """Whether queues are unstable, as the file is read here, and what they tend to."""
     served = long_queue(policy.to_document())
     served_qps = np.inf if served is None else served.served_qps
-    checks += [Check("unstable: a long queue is served more slowly (QPS)", policy.load_qps,
-                     served_qps, policy.load_qps >= served_qps * (1.0 - _SAME)),
-               Check("unstable: violation rate by a simulator of its own", None, late.mean,
-                     late.mean > _SOME_LATE)]
+    checks = [Check("unstable: a long queue is served more slowly (QPS)", policy.load_qps,
+                    served_qps, policy.load_qps >= served_qps * (1.0 - _SAME)),
+              Check("unstable: violation rate by a simulator of its own", None, late.mean,
+                    late.mean > _SOME_LATE)]
     if served is None:
-        return {}
-    return {name: Estimate(value, 0.0) for name, value in served.figures().items()}
+        return checks, {}
+    return checks, {name: Estimate(value, 0.0) for name, value in served.figures().items()}
 
 
 def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
     """Whether a promise that is the model's could not have been measured."""
     if policy.replay is not None:
         return ()
-    again = replayed(policy, own_arrivals=own_arrivals)
-    return (Check("figures are measured where they can be", None, None, again.replay is None),)
+    again = replayed(policy, own_arrivals=own_arrivals).replay
+    return (Check("figures are measured where they can be", None, None, again is None),)
 
 
 def figure_of(expected: Expectations, name: str) -> float | None:
