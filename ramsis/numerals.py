@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
+
+MS = {
+    **dict.fromkeys(("ns", "nsec", "nanos", "nanosecond", "nanoseconds"), "0.000001"),
+    **dict.fromkeys(("us", "usec", "usecs", "µs", "μs", "micros", "microsecond", "microseconds"),
+                    "0.001"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), "1"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "1000"),
+}
+"""Milliseconds in each unit of time below a minute, as texts, exact in decimal."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?", re.ASCII)
 _SPECIAL = ("nan", "inf", "infinity")
+_DURATION_MS = {**MS, **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "60000"),
+                **dict.fromkeys(("h", "hr", "hour", "hours"), "3600000")}
+_PART = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([a-zµμ]*)\s*", re.ASCII)
 
 
 def whole_number(text: str) -> int:
@@ -46,3 +59,30 @@ def decimal_number(text: str) -> float:
     if len(text) > 400 or not _DECIMAL.fullmatch(text):
         raise ValueError(f"not a number: {text[:80]!r}")
     return float(text)
+
+
+def duration_ms(text: str, unit: str = "") -> float:
+    """Return a duration in ms, written with its unit or with several, as Go writes them.
+
+    Parameters
+    ----------
+    text : str
+    unit : str
+        Unit of a number that has none; such a number is an error where this is empty.
+
+    >>> duration_ms("726ms"), duration_ms("432µs"), duration_ms("1m2.3s"), duration_ms("31", "us")
+    (726.0, 0.432, 62300.0, 0.031)
+    """
+    text = text.strip().lower()
+    total, at = Decimal(0), 0
+    while len(text) <= 80 and (part := _PART.match(text, at)):
+        if not part[2] and (at or part.end() < len(text)):  # "1s 5" and "5 1s" are no durations
+            break
+        factor = _DURATION_MS.get(part[2] or unit)
+        if factor is None:
+            break
+        total += Decimal(part[1]) * Decimal(factor)
+        at = part.end()
+    if not text or at < len(text):
+        raise ValueError(f"not a duration: {text[:80]!r}")
+    return float(total)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.numerals import MS
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured
 from ramsis.profiles.importers.runs import Given
-from ramsis.profiles.importers.table.cells import MB, MS, DecimalMark, is_missing, split_unit
+from ramsis.profiles.importers.table.cells import MB, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
 from ramsis.profiles.importers.table.headings import (
     FIELDS,

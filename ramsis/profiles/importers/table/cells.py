@@ -8,14 +8,6 @@ from decimal import Decimal
 
 from ramsis.numerals import decimal_number
 
-MS = {
-    **dict.fromkeys(("ns", "nsec", "nanos", "nanosecond", "nanoseconds"), "0.000001"),
-    **dict.fromkeys(("us", "usec", "usecs", "µs", "μs", "micros", "microsecond", "microseconds"),
-                    "0.001"),
-    **dict.fromkeys(("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"), "1"),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "1000"),
-}
-"""Milliseconds in each unit of time, as texts, exact in decimal."""
 MB = {"b": "0.000001", "bytes": "0.000001", "kb": "0.001", "kib": "0.001024", "mb": "1",
       "mib": "1.048576", "gb": "1000", "gib": "1073.741824"}
 """Megabytes in each unit of memory."""

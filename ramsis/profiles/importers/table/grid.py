@@ -16,8 +16,8 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
+from ramsis.numerals import MS
 from ramsis.profiles.importers.rows import CsvRow, read_text
-from ramsis.profiles.importers.table.cells import MS
 from ramsis.profiles.importers.table.headings import read_heading
 
 _MARKS = "\t;|,"

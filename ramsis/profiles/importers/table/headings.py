@@ -10,7 +10,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from ramsis.profiles.importers.table.cells import MB, MS
+from ramsis.numerals import MS
+from ramsis.profiles.importers.table.cells import MB
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
