@@ -22,19 +22,17 @@ from evaluation.case import TRACE, Case  # noqa: E402 - the threads are set firs
 from ramsis.errors import RamsisError  # noqa: E402
 from ramsis.files import write_atomic  # noqa: E402
 
-__all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "parser", "run", "show"]
+__all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "main", "parser", "show"]
 
 DEFAULT_PROFILES = "digits-cpu"
 
 
-def parser(
-    description: str, profiles: Sequence[str] = (DEFAULT_PROFILES,)
-) -> argparse.ArgumentParser:
+def parser(description: str) -> argparse.ArgumentParser:
     """The options of every script."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--profiles", default=list(profiles), nargs="+", metavar="FILE|NAME",
-                      help=f"profile sets (default: {' '.join(profiles)})")
+    made.add_argument("--profiles", default=[DEFAULT_PROFILES], nargs="+", metavar="FILE|NAME",
+                      help=f"profile sets (default: {DEFAULT_PROFILES})")
     made.add_argument("--out", type=Path, metavar="DIR", default=Path("evaluation_out"),
                       help="folder for results; those that are there are reused "
                       "(default: %(default)s)")
@@ -68,21 +66,22 @@ def cases_of(given: argparse.Namespace) -> list[Case]:
                  given.trace, tuple(given.schemes), given.grid) for name in given.profiles]
 
 
-def run(
-    *names: str, description: str | None = None, profiles: Sequence[str] = (DEFAULT_PROFILES,)
-) -> None:
-    """Run the experiments of these names: sweeps, their CSV files and figures."""
+def main() -> None:
+    """Run the named experiments: sweeps, their CSV files and figures."""
     from evaluation.experiments import EXPERIMENTS
 
-    command = parser(description or EXPERIMENTS[names[0]].title, profiles)
+    command = parser("Make figures and tables of the evaluation:\n\n" + "\n".join(
+        f"  {name:16}{experiment.title}" for name, experiment in EXPERIMENTS.items()))
+    command.add_argument("names", nargs="+", metavar="NAME", choices=EXPERIMENTS,
+                         help="one of those above; several are made one after another")
     command.add_argument("--docs", type=Path, metavar="DIR",
                          help="also put the figures there as pages show them, smaller and with "
                          "fewer colours: DIR/PROFILES-NAME.png")
-    given = command.parse_args()
+    options = command.parse_args()
     try:
-        for case in cases_of(given):
-            for name in names:
-                _run_one(name, EXPERIMENTS[name], case, given)
+        for case in cases_of(options):
+            for name in options.names:
+                _run_one(name, EXPERIMENTS[name], case, options)
     except RamsisError as error:
         sys.exit(f"error: {error}")
 

@@ -1,4 +1,4 @@
-"""The figures and tables, by the names of their scripts."""
+"""The figures and tables that can be made, by name."""
 
 from __future__ import annotations
 
