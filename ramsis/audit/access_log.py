@@ -212,18 +212,3 @@ def requests_only(frame: pd.DataFrame, form: Mapping[str, str]) -> tuple[pd.Data
 def models_of_paths(requests: Any) -> Any:
     """The models in the paths of requests, as ``/v2/models/NAME/infer``; empty without."""
     return requests.str.extract(_MODEL, expand=False).fillna("")
-
-
-def spread(finish_s: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Finish times that are whole seconds, each second's lines spread evenly over it in turn.
-
-    None where some are not whole, or there are too few to tell.
-    """
-    if len(finish_s) < 2 or (finish_s % 1 != 0).any():
-        return None
-    order = np.argsort(finish_s, kind="stable")
-    _, first, count = np.unique(finish_s[order], return_index=True, return_counts=True)
-    place = np.arange(len(finish_s)) - np.repeat(first, count)
-    found = np.empty(len(finish_s))
-    found[order] = finish_s[order] + (place + 0.5) / np.repeat(count, count)
-    return found

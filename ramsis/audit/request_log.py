@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.arrivals.trace_formats.clock import clock_of
 from ramsis.audit.access_log import (
     EPOCHS,
     access_frame,
@@ -48,7 +49,6 @@ from ramsis.audit.access_log import (
     models_of_paths,
     outcome_of_status,
     requests_only,
-    spread,
     unit_of,
 )
 from ramsis.checks import check_arguments
@@ -370,14 +370,20 @@ class _Table:
         self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
         if self.column("arrival") is not None:
             arrival = self.times("arrival", required=True)
+            if np.isnan(start).all() and np.isnan(finish).all():
+                arrival = self.within_ticks(arrival)
             return arrival, start, np.where(np.isnan(finish), arrival + lasted, finish)
-        finish = self.times("finish", required=True)
-        if self.dated and (even := spread(finish)) is not None:
-            self.notes.append("ends of requests are whole seconds: those of one second are taken "
-                              "to lie evenly in it, so bursts shorter than a second are not seen")
-            finish = even
+        finish = self.within_ticks(self.times("finish", required=True))
         self.refuse(np.isnan(lasted), "duration", "not a duration", "a number >= 0")
         return finish - lasted, start, finish
+
+    def within_ticks(self, times_s: FloatArray) -> FloatArray:
+        """Times in seconds, spread within the ticks of a clock that several requests share."""
+        clock = clock_of(1000.0 * times_s) if np.isfinite(times_s).all() else None
+        if clock is None or not clock.matters:
+            return times_s
+        self.notes.append(clock.words())
+        return clock.spread(1000.0 * times_s) / 1000.0
 
     def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
         """A field's column and its name; None where the log has none."""

@@ -1,0 +1,142 @@
+"""The clock of recorded times: its resolution, found from the values, and times within its ticks.
+
+Where a clock has whole seconds, all times are whole multiples of a second after the first, and
+requests share their second. Times of a load test at a constant rate lie on a grid as well, but
+there the requests do: none of them share a point of it. So both are asked: the greatest common
+divisor of the gaps, and whether as many requests share a tick as would of arrivals at random.
+
+Within a tick the order is known and nothing else. A Poisson process puts its requests there as
+uniform order statistics, which is what :meth:`Clock.spread` draws, with a fixed seed. Where ticks
+hold nearly equal numbers the requests came at a constant rate, and are spread evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramsis.arrays import FloatArray
+
+_US = 1000.0  # µs in each ms: the finest resolution that is looked for
+_LONGEST_MS = 1e15
+_LEAST_REQUESTS = 10
+_USUAL_US = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10)
+# A divisor of so few distinct gaps may be a multiple of the tick by chance (2⁻¹⁰ for ten).
+_FEW_GAPS = 10
+_FEW_SHARED = 0.25  # of what arrivals at random share
+_EVEN = 0.3, 1e-3  # index of dispersion, and its probability for a Poisson process
+_NAMES = {0.001: "microsecond", 1.0: "millisecond", 1000.0: "second", 60_000.0: "minute",
+          3_600_000.0: "hour"}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock that recorded times were read from.
+
+    Attributes
+    ----------
+    tick_ms : float
+        Its resolution.
+    requests : int
+    shared : int
+        Requests that come after another one in the same tick.
+    even : bool
+        Whether the ticks hold nearly equal numbers of requests, as at a constant rate.
+    """
+
+    tick_ms: float
+    requests: int
+    shared: int
+    even: bool = False
+
+    @property
+    def matters(self) -> bool:
+        """Whether more than one request in a hundred shares its tick with one before it."""
+        return self.shared > 0.01 * self.requests
+
+    def spread(self, times_ms: FloatArray) -> FloatArray:
+        """Return the times with those of each tick spread over it, in the order that they have.
+
+        Parameters
+        ----------
+        times_ms : ndarray, shape (n,)
+            In any order, each at the beginning of its tick.
+        """
+        order = np.argsort(times_ms, kind="stable")
+        times = times_ms[order]
+        if self.even:
+            _, first, count = np.unique(times, return_index=True, return_counts=True)
+            place = np.arange(len(times)) - np.repeat(first, count)
+            times = times + self.tick_ms * (place + 0.5) / np.repeat(count, count)
+        else:
+            times = times + self.tick_ms * np.random.default_rng(0).random(len(times))
+            times.sort()  # ticks do not overlap, so each request stays within its own
+        spread = np.empty(len(times))
+        spread[order] = times
+        return spread
+
+    def words(self) -> str:
+        """Return what is known of the times, and what is not."""
+        name = _NAMES.get(self.tick_ms)
+        length = f"{self.tick_ms / 1000.0:g} s" if self.tick_ms >= 1000 else f"{self.tick_ms:g} ms"
+        what = f"whole {name}s" if name else f"steps of {length}"
+        length = f"1 {name}" if name in ("minute", "hour") else length
+        how = "spread evenly within" if self.even else "spread within"
+        return (f"timestamps have {what}: {self.requests} requests {how} their {name or 'step'}; "
+                f"bursts shorter than {length} cannot be seen")
+
+
+def clock_of(times_ms: FloatArray) -> Clock | None:
+    """Return the clock of recorded times; None where they show none coarser than 1 µs.
+
+    Parameters
+    ----------
+    times_ms : ndarray, shape (n,)
+        In any order, finite; from any origin that is a tick.
+    """
+    if len(times_ms) < _LEAST_REQUESTS:
+        return None
+    times = times_ms if (np.diff(times_ms) >= 0).all() else np.sort(times_ms)
+    if not 0.0 < times[-1] - times[0] < _LONGEST_MS:
+        return None
+    # The first few tell most traces of a fine clock.
+    if _divisor_us(times[:1000])[0] == 1:
+        return None
+    tick_us, few = _divisor_us(times)
+    if few:
+        tick_us = next((usual for usual in _USUAL_US if tick_us % usual == 0), tick_us)
+    if tick_us <= 1:
+        return None
+    tick_ms = tick_us / _US
+    tick = np.rint((times - times[0]) / tick_ms).astype(np.int64)
+    changes = np.flatnonzero(np.diff(tick, prepend=-1))
+    shared = len(times) - len(changes)
+    ticks = float(tick[-1]) + 1.0
+    at_random = len(times) + ticks * math.expm1(-len(times) / ticks)
+    if shared == 0 or shared < _FEW_SHARED * at_random:
+        return None
+    return Clock(tick_ms, len(times), shared, _is_even(tick))
+
+
+def _divisor_us(times: FloatArray) -> tuple[int, bool]:
+    """The greatest common divisor of the gaps in µs, and whether few of them tell it."""
+    gaps = np.diff(np.rint((times - times[0]) * _US).astype(np.int64))
+    distinct = np.unique(gaps[gaps > 0])
+    return int(np.gcd.reduce(distinct)) if len(distinct) else 0, (
+        int((gaps > 0).sum()) < _FEW_GAPS)
+
+
+def _is_even(tick: np.ndarray) -> bool:
+    """Whether the inner ticks hold numbers that vary far less than those of a Poisson process."""
+    if tick[-1] > 4 * len(tick):
+        return False
+    counts = np.bincount(tick)[1:-1]
+    if len(counts) < 3 or counts.mean() < 1.0:
+        return False
+    from scipy.stats import chi2  # which takes long to load
+
+    dispersion = float(counts.var(ddof=1) / counts.mean())
+    return dispersion < _EVEN[0] and bool(
+        chi2.cdf(dispersion * (len(counts) - 1), len(counts) - 1) < _EVEN[1])

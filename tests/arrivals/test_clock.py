@@ -1,0 +1,88 @@
+"""The clock of recorded times, told from the values, and times within its ticks."""
+
+import numpy as np
+import pytest
+
+from ramsis.arrays import FloatArray
+from ramsis.arrivals.trace_formats.clock import clock_of
+
+
+def poisson_ms(rate_qps: float, requests: int, seed: int = 0) -> FloatArray:
+    return np.cumsum(np.random.default_rng(seed).exponential(1000.0 / rate_qps, requests))
+
+
+def cut(times_ms: FloatArray, tick_ms: float) -> FloatArray:
+    return tick_ms * np.floor(times_ms / tick_ms + 1e-9)
+
+
+@pytest.mark.parametrize("tick_ms", [1.0, 10.0, 15.625, 100.0, 1000.0, 60_000.0])
+def test_resolution_is_found(tick_ms: float) -> None:
+    times = cut(poisson_ms(40.0, 20_000), tick_ms)
+    clock = clock_of(times)
+    assert clock is not None
+    assert (clock.tick_ms, clock.even) == (tick_ms, False)
+    assert clock.shared == len(times) - len(np.unique(times))
+
+
+@pytest.mark.parametrize("unit_ms", [1.0, 1000.0])
+def test_unix_times_keep_their_clock(unit_ms: float) -> None:
+    times = 1.77e12 + cut(poisson_ms(40.0, 5_000), 10.0)
+    clock = clock_of(unit_ms * (times / unit_ms))
+    assert clock is not None
+    assert clock.tick_ms == 10.0
+
+
+def test_a_short_trace_has_a_usual_clock() -> None:
+    # The only gap is 7 s: the tick is not.
+    clock = clock_of(1000.0 * np.repeat([0.0, 7.0], 6))
+    assert clock is not None
+    assert clock.tick_ms == 1000.0
+
+
+@pytest.mark.parametrize("times", [
+    25.0 * np.arange(2400),  # a load test at 40/s, whose requests lie on the grid
+    poisson_ms(40.0, 5_000),
+    1000.0 * np.floor(np.arange(2400) / 40.0)[:9],
+    np.zeros(100),
+], ids=["constant rate", "fine clock", "too few", "one instant"])
+def test_no_clock_is_made_up(times: FloatArray) -> None:
+    assert clock_of(times) is None
+
+
+def test_requests_of_a_tick_are_spread_as_a_poisson_process_has_them() -> None:
+    exact = poisson_ms(40.0, 20_000)
+    times = cut(exact, 1000.0)
+    clock = clock_of(times)
+    assert clock is not None
+    spread = clock.spread(times)
+    assert (cut(spread, 1000.0) == times).all()
+    assert (np.diff(spread) >= 0).all()
+    gaps = np.diff(spread)
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.03)
+    assert (spread == clock.spread(times)).all()
+
+
+def test_a_constant_rate_is_spread_evenly() -> None:
+    exact = 25.0 * np.arange(2400)
+    clock = clock_of(cut(exact, 1000.0))
+    assert clock is not None
+    assert clock.even
+    assert np.diff(clock.spread(cut(exact, 1000.0))) == pytest.approx(25.0)
+
+
+def test_order_within_a_tick_is_kept() -> None:
+    times = 1000.0 * np.array([3, 0, 0, 1, 3, 1, 0, 2, 2, 2, 3, 3], dtype=float)
+    clock = clock_of(times)
+    assert clock is not None
+    spread = clock.spread(times)
+    for second in range(4):
+        inside = spread[times == 1000.0 * second]
+        assert (np.diff(inside) > 0).all()
+        assert (inside // 1000.0 == second).all()
+
+
+def test_words_say_what_is_not_seen() -> None:
+    clock = clock_of(cut(poisson_ms(15.0, 900), 1000.0))
+    assert clock is not None
+    assert clock.words() == ("timestamps have whole seconds: 900 requests spread within their "
+                             "second; bursts shorter than 1 s cannot be seen")
