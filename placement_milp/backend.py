@@ -55,26 +55,12 @@ class SearchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop, and with which solver.
+    """When to stop, and with which solver."""
 
-    Attributes
-    ----------
-    gap
-        Relative gap, as a fraction of the objective, at which a solution counts as optimal.
-    seconds
-        Wall-clock time for all searches together.
-    solver
-        One of :data:`SOLVERS`.
-
-    Raises
-    ------
-    InvalidValueError
-        A value out of range.
-    """
-
+    # relative gap, as a fraction of the objective, at which a solution counts as optimal
     gap: float = 1e-6
-    seconds: float | None = None
-    solver: str = SOLVERS[0]
+    seconds: float | None = None  # wall-clock time for all searches together
+    solver: str = SOLVERS[0]  # one of :data:`SOLVERS`
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gap < 1.0:
@@ -99,21 +85,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """How a search ended; the solution itself stands in the variables of the program.
+    """How a search ended; the solution itself stands in the variables of the program."""
 
-    Attributes
-    ----------
-    status
-        :class:`SearchStatus`.
-    dual_bound
-        Objective that no solution passes; ``nan`` when there is no solution.
-    seconds
-        Wall-clock time.
-    """
-
-    status: SearchStatus
-    dual_bound: float
-    seconds: float
+    status: SearchStatus  # :class:`SearchStatus`
+    dual_bound: float  # objective that no solution passes; ``nan`` when there is no solution
+    seconds: float  # wall-clock time
 
 
 def relative_gap(objective: float, dual_bound: float) -> float:

@@ -22,18 +22,7 @@ _RELATIVE = 1e-6
 
 
 def check_placement(problem: Problem, placement: Placement) -> None:
-    """Check that a placement solves its problem.
-
-    Parameters
-    ----------
-    problem : Problem
-    placement : Placement
-
-    Raises
-    ------
-    VerificationError
-        With the first thing that does not hold.
-    """
+    """Check that a placement solves its problem."""
     check = _Check(problem, placement)
     check.doable()
     for group in placement.groups:

@@ -50,25 +50,14 @@ GpuState = frozenset[tuple[str, int, frozenset[str]]]
 
 @dataclass(frozen=True)
 class Cut:
-    """A column of the program: GPUs of one state that are cut by one layout.
+    """A column of the program: GPUs of one state that are cut by one layout."""
 
-    Attributes
-    ----------
-    worker_type
-        Name of the type of GPU.
-    now
-        The state: instances that such a GPU has, with what they hold; empty where that does not
-        count.
-    layout
-        Instances that it will have.
-    gpus
-        Variable.
-    """
-
-    worker_type: str
+    worker_type: str  # name of the type of GPU
+    # the state: instances that such a GPU has, with what they hold; empty where that does not
+    # count
     now: GpuState
-    layout: Layout
-    gpus: Any
+    layout: Layout  # instances that it will have
+    gpus: Any  # variable
 
     def counts(self, kind: str) -> int:
         """Instances of a kind, ``TYPE/INSTANCE``."""
@@ -87,38 +76,22 @@ class Cut:
 
 @dataclass
 class PlacementProgram:
-    """A PuLP problem with its variables.
+    """A PuLP problem with its variables."""
 
-    Attributes
-    ----------
-    problem, patterns, qualities
-        Problem, columns and kinds of answers.
-    lp
-        The PuLP problem; it has constraints, and no objective until it is solved for one.
-    n, z
-        Variables by index of the pattern and by quality.
-    constraints
-        By name.
-    cuts
-        GPUs by layout.
-    kept
-        Variables by (set of variants held now, index of the pattern).
-    reused
-        Variables by kind of instance.
-    unmet
-        Variables of the elastic program, by name of the constraint that each relaxes.
-    """
-
+    # problem, patterns, qualities: problem, columns and kinds of answers
     problem: Problem
     patterns: tuple[Pattern, ...]
     qualities: tuple[Quality, ...]
-    lp: Any
+    lp: Any  # the PuLP problem; it has constraints, and no objective until it is solved for one
+    # n, z: variables by index of the pattern and by quality
     n: list[Any] = field(default_factory=list)
     z: dict[Quality, Any] = field(default_factory=dict)
-    constraints: dict[str, Any] = field(default_factory=dict)
-    cuts: list[Cut] = field(default_factory=list)
-    reused: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = field(default_factory=dict)  # by name
+    cuts: list[Cut] = field(default_factory=list)  # GPUs by layout
+    reused: dict[str, Any] = field(default_factory=dict)  # variables by kind of instance
+    # variables by (set of variants held now, index of the pattern)
     kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
+    # variables of the elastic program, by name of the constraint that each relaxes
     unmet: dict[str, Any] = field(default_factory=dict)
     theta: Any = None
     elastic: bool = False
@@ -173,7 +146,6 @@ def formulate(
 
     Parameters
     ----------
-    problem : Problem
     patterns : tuple of Pattern, optional
         Instead of all that are not dominated.
     elastic : bool

@@ -30,11 +30,6 @@ def variants_from_profile(
         Which latency of the profile is the batch's.
     batches : sequence of int
         Batch sizes; those that the profile did not measure are left out.
-
-    Raises
-    ------
-    InvalidValueError
-        A model without memory, or a profile without the statistic.
     """
     table = profile.latency_table(statistic, max(batches))
     found = []

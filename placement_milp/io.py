@@ -43,13 +43,7 @@ _SCHEMAS = ("placement-problem-1", "value-table-1", "placement-1")
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``.
-
-    Raises
-    ------
-    InvalidValueError
-        There is no such schema.
-    """
+    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
     if name not in _SCHEMAS:
         raise InvalidValueError("no such schema", where="name", value=name,
                                 allowed=", ".join(_SCHEMAS))
@@ -64,11 +58,6 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
     path : path
         JSON, ``ramsis.placement-problem/1``; or, where no such file exists, the name of a shipped
         problem. Value tables that it names by ``file`` are looked for beside it.
-
-    Raises
-    ------
-    InputFileError
-        When a file cannot be read or breaks its format; the message gives the JSON path.
     """
     found = Path(path)
     shipped = _EXAMPLES / f"{os.fspath(path)}.json"
@@ -169,14 +158,7 @@ def _values(item: Fields, folder: Path) -> Values:
 
 
 def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
-    """The rows of a value table (``ramsis.value-table/1``).
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read, breaks the format, has no rows or one case twice; fields
-        beyond those of a row, and beside ``rows``, are allowed and left alone.
-    """
+    """The rows of a value table (``ramsis.value-table/1``)."""
     top = Fields(read_json(path), str(path))
     top.of_format(VALUES_FORMAT)
     rows: dict[object, ValueRow] = {}
@@ -205,12 +187,6 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
     """The problem and the groups of workers of a placement file (``ramsis.placement/1``).
 
     What else stands there follows from these two, or is of no use to who runs the placement.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read or breaks its format, has no problem, or its groups
-        contradict the problem.
     """
     top = Fields(read_json(Path(path)), str(path))
     top.of_format(PLACEMENT_FORMAT)
@@ -237,15 +213,8 @@ def write_placement(
 
     Parameters
     ----------
-    placement : Placement
-    path : path
     command : str, optional
         That made it; the file keeps it.
-
-    Raises
-    ------
-    OutputError
-        When the file cannot be written.
     """
     if Path(path).is_dir():
         raise OutputError("is a folder", where=str(path), allowed="a file name")

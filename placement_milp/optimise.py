@@ -56,33 +56,16 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """What the solver found.
+    """What the solver found."""
 
-    Attributes
-    ----------
-    used
-        Patterns with n_p >= 1, without variants that get no load.
-    cuts
-        Layouts with the number of GPUs that get them, >= 1.
-    shares
-        z_q for each quality.
-    status
-        Of the stage that ended worst.
-    stages
-        One or more.
-    seconds
-        Of all stages.
-    prices
-        Worker type → shadow price in the first stage.
-    """
-
+    # patterns with n_p >= 1, without variants that get no load
     used: tuple[tuple[Pattern, int], ...]
-    cuts: tuple[tuple[Cut, int], ...]
-    shares: dict[Quality, float]
-    status: SearchStatus
-    stages: tuple[Stage, ...]
-    seconds: float
-    prices: dict[str, float]
+    cuts: tuple[tuple[Cut, int], ...]  # layouts with the number of GPUs that get them, >= 1
+    shares: dict[Quality, float]  # z_q for each quality
+    status: SearchStatus  # of the stage that ended worst
+    stages: tuple[Stage, ...]  # one or more
+    seconds: float  # of all stages
+    prices: dict[str, float]  # worker type → shadow price in the first stage
 
 
 @dataclass(frozen=True, slots=True)

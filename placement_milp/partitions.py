@@ -46,45 +46,25 @@ def _starts(item: Fields, key: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instance(Record):
-    """A kind of instance.
+    """A kind of instance."""
 
-    Attributes
-    ----------
-    name
-        As the driver has it, such as ``2g.20gb``.
-    compute_slices, memory_slices
-        What it takes of a GPU, each >= 1.
-    memory_mb
-        For variants, > 0.
-    starts
-        Memory slices at which it may start.
-    """
-
-    name: str
+    name: str  # as the driver has it, such as ``2g.20gb``
+    # compute_slices, memory_slices: what it takes of a GPU, each >= 1
     compute_slices: _Slices
     memory_slices: _Slices
-    memory_mb: Positive
-    starts: Annotated[tuple[int, ...], Reader(_starts)]
+    memory_mb: Positive  # for variants, > 0
+    starts: Annotated[tuple[int, ...], Reader(_starts)]  # memory slices at which it may start
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable(Record):
-    """What a GPU can be cut into.
+    """What a GPU can be cut into."""
 
-    Attributes
-    ----------
-    name
-        Of the GPU.
-    compute_slices, memory_slices
-        That it has.
-    instances
-        Kinds of instances.
-    """
-
-    name: str
+    name: str  # of the GPU
+    # compute_slices, memory_slices: that it has
     compute_slices: _Slices
     memory_slices: _Slices
-    instances: tuple[Instance, ...]
+    instances: tuple[Instance, ...]  # kinds of instances
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:

@@ -47,22 +47,14 @@ _TRIED = 3
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How queries of a family are answered: by which variant, or under which policy.
+    """How queries of a family are answered: by which variant, or under which policy."""
 
-    Attributes
-    ----------
-    family, label
-        Name of the family; name of the variant, or a description of the value table's row.
-    accuracy
-        Of the queries answered in time.
-    in_time
-        Share of the queries sent there that are answered in time.
-    """
-
+    # family, label: name of the family; name of the variant, or a description of the value
+    # table's row
     family: str
     label: str
-    accuracy: float
-    in_time: float = 1.0
+    accuracy: float  # of the queries answered in time
+    in_time: float = 1.0  # share of the queries sent there that are answered in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +76,17 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What ``workers`` workers of a type do together.
+    """What ``workers`` workers of a type do together."""
 
-    Attributes
-    ----------
-    worker_type
-        Its name.
-    offers
-        One for each variant that a worker holds, or one for the whole station.
-    workers
-        Number of workers of a station, else 1.
-    memory_mb
-        Memory used on each.
-    cycle_ms
-        Duty cycle: the batch's latency, or the time in which two variants run once each;
-        ``None`` under a policy.
-    slow_down
-        Factor on the latencies of two variants, within ``cycle_ms`` and ``latency_ms``.
-    """
-
-    worker_type: str
+    worker_type: str  # its name
+    # one for each variant that a worker holds, or one for the whole station
     offers: tuple[Offer, ...]
-    workers: int
-    memory_mb: float
+    workers: int  # number of workers of a station, else 1
+    memory_mb: float  # memory used on each
+    # duty cycle: the batch's latency, or the time in which two variants run once each; ``None``
+    # under a policy
     cycle_ms: float | None
+    # factor on the latencies of two variants, within ``cycle_ms`` and ``latency_ms``
     slow_down: float = 1.0
 
     def restricted_to(self, offers: Sequence[Offer]) -> Pattern:

@@ -48,33 +48,18 @@ _DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1
 
 @dataclass(frozen=True, slots=True)
 class Family(Record):
-    """An application: queries that any variant of its family can answer.
+    """An application: queries that any variant of its family can answer."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    demand_qps
-        Queries per second, > 0.
-    slo_ms
-        Deadline after arrival, > 0.
-    weight
-        Weight of a query of this family in the objective, > 0.
-    min_accuracy
-        Minimum mean accuracy of the queries answered in time, a fraction.
-    min_served
-        Minimum share of the demand that is answered in time; ``None`` is 0, and 1 where the
-        objective is ``cheapest`` or ``fewest-workers``.
-    max_workers
-        Maximum number of workers that may hold a variant of the family.
-    """
-
-    name: str
-    demand_qps: Annotated[float, _DEMAND]
-    slo_ms: Positive
-    weight: Positive = 1.0
+    name: str  # unique
+    demand_qps: Annotated[float, _DEMAND]  # queries per second, > 0
+    slo_ms: Positive  # deadline after arrival, > 0
+    weight: Positive = 1.0  # weight of a query of this family in the objective, > 0
+    # minimum mean accuracy of the queries answered in time, a fraction
     min_accuracy: Fraction = 0.0
+    # minimum share of the demand that is answered in time; ``None`` is 0, and 1 where the
+    # objective is ``cheapest`` or ``fewest-workers``
     min_served: Fraction | None = None
+    # maximum number of workers that may hold a variant of the family
     max_workers: int | None = None
 
 
@@ -162,41 +147,26 @@ class WorkerType(Record):
 
 @dataclass(frozen=True, slots=True)
 class Latency(Record):
-    """Time and memory of a batch of a variant on a worker type.
+    """Time and memory of a batch of a variant on a worker type."""
 
-    Attributes
-    ----------
-    worker_type
-        Its name.
-    batch
-        Queries in the batch, from 1.
-    latency_ms
-        Time of the batch, > 0.
-    memory_mb
-        Memory that the variant needs with this batch, of all processes together; ``None`` is the
-        variant's ``memory_mb``.
-    compute_share
-        Share of the worker's processors that the batch keeps busy, for the presets that divide
-        a worker by it.
-    occupancy, weighted_occupancy, utilisation
-        Largest and mean achieved occupancy, and mean share of the multiprocessors in use, for the
-        presets that look at one of these; without them they look at ``compute_share``.
-    processes
-        Processes of the variant that run such batches side by side on the worker, from 1.
-    rate_qps
-        Measured throughput of all of them; ``None`` is ``processes`` x ``batch`` /
-        ``latency_ms``.
-    """
-
-    worker_type: str
-    batch: Count
-    latency_ms: Positive
+    worker_type: str  # its name
+    batch: Count  # queries in the batch, from 1
+    latency_ms: Positive  # time of the batch, > 0
+    # memory that the variant needs with this batch, of all processes together; ``None`` is the
+    # variant's ``memory_mb``
     memory_mb: Positive | None = None
+    # share of the worker's processors that the batch keeps busy, for the presets that divide a
+    # worker by it
     compute_share: Fraction | None = None
+    # occupancy, weighted_occupancy, utilisation: largest and mean achieved occupancy, and mean
+    # share of the multiprocessors in use, for the presets that look at one of these; without
+    # them they look at ``compute_share``
     occupancy: Fraction | None = None
     weighted_occupancy: Fraction | None = None
     utilisation: Fraction | None = None
+    # processes of the variant that run such batches side by side on the worker, from 1
     processes: Count = 1
+    # measured throughput of all of them; ``None`` is ``processes`` x ``batch`` / ``latency_ms``
     rate_qps: Positive | None = None
 
     @property
@@ -209,29 +179,15 @@ class Latency(Record):
 
 @dataclass(frozen=True, slots=True)
 class Variant(Record):
-    """A model that answers the queries of one family.
+    """A model that answers the queries of one family."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    family
-        Name of its family.
-    accuracy
-        Fraction in [0, 1].
-    memory_mb
-        Memory that it takes once loaded, >= 0; 0 where every listed batch is known to fit.
-    load_ms
-        Time to load it onto a worker.
-    latency
-        By worker type and batch; may be empty for a variant that only value tables use.
-    """
-
-    name: str
-    family: str
-    accuracy: Fraction
+    name: str  # unique
+    family: str  # name of its family
+    accuracy: Fraction  # fraction in [0, 1]
+    # memory that it takes once loaded, >= 0; 0 where every listed batch is known to fit
     memory_mb: NonNegative
-    load_ms: NonNegative = 0.0
+    load_ms: NonNegative = 0.0  # time to load it onto a worker
+    # by worker type and batch; may be empty for a variant that only value tables use
     latency: Annotated[tuple[Latency, ...], EMPTY] = ()
 
     def check(self, item: Fields) -> None:
@@ -249,31 +205,18 @@ class Holding(Record):
 
 @dataclass(frozen=True, slots=True)
 class PlacementObjective(Record):
-    """The objective of a placement problem.
+    """The objective of a placement problem."""
 
-    Attributes
-    ----------
-    kind
-        One of :data:`KINDS`.
-    unserved_penalty
-        Price of a query that is not answered in time, in accuracy.
-    moving_price
-        Price of a second of loading variants that workers do not hold now, and of making and
-        destroying instances.
-    cost_price
-        Price of one unit of cost per hour, in accuracy (``effective-accuracy`` only).
-    order
-        For ``lexicographic``: :data:`METRICS`, the most important first.
-    points
-        For ``pareto``: points on the front.
-    """
-
-    kind: Annotated[str, KINDS] = "effective-accuracy"
+    kind: Annotated[str, KINDS] = "effective-accuracy"  # one of :data:`KINDS`
+    # price of a query that is not answered in time, in accuracy
     unserved_penalty: NonNegative = 0.0
+    # price of a second of loading variants that workers do not hold now, and of making and
+    # destroying instances
     moving_price: NonNegative = 0.0
+    # price of one unit of cost per hour, in accuracy (``effective-accuracy`` only)
     cost_price: NonNegative = 0.0
-    order: tuple[str, ...] = ()
-    points: Annotated[int, Whole(2, 1000)] = 10
+    order: tuple[str, ...] = ()  # for ``lexicographic``: :data:`METRICS`, the most important first
+    points: Annotated[int, Whole(2, 1000)] = 10  # for ``pareto``: points on the front
 
     @classmethod
     def from_fields(cls, item: Fields) -> PlacementObjective:
@@ -297,60 +240,35 @@ class PlacementObjective(Record):
 
 @dataclass(frozen=True, slots=True)
 class Rules(Record):
-    """Limits that every placement keeps.
+    """Limits that every placement keeps."""
 
-    Attributes
-    ----------
-    latency_share_of_slo
-        A batch may take this share of the SLO; 0.5 leaves as much time for gathering it.
-    variants_per_worker
-        Maximum number of variants that share a worker, 1 or 2.
-    interference
-        Factor >= 1 on the latencies of variants that share a worker.
-    max_workers
-        Maximum number of workers in use.
-    max_cost_per_hour
-        Maximum of their cost per hour.
-    in_time_quantile
-        Quantile of the response times, in (0, 1), that has to be within the SLO under Poisson
-        arrivals, instead of ``latency_share_of_slo``; ``None`` leaves queueing out.
-    headroom
-        With ``in_time_quantile``: share by which latencies may be longer than listed.
-    """
-
+    # A batch may take this share of the SLO; 0.5 leaves as much time for gathering it
     latency_share_of_slo: Annotated[float, ABOVE_ZERO] = 0.5
+    # maximum number of variants that share a worker, 1 or 2
     variants_per_worker: Annotated[int, Whole(1, 2)] = 1
+    # factor >= 1 on the latencies of variants that share a worker
     interference: Annotated[float, at_least(1)] = 1.0
-    max_workers: int | None = None
-    max_cost_per_hour: NonNegative | None = None
+    max_workers: int | None = None  # maximum number of workers in use
+    max_cost_per_hour: NonNegative | None = None  # maximum of their cost per hour
+    # quantile of the response times, in (0, 1), that has to be within the SLO under Poisson
+    # arrivals, instead of ``latency_share_of_slo``; ``None`` leaves queueing out
     in_time_quantile: Annotated[float, INNER] | None = None
+    # with ``in_time_quantile``: share by which latencies may be longer than listed
     headroom: NonNegative = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Colocation(Record):
-    """A rule about what may share a worker, or where a family may run.
+    """A rule about what may share a worker, or where a family may run."""
 
-    Attributes
-    ----------
-    kind
-        ``apart``: no two of ``members`` on one worker. ``alone``: members share a worker
-        with no other variant.
-        ``only-on``: members only on ``worker_types``. ``slow-down``: where any two of the
-        members share a worker, their latencies grow by ``factor`` instead of
-        ``rules.interference``.
-    members
-        Names of families or variants; a family stands for all its variants.
-    worker_types
-        For ``only-on``.
-    factor
-        For ``slow-down``, >= 1.
-    """
-
+    # ``apart``: no two of ``members`` on one worker. ``alone``: members share a worker with no
+    # other variant. ``only-on``: members only on ``worker_types``. ``slow-down``: where any two
+    # of the members share a worker, their latencies grow by ``factor`` instead of
+    # ``rules.interference``.
     kind: Annotated[str, COLOCATIONS]
-    members: tuple[str, ...]
-    worker_types: tuple[str, ...] = ()
-    factor: Annotated[float, at_least(1)] = 1.0
+    members: tuple[str, ...]  # names of families or variants; a family stands for all its variants
+    worker_types: tuple[str, ...] = ()  # for ``only-on``
+    factor: Annotated[float, at_least(1)] = 1.0  # for ``slow-down``, >= 1
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:
@@ -372,33 +290,15 @@ class Colocation(Record):
 
 @dataclass(frozen=True, slots=True)
 class ValueRow(Record):
-    """A row of a value table: what a policy promises for some workers at a load.
+    """A row of a value table: what a policy promises for some workers at a load."""
 
-    Attributes
-    ----------
-    worker_type
-        Name of the type of all the workers.
-    model_set
-        Names of the models that each of them holds.
-    workers
-        How many, from 1.
-    load_qps
-        Load that they share, > 0.
-    slo_ms
-        The deadline that the policy was made for.
-    expected_effective_accuracy
-        Accuracy x (1 - violation rate), per query.
-    expected_violation_rate
-        Share of the queries not answered in time.
-    """
-
-    worker_type: str
-    model_set: tuple[str, ...]
-    workers: Count
-    load_qps: Positive
-    slo_ms: Positive
-    expected_effective_accuracy: Fraction
-    expected_violation_rate: Fraction
+    worker_type: str  # name of the type of all the workers
+    model_set: tuple[str, ...]  # names of the models that each of them holds
+    workers: Count  # how many, from 1
+    load_qps: Positive  # load that they share, > 0
+    slo_ms: Positive  # the deadline that the policy was made for
+    expected_effective_accuracy: Fraction  # accuracy x (1 - violation rate), per query
+    expected_violation_rate: Fraction  # share of the queries not answered in time
 
     @property
     def case(self) -> tuple[object, ...]:

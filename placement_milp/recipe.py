@@ -26,7 +26,6 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
 
     Parameters
     ----------
-    problem : Problem
     limits : Limits, optional
         Gap, time limit and solver.
 
@@ -34,17 +33,6 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
     -------
     Placement
         With objective, dual bound and gap; checked by code that shares nothing with the program.
-
-    Raises
-    ------
-    InputFileError
-        Records of the problem that do not fit each other.
-    InfeasibleError
-        With the reason.
-    NotConvergedError
-        No solution within the time limit.
-    VerificationError
-        The placement failed its check, which is an error of this package or of the solver.
     """
     limits = limits or Limits()
     check_consistency(problem, f"problem {problem.name}")

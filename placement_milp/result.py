@@ -19,128 +19,73 @@ PLACEMENT_FORMAT = "ramsis.placement/1"
 
 @dataclass(frozen=True, slots=True)
 class Use(WrittenRecord):
-    """What one of the variants on a worker does, or the policy of a station of workers.
+    """What one of the variants on a worker does, or the policy of a station of workers."""
 
-    Attributes
-    ----------
-    family, variants
-        Which queries, answered by which variants: one, or the model set of a policy.
-    batch, latency_ms
-        Batch size, and its time with the slow-down of sharing; ``None`` under a policy.
-    accuracy
-        Of the queries answered in time.
-    in_time
-        Share of the load that is answered in time.
-    rate_qps
-        Queries per second that it can take.
-    load_qps
-        Queries per second that it is sent.
-    mps_share
-        Share of the worker's multiprocessors that it is held to; ``None`` is no limit.
-    processes
-        Processes that run such batches side by side.
-    """
-
+    # family, variants: which queries, answered by which variants: one, or the model set of a
+    # policy
     family: str
     variants: tuple[str, ...]
+    # batch, latency_ms: batch size, and its time with the slow-down of sharing; ``None`` under a
+    # policy
     batch: Count | None
     latency_ms: Positive | None
-    accuracy: Fraction
-    in_time: Fraction
-    rate_qps: Positive
-    load_qps: NonNegative
+    accuracy: Fraction  # of the queries answered in time
+    in_time: Fraction  # share of the load that is answered in time
+    rate_qps: Positive  # queries per second that it can take
+    load_qps: NonNegative  # queries per second that it is sent
+    # share of the worker's multiprocessors that it is held to; ``None`` is no limit
     mps_share: Fraction | None = None
-    processes: Count = 1
+    processes: Count = 1  # processes that run such batches side by side
 
 
 @dataclass(frozen=True, slots=True)
 class Group(WrittenRecord):
-    """Workers of one type that do the same.
+    """Workers of one type that do the same."""
 
-    Attributes
-    ----------
-    worker_type
-        Name of their type.
-    workers
-        Their names. With ``together`` = k > 1, every k of them in turn form a station.
-    together
-        Workers of a station, which one policy serves; rates and loads are those of one station.
-    uses
-        What each does.
-    memory_mb, memory_limit_mb
-        Used, and there, on each.
-    cycle_ms
-        Time in which each variant runs once; ``None`` under a policy.
-    cost_per_hour
-        Of all of them.
-    """
-
-    worker_type: str
+    worker_type: str  # name of their type
+    # their names. With ``together`` = k > 1, every k of them in turn form a station.
     workers: tuple[str, ...]
+    # workers of a station, which one policy serves; rates and loads are those of one station
     together: Count
-    uses: tuple[Use, ...]
+    uses: tuple[Use, ...]  # what each does
+    # memory_mb, memory_limit_mb: used, and there, on each
     memory_mb: NonNegative
     memory_limit_mb: Positive
-    cycle_ms: Positive | None
-    cost_per_hour: NonNegative
+    cycle_ms: Positive | None  # time in which each variant runs once; ``None`` under a policy
+    cost_per_hour: NonNegative  # of all of them
 
 
 @dataclass(frozen=True, slots=True)
 class CutGpu(WrittenRecord):
-    """A GPU in use that is cut into instances.
+    """A GPU in use that is cut into instances."""
 
-    Attributes
-    ----------
-    gpu, worker_type
-        Its name and type.
-    instances
-        All that it has, ``INSTANCE@START``, by start; idle ones too.
-    made, destroyed
-        Those of them that have to be made, and those that it has now and that have to go.
-    cost_per_hour
-        Of the GPU.
-    """
-
+    # gpu, worker_type: its name and type
     gpu: str
     worker_type: str
-    instances: tuple[str, ...]
+    instances: tuple[str, ...]  # all that it has, ``INSTANCE@START``, by start; idle ones too
+    # made, destroyed: those of them that have to be made, and those that it has now and that
+    # have to go
     made: Annotated[tuple[str, ...], EMPTY]
     destroyed: Annotated[tuple[str, ...], EMPTY]
-    cost_per_hour: NonNegative
+    cost_per_hour: NonNegative  # of the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """What is answered of a family's demand.
+    """What is answered of a family's demand."""
 
-    Attributes
-    ----------
-    name, demand_qps, slo_ms
-        As asked.
-    served_qps
-        Answered in time.
-    served_share
-        The same as a share of the demand.
-    accuracy
-        Of these; ``None`` when there are none.
-    effective_accuracy
-        ``accuracy`` x ``served_share``, 0 for none.
-    worst_latency_ms
-        Longest time of a query answered in time, its wait for a batch included; ``None`` when
-        no query is answered by a variant of known latency.
-    workers
-        That hold a variant of it.
-    """
-
+    # name, demand_qps, slo_ms: as asked
     name: str
     demand_qps: float
     slo_ms: float
-    served_qps: float
-    served_share: float
-    accuracy: float | None
-    effective_accuracy: float
+    served_qps: float  # answered in time
+    served_share: float  # the same as a share of the demand
+    accuracy: float | None  # of these; ``None`` when there are none
+    effective_accuracy: float  # ``accuracy`` x ``served_share``, 0 for none
+    # longest time of a query answered in time, its wait for a batch included; ``None`` when no
+    # query is answered by a variant of known latency
     worst_latency_ms: float | None
-    workers: int
+    workers: int  # that hold a variant of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +100,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the optimisation; what earlier stages reached is held.
+    """One stage of the optimisation; what earlier stages reached is held."""
 
-    Attributes
-    ----------
-    metric
-        The metric that was optimised.
-    objective, dual_bound
-        Reached; a bound on all placements.
-    gap
-        Their difference relative to ``objective``.
-    """
-
-    metric: str
+    metric: str  # the metric that was optimised
+    # objective, dual_bound: reached; a bound on all placements
     objective: float
     dual_bound: float
-    gap: float
+    gap: float  # their difference relative to ``objective``
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,51 +121,29 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A placement with its proof: which worker holds what, objective and dual bound.
+    """A placement with its proof: which worker holds what, objective and dual bound."""
 
-    Attributes
-    ----------
-    name
-        Of the problem.
-    status
-        ``optimal``, ``time-limit``, ``interrupted``, or ``heuristic`` without any proof.
-    objective, dual_bound, gap
-        Of the first stage. ``dual_bound`` and ``gap`` are ``None`` for heuristics.
-    seconds
-        Time that solving took.
-    stages
-        All that was optimised, in this order.
-    groups, families
-        Workers and what they do; results by family.
-    moves
-        Workers that have to change; all those in use where nothing is held now.
-    gpus
-        GPUs in use that are cut into instances.
-    prices
-        Worker type → shadow price: what one more worker of it would add to the objective, by the
-        linear relaxation.
-    front
-        Of a ``pareto`` objective.
-    notes
-        Remarks.
-    problem
-        That it answers, so that a placement can be simulated by its file alone.
-    """
-
-    name: str
-    status: str
+    name: str  # of the problem
+    status: str  # ``optimal``, ``time-limit``, ``interrupted``, or ``heuristic`` without any proof
+    # objective, dual_bound, gap: of the first stage. ``dual_bound`` and ``gap`` are ``None`` for
+    # heuristics.
     objective: float
     dual_bound: float | None
     gap: float | None
-    seconds: float
-    stages: tuple[Stage, ...]
+    seconds: float  # time that solving took
+    stages: tuple[Stage, ...]  # all that was optimised, in this order
+    # groups, families: workers and what they do; results by family
     groups: tuple[Group, ...]
     families: tuple[FamilyResult, ...]
+    # workers that have to change; all those in use where nothing is held now
     moves: tuple[Move, ...] = ()
-    gpus: tuple[CutGpu, ...] = ()
+    gpus: tuple[CutGpu, ...] = ()  # GPUs in use that are cut into instances
+    # worker type → shadow price: what one more worker of it would add to the objective, by the
+    # linear relaxation
     prices: Mapping[str, float] = field(default_factory=dict)
-    front: tuple[Point, ...] = ()
-    notes: tuple[str, ...] = ()
+    front: tuple[Point, ...] = ()  # of a ``pareto`` objective
+    notes: tuple[str, ...] = ()  # remarks
+    # that it answers, so that a placement can be simulated by its file alone
     problem: Problem = field(kw_only=True)
 
     @property

@@ -36,7 +36,6 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     ----------
     problem : Problem
         Objective, other variants and minimum shares play no part.
-    limits : Limits
     """
     limits = limits or Limits()
     bare = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)

@@ -78,7 +78,6 @@ def gpu_sharing(
     problem : Problem
         One variant in each family, with ``compute_share`` where it may run; objective, minima and
         rules play no part. Every worker is a GPU.
-    limits : Limits
     replicas : int, optional
         Maximum number of instances of a model.
     tie : int, optional

@@ -30,7 +30,6 @@ def infadapter(
     ----------
     problem : Problem
         Every family is served whole unless it states a minimum share.
-    limits : Limits
     cost_price, moving_price : float, optional
         beta / alpha per unit of cost and hour, gamma / alpha per second of loading; the problem's
         own where it has them, else 0.01 over the cost of all workers, and 0.

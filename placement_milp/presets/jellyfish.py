@@ -22,7 +22,6 @@ def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
     ----------
     problem : Problem
         Its objective and ``variants_per_worker`` are replaced.
-    limits : Limits
     """
     objective = PlacementObjective("lexicographic", order=("served", "effective-accuracy"))
     rules = replace(problem.rules, variants_per_worker=1)

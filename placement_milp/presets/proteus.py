@@ -34,7 +34,6 @@ def proteus(
     ----------
     problem : Problem
         Objective and minimum shares are replaced.
-    limits : Limits
     beta : float
         What the demand is divided by while it cannot be served, > 1.
 

@@ -38,17 +38,10 @@ _STEP = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How a lane runs a model.
+    """How a lane runs a model."""
 
-    Attributes
-    ----------
-    batch
-        Largest batch, >= 1.
-    sizes, latency_ms
-        Listed batches in ascending order, with their latencies.
-    """
-
-    batch: int
+    batch: int  # largest batch, >= 1
+    # sizes, latency_ms: listed batches in ascending order, with their latencies
     sizes: tuple[int, ...]
     latency_ms: tuple[float, ...]
 
@@ -76,8 +69,6 @@ def station_rate(
 
     Parameters
     ----------
-    lane : Lane
-    lanes : int
     slo_ms, quantile, headroom : float
         R_quantile <= SLO, at latencies longer by the share ``headroom``.
     """

@@ -22,26 +22,15 @@ TOLERANCE_MS = 1e-6
 
 
 class Sent(NamedTuple):
-    """Batches of a GPU's replicas: r, of ``model``[r], has those from begin[r] to begin[r + 1].
+    """Batches of a GPU's replicas: r, of ``model``[r], has those from begin[r] to begin[r + 1]."""
 
-    Attributes
-    ----------
-    begin, model : ndarrays of int, shapes (replicas + 1,), (replicas,)
-    ready : ndarray, shape (batches,)
-        When each is on the GPU, ms; rising for each replica.
-    work : ndarray, shape (batches,)
-        Its time alone, ms.
-    used : ndarray, shape (batches,)
-        Its share e of the GPU.
-    size : ndarray of int, shape (batches,)
-    """
-
+    # begin, model: shape (replicas + 1,), (replicas,)
     begin: _Ints
     model: _Ints
-    ready: _Floats
-    work: _Floats
-    used: _Floats
-    size: _Ints
+    ready: _Floats  # shape (batches,): when each is on the GPU, ms; rising for each replica
+    work: _Floats  # its time alone, ms, shape (batches,)
+    used: _Floats  # its share e of the GPU, shape (batches,)
+    size: _Ints  # shape (batches,)
 
 
 @njit(cache=True)

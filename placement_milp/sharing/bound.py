@@ -86,24 +86,14 @@ _MANY = 40.0
 
 
 class _Batches(NamedTuple):
-    """The batches of all models on a GPU type, one entry each.
+    """The batches of all models on a GPU type, one entry each."""
 
-    Attributes
-    ----------
-    model, size : ndarrays of int, shape (batches,)
-    rate : ndarray, shape (batches,)
-        Requests per ms alone on the GPU.
-    used : ndarray, shape (batches,)
-        Utilisation.
-    parts : ndarray, shape (batches, cells)
-        Part of the rate at a share in each cell.
-    """
-
+    # model, size: shape (batches,)
     model: NDArray[np.int64]
     size: NDArray[np.int64]
-    rate: _Floats
-    used: _Floats
-    parts: _Floats
+    rate: _Floats  # requests per ms alone on the GPU, shape (batches,)
+    used: _Floats  # utilisation, shape (batches,)
+    parts: _Floats  # part of the rate at a share in each cell, shape (batches, cells)
 
 
 def goodput_bound_rps(
@@ -115,9 +105,6 @@ def goodput_bound_rps(
 
     Parameters
     ----------
-    models : sequence of SharedModel
-    gpus : sequence of Gpu
-    interference : Interference
     duration_s : float
         Of the arrivals.
     router : RouterSettings, optional
@@ -130,11 +117,6 @@ def goodput_bound_rps(
     -------
     float
         At most the rates of all models together.
-
-    Raises
-    ------
-    InputFileError
-        There is no model.
     """
     if not models:
         raise InputFileError("no models", value=0, allowed="one or more")

@@ -101,42 +101,28 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Igniter:
-    """iGniter's policy; every coefficient is a parameter.
+    """iGniter's policy; every coefficient is a parameter."""
 
-    Attributes
-    ----------
-    build_share, latency_share
-        Shares of the SLO for gathering a batch, and for t_i.
-    share_step
-        Of the shares.
-    load_ms, feedback_ms
-        Copies of a request to and from the GPU. The thesis' latencies contain them: 0.
-    measured_batches
-        Whether only measured batch sizes are used, and not those between them.
-    division
-        Into the fewest ``equal`` workloads that one GPU each can serve, or ``halves`` of halves;
-        ``largest``: the largest workload that one can, and so on with what is left; ``none``: a
-        model that one GPU cannot serve is left out.
-    rounds_up
-        Whether a batch is what arrives, rounded up, and not to the nearest number.
-    checks_rate
-        Whether a share has to be enough for the load, and not for the time alone.
-    scaling
-        t_act on a share r is latency x max(1, utilisation / r)^scaling.
-    scheduling, cache, power
-        The terms of interference, or functions like them.
-    """
-
+    # build_share, latency_share: shares of the SLO for gathering a batch, and for t_i
     build_share: float = 0.25
     latency_share: float = 0.5
-    share_step: float = 0.025
+    share_step: float = 0.025  # of the shares
+    # load_ms, feedback_ms: copies of a request to and from the GPU. The thesis' latencies
+    # contain them: 0.
     load_ms: float = 0.0
     feedback_ms: float = 0.0
+    # whether only measured batch sizes are used, and not those between them
     measured_batches: bool = False
+    # into the fewest ``equal`` workloads that one GPU each can serve, or ``halves`` of halves;
+    # ``largest``: the largest workload that one can, and so on with what is left; ``none``: a
+    # model that one GPU cannot serve is left out
     division: str = "equal"
+    # whether a batch is what arrives, rounded up, and not to the nearest number
     rounds_up: bool = False
+    # whether a share has to be enough for the load, and not for the time alone
     checks_rate: bool = True
-    scaling: float = 1.62
+    scaling: float = 1.62  # t_act on a share r is latency x max(1, utilisation / r)^scaling
+    # scheduling, cache, power: the terms of interference, or functions like them
     scheduling: Callable[[int], float] = SchedulingTerm()
     cache: Callable[[Sequence[GpuWorkload]], float] = CacheTerm()
     power: Callable[[Sequence[GpuWorkload]], float] = PowerTerm()

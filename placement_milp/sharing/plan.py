@@ -30,24 +30,13 @@ class SharingPolicy(Protocol):
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """What a policy decided, checked.
+    """What a policy decided, checked."""
 
-    Attributes
-    ----------
-    policy
-        Its name.
-    replicas
-        As it returned them.
-    planned_rps
-        Model → requests per second that it counts on, at most the load.
-    unserved
-        Model without replicas → why.
-    """
-
-    policy: str
-    replicas: tuple[Replica, ...]
+    policy: str  # its name
+    replicas: tuple[Replica, ...]  # as it returned them
+    # model → requests per second that it counts on, at most the load
     planned_rps: Mapping[str, float]
-    unserved: Mapping[str, str] = field(default_factory=dict)
+    unserved: Mapping[str, str] = field(default_factory=dict)  # model without replicas → why
 
     @property
     def goodput_rps(self) -> float:

@@ -90,8 +90,6 @@ def plan(
     ----------
     name : str
         Of the policy.
-    models : sequence of SharedModel
-    gpus : sequence of Gpu
     policy : SharingPolicy, optional
         The policy itself, for one without a name.
     """

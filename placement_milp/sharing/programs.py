@@ -20,21 +20,11 @@ Preset = Callable[[Problem, Limits], Placement]
 
 @dataclass(frozen=True)
 class Program:
-    """A preset as a policy.
+    """A preset as a policy."""
 
-    Attributes
-    ----------
-    preset
-        Function of a problem and limits.
-    metric
-        Name of the field that is the share of processors of a batch.
-    limits
-        Of the solver.
-    """
-
-    preset: Preset
-    metric: str = "occupancy"
-    limits: Limits = field(default_factory=Limits)
+    preset: Preset  # function of a problem and limits
+    metric: str = "occupancy"  # name of the field that is the share of processors of a batch
+    limits: Limits = field(default_factory=Limits)  # of the solver
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""

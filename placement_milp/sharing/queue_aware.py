@@ -94,48 +94,26 @@ _FULL = 0.9
 
 @dataclass(frozen=True)
 class QueueAware:
-    """The queue-aware planner.
+    """The queue-aware planner."""
 
-    Attributes
-    ----------
-    router
-        How batches are gathered.
-    interference
-        How batches slow each other down.
-    duration_s
-        Of the arrivals by which plans are compared; what is overloaded loses more the longer.
-    seeds
-        Sets of arrivals.
-    headroom
-        By which share longer latencies count for half, >= 0; 0 counts on the profile alone.
-    checked_s
-        Of the arrivals, of other seeds, that decide at the end and give the promise.
-    fair
-        Whether the model with the smallest share in time comes first.
-    compute_limit
-        Most that the utilisations on a GPU may add up to; ``None`` leaves it to interference.
-    keep
-        Replicas that are there now.
-    rounds
-        Changes at most from each start.
-    sheds
-        Whether replicas may be there to take away what the others cannot answer in time.
-    measured_batches
-        Whether replicas that answer have measured batches only.
-    """
-
+    # how batches are gathered
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
-    interference: Interference = THESIS
+    interference: Interference = THESIS  # how batches slow each other down
+    # of the arrivals by which plans are compared; what is overloaded loses more the longer
     duration_s: float = 20.0
-    seeds: int = 4
+    seeds: int = 4  # sets of arrivals
+    # by which share longer latencies count for half, >= 0; 0 counts on the profile alone
     headroom: float = 0.1
+    # of the arrivals, of other seeds, that decide at the end and give the promise
     checked_s: float = 60.0
-    fair: bool = False
+    fair: bool = False  # whether the model with the smallest share in time comes first
+    # most that the utilisations on a GPU may add up to; ``None`` leaves it to interference
     compute_limit: float | None = None
-    keep: tuple[Replica, ...] = ()
-    rounds: int = 60
+    keep: tuple[Replica, ...] = ()  # replicas that are there now
+    rounds: int = 60  # changes at most from each start
+    # whether replicas may be there to take away what the others cannot answer in time
     sheds: bool = True
-    measured_batches: bool = False
+    measured_batches: bool = False  # whether replicas that answer have measured batches only
 
     def __post_init__(self) -> None:
         if min(self.duration_s, self.checked_s) <= 0 or self.seeds < 1:
@@ -166,9 +144,6 @@ class QueueAware:
 
         Parameters
         ----------
-        models : sequence of SharedModel
-        gpus : sequence of Gpu
-        replicas : sequence of Replica
         latency_factor : float
             All latencies are so many times as long.
 
@@ -176,11 +151,6 @@ class QueueAware:
         -------
         dict
             Model → requests per second in time.
-
-        Raises
-        ------
-        InputFileError
-            There is no model or no GPU.
         """
         check_given(models, gpus)
         slower = [model.slower(latency_factor) for model in models]
@@ -202,23 +172,13 @@ class QueueAware:
 
 @dataclass(frozen=True)
 class _Worth:
-    """What a plan is worth: goodput as a share of the load, with small terms between equals.
-
-    Attributes
-    ----------
-    estimators
-        One for each latency that counts.
-    kept
-        The replicas that are there now.
-    fair
-        Whether the smallest share of a model comes first.
-    """
+    """What a plan is worth: goodput as a share of the load, with small terms between equals."""
 
     settings: QueueAware
     models: Sequence[SharedModel]
-    estimators: tuple[Estimator, ...]
-    kept: State
-    fair: bool
+    estimators: tuple[Estimator, ...]  # one for each latency that counts
+    kept: State  # the replicas that are there now
+    fair: bool  # whether the smallest share of a model comes first
 
     @classmethod
     def of(
@@ -281,25 +241,16 @@ class _Worth:
 
 @dataclass(frozen=True)
 class _Search:
-    """Changes of plans, as long as they make these better.
-
-    Attributes
-    ----------
-    worth, short
-        By the arrivals of the search, and by a quarter of one seed's.
-    batches
-        By model: measured batches that are in time.
-    sheds
-        Whether changes bring replicas that shed requests.
-    """
+    """Changes of plans, as long as they make these better."""
 
     settings: QueueAware
     models: Sequence[SharedModel]
     gpus: Sequence[Gpu]
+    # worth, short: by the arrivals of the search, and by a quarter of one seed's
     worth: _Worth
     short: _Worth
-    batches: Sequence[Sequence[int]]
-    sheds: bool = False
+    batches: Sequence[Sequence[int]]  # by model: measured batches that are in time
+    sheds: bool = False  # whether changes bring replicas that shed requests
 
     @classmethod
     def of(

@@ -52,37 +52,18 @@ _TIE = 1e-7
 
 @dataclass(frozen=True)
 class Usher:
-    """Usher's policy and its switches.
+    """Usher's policy and its switches."""
 
-    Attributes
-    ----------
-    metric
-        What C is, one of :data:`METRICS`.
-    grouping_batch
-        Batch size at which distances are computed.
-    group_size
-        Models of a group at most, from 1.
-    class_ratio
-        Of C and M at which a model is compute- or memory-heavy, >= 1.
-    multiples
-        Largest multiple of c_m that is tried.
-    whole_multiples
-        False tries every number of replicas up to the number of GPUs, so that a model whose c_m is
-        larger is served in part.
-    mps_shares
-        Whether replicas are held to a share of C.
-    one_of_a_model
-        Whether a GPU holds at most one replica of a model.
-    """
-
-    metric: str = "occupancy"
-    grouping_batch: int = 8
-    group_size: int = 4
-    class_ratio: float = 1.2
-    multiples: int = 6
+    metric: str = "occupancy"  # what C is, one of :data:`METRICS`
+    grouping_batch: int = 8  # batch size at which distances are computed
+    group_size: int = 4  # models of a group at most, from 1
+    class_ratio: float = 1.2  # of C and M at which a model is compute- or memory-heavy, >= 1
+    multiples: int = 6  # largest multiple of c_m that is tried
+    # false tries every number of replicas up to the number of GPUs, so that a model whose c_m is
+    # larger is served in part
     whole_multiples: bool = True
-    mps_shares: bool = True
-    one_of_a_model: bool = True
+    mps_shares: bool = True  # whether replicas are held to a share of C
+    one_of_a_model: bool = True  # whether a GPU holds at most one replica of a model
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:

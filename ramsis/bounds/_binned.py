@@ -48,36 +48,22 @@ _SHIFT, _SHORTER = 1e-3, 1e-9  # of a bin; so that what lies on a grid keeps to 
 
 
 class Task(NamedTuple):
-    """Requests, and what answers them; T worker types, M models, batches up to B.
+    """Requests, and what answers them; T worker types, M models, batches up to B."""
 
-    Attributes
-    ----------
-    release, deadline : ndarray, shape (n,)
-        When a request can be started, and when it has to end, in ms.
-    model : ndarray of int, shape (n,)
-    duration : ndarray, shape (T, M, B)
-        Of a batch of b = column + 1, not falling; infinite where it cannot be run.
-    load_ms : ndarray, shape (T, M)
-        Infinite where the type cannot run the model.
-    room : ndarray, shape (T, M)
-        Share of a worker's memory that a model takes.
-    held : ndarray, shape (T, M)
-        Workers that hold a model at 0 ms.
-    machines, lanes, loads_at_a_time : ndarray, shape (T,)
-    blocking : ndarray of bool, shape (T,)
-    """
-
+    # release, deadline: shape (n,): when a request can be started, and when it has to end, in ms
     release: FloatArray
     deadline: FloatArray
-    model: IntArray
+    model: IntArray  # shape (n,)
+    # shape (T, M, B): of a batch of b = column + 1, not falling; infinite where it cannot be run
     duration: FloatArray
-    load_ms: FloatArray
-    room: FloatArray
-    held: FloatArray
+    load_ms: FloatArray  # infinite where the type cannot run the model, shape (T, M)
+    room: FloatArray  # share of a worker's memory that a model takes, shape (T, M)
+    held: FloatArray  # workers that hold a model at 0 ms, shape (T, M)
+    # machines, lanes, loads_at_a_time: shape (T,)
     machines: FloatArray
     lanes: FloatArray
     loads_at_a_time: FloatArray
-    blocking: NDArray[np.bool_]
+    blocking: NDArray[np.bool_]  # shape (T,)
 
 
 def binned_bound(task: Task) -> float:

@@ -42,25 +42,13 @@ class LeastCost:
 
 @dataclass(frozen=True, eq=False)
 class FewRequests:
-    """The program of a trace.
+    """The program of a trace."""
 
-    Attributes
-    ----------
-    arrival : ndarray, shape (n,)
-        In ms, rising.
-    window_ms : float
-    ways : sequence of (3, p) arrays
-        Worker time, accuracy if in time and how often it is, of the ways of each request.
-    whole : bool
-        Whether requests are answered in one way each.
-    startup_ms, end_ms : float
-    least, most : float
-    """
-
-    arrival: FloatArray
+    arrival: FloatArray  # in ms, rising, shape (n,)
     window_ms: float
+    # worker time, accuracy if in time and how often it is, of the ways of each request
     ways: Sequence[FloatArray]
-    whole: bool
+    whole: bool  # whether requests are answered in one way each
     startup_ms: float
     end_ms: float
     least: float

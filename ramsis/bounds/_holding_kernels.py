@@ -34,52 +34,29 @@ _KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t
 
 
 class HoldingBins(NamedTuple):
-    """What it costs to hold and to load models.
+    """What it costs to hold and to load models."""
 
-    Attributes
-    ----------
-    room : ndarray, shape (models,)
-        Share of a worker's memory.
-    there : ndarray of bool, shape (models,)
-        Whether it is held at the start.
-    load_bins : ndarray of int, shape (types, models)
-        Whole bins of a load; below 1 where it cannot be loaded.
-    memory : ndarray, shape (bins + 1,)
-        Price of a worker's whole memory up to each edge.
-    blocked : ndarray, shape (types, bins + 1)
-        Price of a worker up to each edge, 0 where loading does not block.
-    blocks : ndarray of bool, shape (types,)
-    width : float
-    each : int
-        Bins of other prices in one of these.
-    """
-
-    room: FloatArray
-    there: BoolArray
+    room: FloatArray  # share of a worker's memory, shape (models,)
+    there: BoolArray  # whether it is held at the start, shape (models,)
+    # shape (types, models): whole bins of a load; below 1 where it cannot be loaded
     load_bins: IntArray
-    memory: FloatArray
+    memory: FloatArray  # price of a worker's whole memory up to each edge, shape (bins + 1,)
+    # shape (types, bins + 1): price of a worker up to each edge, 0 where loading does not block
     blocked: FloatArray
-    blocks: BoolArray
+    blocks: BoolArray  # shape (types,)
     width: float
-    each: int
+    each: int  # bins of other prices in one of these
 
 
 class _States(NamedTuple):
-    """The states of a model: that of bin k and j requests at ``offset[k] + j − low[k]``.
+    """The states of a model: that of bin k and j requests at ``offset[k] + j − low[k]``."""
 
-    Attributes
-    ----------
-    low, high, offset : ndarray of int, shape (bins,)
-    value : ndarray, shape (2, states)
-        Away, and held.
-    how, requests : ndarray of int, shape (2, states)
-        How it came about; the requests before.
-    """
-
+    # low, high, offset: shape (bins,)
     low: IntArray
     high: IntArray
     offset: IntArray
-    value: FloatArray
+    value: FloatArray  # away, and held, shape (2, states)
+    # how, requests: how it came about; the requests before, shape (2, states)
     how: NDArray[np.int16]
     requests: NDArray[np.int32]
 

@@ -20,22 +20,15 @@ _EVEN = 1e-12  # costs nearer than this are ties
 
 
 class Groups(NamedTuple):
-    """Requests by group: those of group g, of ``model``[g], from ``offsets``[g] on.
+    """Requests by group: those of group g, of ``model``[g], from ``offsets``[g] on."""
 
-    Attributes
-    ----------
-    release, deadline : ndarray, shape (requests,)
-        Each group by release, with deadlines that do not fall.
-    offsets : ndarray of int, shape (groups + 1,)
-    model : ndarray of int, shape (groups,)
-    parts : ndarray of bool, shape (groups,)
-        Whether its runs are parts of batches that may hold other requests too.
-    """
-
+    # release, deadline: shape (requests,): each group by release, with deadlines that do not
+    # fall
     release: FloatArray
     deadline: FloatArray
-    offsets: IntArray
-    model: IntArray
+    offsets: IntArray  # shape (groups + 1,)
+    model: IntArray  # shape (groups,)
+    # shape (groups,): whether its runs are parts of batches that may hold other requests too
     parts: BoolArray
 
 
@@ -223,25 +216,16 @@ def at_times(groups: Groups, prices: BinPrices) -> At:
 
 
 class Runs(NamedTuple):
-    """The runs of a group; for each last request, and each size less 1.
+    """The runs of a group; for each last request, and each size less 1."""
 
-    Attributes
-    ----------
-    gain : ndarray, shape (requests, sizes)
-        Size less least cost, -inf where the run does not fit, or cannot matter.
-    on, ran : ndarray of int, shape (requests, sizes)
-        Type and batch size of the least cost.
-    best : ndarray, shape (requests + 1,)
-        What the first requests are worth.
-    taken : ndarray of int, shape (requests + 1,)
-        Size of the run that ends them; 0 where none does.
-    """
-
+    # shape (requests, sizes): size less least cost, -inf where the run does not fit, or cannot
+    # matter
     gain: FloatArray
+    # on, ran: type and batch size of the least cost, shape (requests, sizes)
     on: NDArray[np.int16]
     ran: NDArray[np.int16]
-    best: FloatArray
-    taken: IntArray
+    best: FloatArray  # what the first requests are worth, shape (requests + 1,)
+    taken: IntArray  # size of the run that ends them; 0 where none does, shape (requests + 1,)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

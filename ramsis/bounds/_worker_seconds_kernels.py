@@ -28,27 +28,18 @@ class Paths(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Losses of bins, weighted over layers; the second axis is the level of the bin itself.
+    """Losses of bins, weighted over layers; the second axis is the level of the bin itself."""
 
-    Attributes
-    ----------
-    alone : ndarray, shape (J, K)
-        Of a bin that begins without a backlog.
-    after : ndarray, shape (J, K, 2·NEAR + 1)
-        Of a bin after a steady one whose level is d - NEAR steps above this one's, less what its
-        backlog at the end is below the steady one.
-    missing : ndarray, shape (J, K, 2·NEAR + 1)
-        What the steady backlog at the start is above the one of such a bin that was alone.
-    late : ndarray, shape (J, K)
-        Largest loss of those that arrive within an SLO of the bin's end.
-    rescued : ndarray, shape (J, K, NEAR + 1)
-        The most of these that d steps more in the next bin could save.
-    """
-
-    alone: FloatArray
+    alone: FloatArray  # of a bin that begins without a backlog, shape (J, K)
+    # shape (J, K, 2·NEAR + 1): of a bin after a steady one whose level is d - NEAR steps above
+    # this one's, less what its backlog at the end is below the steady one
     after: FloatArray
+    # shape (J, K, 2·NEAR + 1): what the steady backlog at the start is above the one of such a
+    # bin that was alone
     missing: FloatArray
+    # shape (J, K): largest loss of those that arrive within an SLO of the bin's end
     late: FloatArray
+    # shape (J, K, NEAR + 1): the most of these that d steps more in the next bin could save
     rescued: FloatArray
 
 
@@ -227,14 +218,12 @@ def cheapest_path(
 
     Parameters
     ----------
-    losses : Losses
     paid : ndarray, shape (K,)
         Workers that a level costs at least.
     start_cost : ndarray, shape (J,)
         Of a worker that first serves in a bin.
     stay_cost : float
         Of a worker between two bins.
-    price : float
     """
     bins, count = losses.alone.shape
     # States are levels whose backlog is at least that of a bin alone (0), or of a steady one (1).

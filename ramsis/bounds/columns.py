@@ -26,27 +26,15 @@ _BROKEN = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Ways to answer a query; arrays of shape (n,).
+    """Ways to answer a query; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    worker_type, slo_class, model : ndarray of int
-        Which; worker types and classes as they were given.
-    batch : ndarray of int
-        Queries in the batch.
-    busy_ms : ndarray
-        Mean time of the batch.
-    in_time : ndarray
-        Probability of being in time, > 0.
-    accuracy : ndarray
-    """
-
+    # worker_type, slo_class, model: which; worker types and classes as they were given
     worker_type: IntArray
     slo_class: IntArray
     model: IntArray
-    batch: IntArray
-    busy_ms: FloatArray
-    in_time: FloatArray
+    batch: IntArray  # queries in the batch
+    busy_ms: FloatArray  # mean time of the batch
+    in_time: FloatArray  # probability of being in time, > 0
     accuracy: FloatArray
 
     @classmethod
@@ -127,11 +115,8 @@ class GatheringWindows:
 
     Parameters
     ----------
-    columns : Columns
-    slo_ms : float
     load : float
         Of the arrivals, in queries per ms.
-
     """
 
     def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:

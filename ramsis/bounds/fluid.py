@@ -328,7 +328,6 @@ class _Program:
     of_class : ndarray of bool, shape (C, n)
     most : ndarray, shape (C,)
         What the unknowns of each class add up to at most.
-    windows : GatheringWindows, optional
     """
 
     def __init__(

@@ -109,54 +109,35 @@ _MOST_CHAINS = 16
 
 @dataclass(frozen=True, eq=False)
 class ReleasedRequests:
-    """What is to be answered; arrays of shape (n,).
+    """What is to be answered; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    release_ms : ndarray
-        From when on a request can be run: its arrival, and what comes before inference.
-    deadline_ms : ndarray
-        When a batch with it has to end.
-    model : ndarray of int
-        Index of its model.
-    """
-
+    # from when on a request can be run: its arrival, and what comes before inference
     release_ms: FloatArray
-    deadline_ms: FloatArray
-    model: IntArray
+    deadline_ms: FloatArray  # when a batch with it has to end
+    model: IntArray  # index of its model
 
 
 @dataclass(frozen=True, eq=False)
 class Servers:
-    """What answers; T worker types, M models, batches up to B.
+    """What answers; T worker types, M models, batches up to B."""
 
-    Attributes
-    ----------
-    batch_ms : ndarray, shape (T, M, B)
-        Shortest time of a batch of b = column + 1; infinite where it cannot be run.
-    workers : ndarray, shape (T,)
-        Number of workers of each type, times their lanes.
-    load_ms : ndarray, shape (T, M), optional
-        Shortest time to load a model; by default none.
-    held : ndarray, shape (T, M), optional
-        How many workers of a type hold the model at the start, at 0 ms; by default all.
-    blocking : ndarray of bool, shape (T,), optional
-        Whether a worker that loads runs no batch; by default it runs them.
-    room : ndarray, shape (T, M), optional
-        Share of a worker's memory that a model takes at least; by default none. With ``load_ms``.
-    machines : ndarray, shape (T,), optional
-        Workers of a type, each with one memory; by default as many as ``workers``.
-    loads_at_a_time : ndarray, shape (T,), optional
-        Most models that a worker loads at a time; by default one.
-    """
-
+    # shape (T, M, B): shortest time of a batch of b = column + 1; infinite where it cannot be
+    # run
     batch_ms: FloatArray
-    workers: FloatArray
+    workers: FloatArray  # number of workers of each type, times their lanes, shape (T,)
+    # shortest time to load a model; by default none, shape (T, M)
     load_ms: FloatArray | None = None
+    # shape (T, M): how many workers of a type hold the model at the start, at 0 ms; by default
+    # all
     held: FloatArray | None = None
+    # shape (T,): whether a worker that loads runs no batch; by default it runs them
     blocking: NDArray[np.bool_] | None = None
+    # shape (T, M): share of a worker's memory that a model takes at least; by default none. With
+    # ``load_ms``.
     room: FloatArray | None = None
+    # shape (T,): workers of a type, each with one memory; by default as many as ``workers``
     machines: FloatArray | None = None
+    # shape (T,): most models that a worker loads at a time; by default one
     loads_at_a_time: FloatArray | None = None
 
     def loaded(self) -> NDArray[np.bool_]:
@@ -208,27 +189,14 @@ class Servers:
 
 @dataclass(frozen=True, eq=False)
 class GoodputBound:
-    """What no scheduler can beat.
+    """What no scheduler can beat."""
 
-    Attributes
-    ----------
-    in_time : int
-        Largest number of requests in time.
-    share : float
-        The same as a share of all requests; NaN without any.
-    price_per_ms : ndarray, shape (T, bins)
-        Requests that a ms more of a worker of the type would be worth, by bin.
-    bin_ms : float
-        Width of a bin, the first one from the first release.
-    rounds : int
-        Sets of prices that were tried.
-    """
-
-    in_time: int
-    share: float
+    in_time: int  # largest number of requests in time
+    share: float  # the same as a share of all requests; NaN without any
+    # shape (T, bins): requests that a ms more of a worker of the type would be worth, by bin
     price_per_ms: FloatArray
-    bin_ms: float
-    rounds: int
+    bin_ms: float  # width of a bin, the first one from the first release
+    rounds: int  # sets of prices that were tried
 
 
 def goodput_bound(
@@ -238,15 +206,8 @@ def goodput_bound(
 
     Parameters
     ----------
-    requests : ReleasedRequests
-    servers : Servers
     rounds : int
         Most steps of the prices, >= 0; as many again where memory is scarce.
-
-    Raises
-    ------
-    InvalidValueError
-        Arrays that do not fit each other, or numbers out of range.
     """
     _check(requests, servers, rounds)
     count = len(requests.release_ms)

@@ -46,24 +46,15 @@ _MOST_WINDOWS = 32
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Requests that came, arrays of shape (n,), by rising arrival.
-
-    Attributes
-    ----------
-    arrival_ms : ndarray
-    slo_class : ndarray of int
-        Index of each request's class.
-    model, batch : ndarray of int
-        Index of the model and size of the batch that answered it in time; -1 and 0 for others.
-    share_ms : ndarray
-        Its part of the time that its batch took; NaN where that is not known.
-    """
+    """Requests that came, arrays of shape (n,), by rising arrival."""
 
     arrival_ms: FloatArray
-    slo_class: IntArray
+    slo_class: IntArray  # index of each request's class
+    # model, batch: index of the model and size of the batch that answered it in time; -1 and 0
+    # for others
     model: IntArray
     batch: IntArray
-    share_ms: FloatArray
+    share_ms: FloatArray  # its part of the time that its batch took; NaN where that is not known
 
     def part(self, low_ms: float, high_ms: float) -> Observed:
         """The requests that arrive in [low, high)."""
@@ -73,20 +64,11 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class WaysToAnswer:
-    """Ways in which a request can be answered in time; arrays of shape (C, M, B).
+    """Ways in which a request can be answered in time; arrays of shape (C, M, B)."""
 
-    Attributes
-    ----------
-    slo_ms : ndarray, shape (C,)
-        Longest deadline of each class.
-    accuracy : ndarray, shape (M,)
-    time_ms : ndarray
-        What a batch takes that is in time, on average; infinite where none is.
-    """
-
-    slo_ms: FloatArray
-    accuracy: FloatArray
-    time_ms: FloatArray
+    slo_ms: FloatArray  # longest deadline of each class, shape (C,)
+    accuracy: FloatArray  # shape (M,)
+    time_ms: FloatArray  # what a batch takes that is in time, on average; infinite where none is
 
     @classmethod
     def of(
@@ -123,20 +105,11 @@ class WaysToAnswer:
 
 @dataclass(frozen=True)
 class ObservedBound:
-    """What no scheduler could have beaten.
-
-    Attributes
-    ----------
-    effective_accuracy : float
-    in_time : float
-        Largest share of the requests that could be answered in time.
-    windows : int
-        Into which the log was cut for the first.
-    """
+    """What no scheduler could have beaten."""
 
     effective_accuracy: float
-    in_time: float
-    windows: int
+    in_time: float  # largest share of the requests that could be answered in time
+    windows: int  # into which the log was cut for the first
 
 
 def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> ObservedBound:

@@ -35,7 +35,6 @@ def scenario_bound(
 
     Parameters
     ----------
-    scenario : Scenario
     requests : Requests
         As drawn with the seed of the run that is compared.
     rounds : int

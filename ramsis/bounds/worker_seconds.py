@@ -199,11 +199,6 @@ def least_cost(
         That of which nothing is missed; by default the largest of the models.
     **terms
         The attributes of :class:`WorkerSecondsTerms`, without targets.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
     problem = _Problem.of(arrival_ms, times, WorkerSecondsTerms(**terms))
     worth = 1000.0 * accuracy_worker_s, 1000.0 * violation_worker_s
@@ -267,19 +262,12 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What each request can be answered with; requests of a kind have the same ways.
+    """What each request can be answered with; requests of a kind have the same ways."""
 
-    Attributes
-    ----------
-    kind : ndarray of int, shape (n,)
-    count : ndarray of int, shape (kinds,)
-        Requests of each kind.
-    time_ms, reward, in_time : list of ndarray
-        Of each way of each kind: worker time, accuracy if in time, and how often it is.
-    """
-
-    kind: IntArray
-    count: IntArray
+    kind: IntArray  # shape (n,)
+    count: IntArray  # requests of each kind, shape (kinds,)
+    # time_ms, reward, in_time: of each way of each kind: worker time, accuracy if in time, and
+    # how often it is
     time_ms: list[FloatArray]
     reward: list[FloatArray]
     in_time: list[FloatArray]
@@ -316,22 +304,13 @@ class _Work:
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Ways to answer a request: model m, a batch of ``sizes[g]`` up to the next size.
+    """Ways to answer a request: model m, a batch of ``sizes[g]`` up to the next size."""
 
-    Attributes
-    ----------
-    sizes : ndarray of int, shape (G,)
-    window_ms : ndarray, shape (M, G)
-        What the batch can gather in; below 0 where it is late.
-    points : list of list of ndarray, shape (2, p)
-        Worker time and probability of being in time, of each model and size.
-    accuracy : ndarray, shape (M,)
-    """
-
-    sizes: IntArray
-    window_ms: FloatArray
+    sizes: IntArray  # shape (G,)
+    window_ms: FloatArray  # shape (M, G): what the batch can gather in; below 0 where it is late
+    # shape (2, p): worker time and probability of being in time, of each model and size
     points: list[list[FloatArray]]
-    accuracy: FloatArray
+    accuracy: FloatArray  # shape (M,)
 
     @classmethod
     def of(cls, times: ServiceTimes, window_ms: float, max_batch: int) -> _Ways:
@@ -562,27 +541,19 @@ def _widths(problem: _Problem) -> Iterator[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Layered:
-    """The problem with one weight for each sum.
-
-    Attributes
-    ----------
-    slope, added_ms : ndarray, shape (n,)
-        Value per ms of each piece of all hulls, and the work of all requests on it.
-    demand : ndarray, shape (layers, kinds)
-        Work that is worth more than a layer's threshold per ms, of each request.
-    weight : ndarray, shape (layers,)
-        Width of each layer, in value per ms.
-    slack : float
-        Value that may be lost.
-    """
+    """The problem with one weight for each sum."""
 
     problem: _Problem
     worth: tuple[float, float]
+    # slope, added_ms: shape (n,): value per ms of each piece of all hulls, and the work of all
+    # requests on it
     slope: FloatArray
     added_ms: FloatArray
+    # shape (layers, kinds): work that is worth more than a layer's threshold per ms, of each
+    # request
     demand: FloatArray
-    weight: FloatArray
-    slack: float
+    weight: FloatArray  # width of each layer, in value per ms, shape (layers,)
+    slack: float  # value that may be lost
 
     @classmethod
     def of(cls, problem: _Problem, worth: tuple[float, float]) -> _Layered:

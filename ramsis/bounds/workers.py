@@ -192,11 +192,6 @@ class CheapestWorkers:
         """The lowest cost and the workers that cost it, real or whole numbers of them.
 
         No scheduler on any workers of these types reaches the targets at a lower cost.
-
-        Raises
-        ------
-        InfeasibleError
-            There are not enough workers; with the load that they could carry.
         """
         found = self._solve(np.append(self.costs, 0.0), whole=whole, scale=(1.0, 1.0))
         if found is None:
@@ -296,21 +291,11 @@ class CheapestWorkers:
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """The program for some worker types: the columns that can help, and what is asked of them.
-
-    Attributes
-    ----------
-    columns : Columns
-    types : int
-        Number of worker types.
-    share : ndarray, shape (C,)
-        Of the queries, by SLO class.
-    targets : Targets
-    """
+    """The program for some worker types: the columns that can help, and what is asked of them."""
 
     columns: Columns
-    types: int
-    share: FloatArray
+    types: int  # number of worker types
+    share: FloatArray  # of the queries, by SLO class, shape (C,)
     targets: Targets
 
     @classmethod

@@ -51,16 +51,10 @@ class Cluster:
 
         Parameters
         ----------
-        profile : ProfileSet
         workers : int
             >= 1.
         slo_ms : float
             Deadline after arrival, > 0.
-
-        Raises
-        ------
-        InvalidValueError
-            A number out of range.
         """
         check_number_of("workers", workers, most=MAX_WORKERS)
         return cls((WorkerType(ALL_WORKERS, profile, workers),), (SloClass(float(slo_ms)),))

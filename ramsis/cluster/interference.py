@@ -51,27 +51,15 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True)
 class Interference:
-    """How batches on one GPU slow each other down.
+    """How batches on one GPU slow each other down."""
 
-    Attributes
-    ----------
-    per_utilisation
-        a_ij per e_j, >= 0.
-    saturates
-        Whether batches share the multiprocessors where these do not suffice for all.
-    share_exponent
-        k of models without one of their own, >= 0.
-    exponents
-        Model → k.
-    pairs
-        (model, size) and (other model, its size) → latency of the first beside the second over
-        its latency alone, >= 1.
-    """
-
-    per_utilisation: float = 0.0
+    per_utilisation: float = 0.0  # a_ij per e_j, >= 0
+    # whether batches share the multiprocessors where these do not suffice for all
     saturates: bool = True
-    share_exponent: float = 1.0
-    exponents: Mapping[str, float] = field(default_factory=dict)
+    share_exponent: float = 1.0  # k of models without one of their own, >= 0
+    exponents: Mapping[str, float] = field(default_factory=dict)  # model → k
+    # (model, size) and (other model, its size) → latency of the first beside the second over its
+    # latency alone, >= 1
     pairs: Mapping[tuple[_Key, _Key], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

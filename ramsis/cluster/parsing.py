@@ -25,23 +25,14 @@ _TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
 
 @dataclass(frozen=True)
 class ByType(Generic[T]):
-    """One value, or a value for each worker type.
-
-    Attributes
-    ----------
-    values : mapping of str to value
-        By worker type, in the order given; one value stands under :attr:`ONE`.
-    typed : bool
-        Whether worker types were named.
-    text : str
-        As it was written.
-    """
+    """One value, or a value for each worker type."""
 
     ONE = "all"
 
+    # by worker type, in the order given; one value stands under :attr:`ONE`
     values: Mapping[str, T]
-    typed: bool
-    text: str
+    typed: bool  # whether worker types were named
+    text: str  # as it was written
 
     @property
     def one(self) -> T:

@@ -43,7 +43,6 @@ def preference_cost(
         One of :data:`PREFERENCES`; None costs nothing.
     response_ms, work_ms : ndarray
         Response time of the request, and worker time that is spent on it.
-    slo_ms : float
     """
     spent_ms = {"early": response_ms, "less-work": work_ms}.get(prefer or "")
     if spent_ms is None:

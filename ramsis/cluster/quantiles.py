@@ -32,9 +32,6 @@ def quantile(
         Those of the values.
     level : float
         In [0, 1].
-
-    >>> quantile([1.0, 2.0, 3.0, 4.0], [0.125, 0.375, 0.625, 0.875], 0.5)
-    2.5
     """
     above = bisect_right(levels, level)
     if above == 0 or above == len(values):
@@ -52,7 +49,6 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
         Rising along the last axis; may be infinite.
     levels : ndarray, shape (Q,)
         Those of the values.
-    time_ms : float
 
     Returns
     -------

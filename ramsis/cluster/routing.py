@@ -23,21 +23,11 @@ from ramsis.runtime.routing import DISPATCHES
 
 @dataclass(frozen=True)
 class StationArrivals:
-    """What arrives at one station.
+    """What arrives at one station."""
 
-    Attributes
-    ----------
-    process : ArrivalProcess
-        What arrives at all like stations together.
-    every : int
-        One station gets every so many-th of these.
-    exact : bool
-        Whether this is so; else it is an approximation.
-    """
-
-    process: ArrivalProcess
-    every: int = 1
-    exact: bool = True
+    process: ArrivalProcess  # what arrives at all like stations together
+    every: int = 1  # one station gets every so many-th of these
+    exact: bool = True  # whether this is so; else it is an approximation
 
     @property
     def rate_per_ms(self) -> float:

@@ -42,38 +42,25 @@ _SAME_MEAN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ServiceTimes:
-    """How long batches take, and how accurate their answers are.
+    """How long batches take, and how accurate their answers are."""
 
-    Attributes
-    ----------
-    models : tuple of str, length M
-    accuracy : ndarray, shape (M,)
-        Fractions.
-    quantiles_ms : ndarray, shape (M, B, Q)
-        ``quantiles_ms[m, b-1]`` rises: the distribution of a batch of b on model m. Infinite for
-        a batch that is not to be run.
-    service : str
-        A statistic (then Q = 1), or ``distribution``.
-    levels : ndarray, shape (Q,)
-        Levels of the quantiles, rising, in (0, 1]; by default the midpoints of Q equal parts.
-    run_as : ndarray of int, shape (M, B)
-        The batch size that is run for each batch, and takes these times; by default the same.
-    padding : bool
-        Whether batches may be run as larger ones.
-    samples : ndarray of int, shape (M, B)
-        How many samples a distribution rests on; 0 where it is not known, or a time is fixed.
-    tails : Tails, optional
-        What the measured batches of the profile share, those that are not among ``models`` too.
-    """
-
-    models: tuple[str, ...]
-    accuracy: FloatArray
+    models: tuple[str, ...]  # shape (M,)
+    accuracy: FloatArray  # fractions, shape (M,)
+    # shape (M, B, Q): ``quantiles_ms[m, b-1]`` rises: the distribution of a batch of b on model
+    # m. Infinite for a batch that is not to be run.
     quantiles_ms: FloatArray
-    service: str
+    service: str  # A statistic (then Q = 1), or ``distribution``
+    # shape (Q,): levels of the quantiles, rising, in (0, 1]; by default the midpoints of Q equal
+    # parts
     levels: FloatArray = field(default_factory=lambda: np.empty(0))
+    # shape (M, B): how many samples a distribution rests on; 0 where it is not known, or a time
+    # is fixed
     samples: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    # shape (M, B): the batch size that is run for each batch, and takes these times; by default
+    # the same
     run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    padding: bool = True
+    padding: bool = True  # whether batches may be run as larger ones
+    # what the measured batches of the profile share, those that are not among ``models`` too
     tails: Tails | None = None
 
     def __post_init__(self) -> None:
@@ -91,11 +78,6 @@ class ServiceTimes:
         """The times of a profile's models at batches 1 … ``max_batch``, fastest model first.
 
         Under a statistic, models that another one beats at every batch size are left out.
-
-        Raises
-        ------
-        InvalidValueError
-            An unknown service, a batch below 1, or a statistic that the profile lacks.
         """
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:

@@ -17,23 +17,12 @@ __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
 
 @dataclass(frozen=True)
 class SharedModel:
-    """A model with its load.
+    """A model with its load."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    rate_rps
-        Requests per second that it is sent, > 0.
-    slo_ms
-        Deadline after arrival, > 0.
-    batches
-        GPU type → its batches there, by batch size; what is missing does not fit.
-    """
-
-    name: str
-    rate_rps: float
-    slo_ms: float
+    name: str  # unique
+    rate_rps: float  # requests per second that it is sent, > 0
+    slo_ms: float  # deadline after arrival, > 0
+    # GPU type → its batches there, by batch size; what is missing does not fit
     batches: Mapping[str, tuple[SharedBatch, ...]]
 
     def __post_init__(self) -> None:
@@ -65,38 +54,23 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A model on a GPU.
+    """A model on a GPU."""
 
-    Attributes
-    ----------
-    model, gpu
-        Names.
-    batch
-        Requests that the router gathers for it, from 1.
-    mps_share
-        Share of the multiprocessors that it is held to; ``None`` is no limit.
-    """
-
+    # model, gpu: names
     model: str
     gpu: str
-    batch: int
+    batch: int  # requests that the router gathers for it, from 1
+    # share of the multiprocessors that it is held to; ``None`` is no limit
     mps_share: float | None = None
 
 
 @dataclass(frozen=True)
 class NetworkTime:
-    """Time of a batch from the router to a GPU: a x^b + c ms for x bytes.
+    """Time of a batch from the router to a GPU: a x^b + c ms for x bytes."""
 
-    Attributes
-    ----------
-    bytes_per_request
-        >= 0.
-    a, b, c
-        >= 0. The defaults go through the printed anchor, 8.7 ms for 9,633,792 bytes, in a line
-        from the printed round trip, 0.322 ms.
-    """
-
-    bytes_per_request: float = 602112.0
+    bytes_per_request: float = 602112.0  # >= 0
+    # a, b, c: >= 0. The defaults go through the printed anchor, 8.7 ms for 9,633,792 bytes, in a
+    # line from the printed round trip, 0.322 ms.
     a: float = (8.7 - 0.322) / 9633792.0
     b: float = 1.0
     c: float = 0.322
@@ -112,29 +86,15 @@ class NetworkTime:
 
 @dataclass(frozen=True)
 class RouterSettings:
-    """The router: one open batch per model, replicas in turn.
+    """The router: one open batch per model, replicas in turn."""
 
-    Attributes
-    ----------
-    waiting_ms
-        After which a batch is sent that is not full, > 0.
-    lazy
-        Whether that is looked at only when the model's next request arrives, and at the end.
-    network
-        Of models without an entry in ``networks``.
-    networks
-        Model → its network time.
-    copy_ms
-        Of a request, to the GPU; a part of the batch's latency, >= 0.
-    overlaps
-        Whether the copies of a batch run beside the batch before it (a stream of their own).
-    """
-
-    waiting_ms: float = 100.0
+    waiting_ms: float = 100.0  # after which a batch is sent that is not full, > 0
+    # whether that is looked at only when the model's next request arrives, and at the end
     lazy: bool = False
-    network: NetworkTime = NetworkTime()
-    networks: Mapping[str, NetworkTime] = field(default_factory=dict)
-    copy_ms: float = 0.0
+    network: NetworkTime = NetworkTime()  # of models without an entry in ``networks``
+    networks: Mapping[str, NetworkTime] = field(default_factory=dict)  # model → its network time
+    copy_ms: float = 0.0  # of a request, to the GPU; a part of the batch's latency, >= 0
+    # whether the copies of a batch run beside the batch before it (a stream of their own)
     overlaps: bool = False
 
     def __post_init__(self) -> None:

@@ -66,11 +66,6 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
 
     >>> merged_classes([SloClass(150.0, 0.5), SloClass(100.0, 0.25), SloClass(100.0, 0.25)])
     (SloClass(slo_ms=100.0, share=0.5), SloClass(slo_ms=150.0, share=0.5))
-
-    Raises
-    ------
-    InvalidValueError
-        There is none, or the shares do not sum to 1.
     """
     total = math.fsum(one.share for one in classes)
     if abs(total - 1.0) > _ROUNDING:

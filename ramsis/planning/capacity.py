@@ -47,11 +47,6 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
 
     What ``start`` says of single workers goes with these; all are active at the start where the
     scenario does not say fewer.
-
-    Raises
-    ------
-    InvalidValueError
-        No such worker type, or fewer than one worker.
     """
     _check_type(scenario, grow)
     whole(1).check("too few workers", count=count)
@@ -69,11 +64,6 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     """The same scenario with so much memory on each worker of a type.
 
     Of what ``start`` says that these workers hold, the first models stay that have room.
-
-    Raises
-    ------
-    InvalidValueError
-        No such worker type, or no memory.
     """
     _check_type(scenario, grow)
     check_positive("no memory", memory_mb=memory_mb)
@@ -99,21 +89,12 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
 
 @dataclass(frozen=True)
 class _Growth:
-    """What there can be more of, in whole steps: workers, or memory on each.
-
-    Attributes
-    ----------
-    scenario : Scenario
-    worker_type : str
-    step_mb : float or None
-        Of memory; None for workers.
-    first, most : int
-        Steps that there are at least and at most.
-    """
+    """What there can be more of, in whole steps: workers, or memory on each."""
 
     scenario: Scenario
     worker_type: str
-    step_mb: float | None
+    step_mb: float | None  # of memory; None for workers
+    # first, most: steps that there are at least and at most
     first: int
     most: int
 
@@ -171,7 +152,6 @@ def fewest_by_scenario_bound(
 
     Parameters
     ----------
-    scenario : Scenario
     grow : str
         TYPE, the name of a worker type, or TYPE:memory.
     max_violation : float
@@ -185,14 +165,6 @@ def fewest_by_scenario_bound(
     -------
     int or float or None
         Workers, or MB. None where the bound is not known, as for closed loops.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or no such worker type.
-    InfeasibleError
-        Not even ``most`` workers, or memory for all models, are enough by the bound; with what
-        they reach.
     """
     _check(max_violation, seeds, most)
     growth = _Growth.of(scenario, grow, most)
@@ -232,7 +204,6 @@ def fewest_in_scenario(
 
     Parameters
     ----------
-    scenario : Scenario
     scheduler : str
         As :func:`~ramsis.planning.scheduler_named` reads it.
     grow, max_violation, seeds
@@ -253,15 +224,6 @@ def fewest_in_scenario(
         ``max_violation``; ``clear``, whether the target is met at the bad end of the 95 %
         interval, too; ``tried``, the numbers of workers or MB; then the figures of
         :meth:`ramsis.planning.Compared.row` on these workers.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or no such worker type.
-    InputFileError
-        No such scheduler.
-    InfeasibleError
-        No number meets the target; with the fewest violations.
     """
     _check(max_violation, seeds, most)
     spec, growth = scheduler_named(scheduler), _Growth.of(scenario, grow, most)

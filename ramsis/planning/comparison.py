@@ -26,31 +26,18 @@ KEYS = tuple(_RENAMED.get(name, name) for name in FIGURES)
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """A scheduler on a scenario, a run for each seed.
-
-    Attributes
-    ----------
-    scheduler : str
-    seeds : tuple of int
-    metrics : tuple of Metrics
-        Of each seed.
-    bounds : tuple of float
-        Share of the requests that any scheduler can answer in time at most, of each seed; empty
-        where it was not asked for, or is not known.
-    first : Run
-        Of the first seed.
-    figures : tuple of dict
-        What the scheduler says of itself, of each seed.
-    groups : tuple of (Grouping, tuple of GroupFigures)
-        Figures of groups of requests, of each seed, as far as they were asked for.
-    """
+    """A scheduler on a scenario, a run for each seed."""
 
     scheduler: str
     seeds: tuple[int, ...]
-    metrics: tuple[Metrics, ...]
+    metrics: tuple[Metrics, ...]  # of each seed
+    # share of the requests that any scheduler can answer in time at most, of each seed; empty
+    # where it was not asked for, or is not known
     bounds: tuple[float, ...]
-    first: Run
+    first: Run  # of the first seed
+    # what the scheduler says of itself, of each seed
     figures: tuple[Mapping[str, float], ...] = ()
+    # figures of groups of requests, of each seed, as far as they were asked for
     groups: tuple[tuple[Grouping, tuple[GroupFigures, ...]], ...] = ()
 
     def row(self) -> dict[str, Any]:
@@ -96,28 +83,16 @@ def compare(
 
     Parameters
     ----------
-    scenario : Scenario
-    schedulers : sequence of SchedulerSpec
     seeds : sequence of int
         One or more.
     bound : bool
         Whether to compute what no scheduler can beat, once for a seed; it is not known where
         requests depend on the answers, or batches are continuous.
-    slowdown : Slowdown, optional
     by : sequence of str
         What requests are grouped by, each one of ``stream``, ``tenant``, ``family``, ``model``
         and ``copy``.
     on_run : callable
         Called after each run.
-
-    Raises
-    ------
-    InvalidValueError
-        No scheduler, no seed, or a grouping that is none.
-    SchedulerError
-        A scheduler did what cannot be done.
-    InputFileError
-        A scheduler of the user's own raised something else.
     """
     for name, given in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(given):

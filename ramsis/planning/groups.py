@@ -23,21 +23,11 @@ _QUANTILES = ("response_p50_ms", "response_p99_ms")
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """The groups of a scenario.
+    """The groups of a scenario."""
 
-    Attributes
-    ----------
-    by : str
-        One of :data:`GROUPINGS`.
-    names : tuple of str
-        Of the groups.
-    of : ndarray of int
-        The group of each stream, or of each model.
-    """
-
-    by: str
-    names: tuple[str, ...]
-    of: IntArray
+    by: str  # one of :data:`GROUPINGS`
+    names: tuple[str, ...]  # of the groups
+    of: IntArray  # the group of each stream, or of each model
 
     def figures(self, run: Run) -> GroupFigures:
         """The figures of a run."""

@@ -82,14 +82,7 @@ SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
 
 
 def scheduler_named(text: str) -> SchedulerSpec:
-    """The scheduler that a text names, as :func:`ramsis.sim.cluster.scheduler` reads it.
-
-    Raises
-    ------
-    InputFileError
-        An unknown name or parameter, or a class of one's own that cannot be imported; policies
-        that would have to be made.
-    """
+    """The scheduler that a text names, as :func:`ramsis.sim.cluster.scheduler` reads it."""
     name = text.partition(":")[0]
     if name in DISPATCHES and name not in SCHEDULERS:
         raise InputFileError("policies are made for the load of a fleet, and not for a scenario",

@@ -23,72 +23,40 @@ _DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one line.
-
-    Attributes
-    ----------
-    label : str
-    x, y : sequences of float, of one length
-        A ``y`` of ``None`` leaves a gap.
-    half_width : sequence of float, optional
-        Of intervals around ``y``.
-    reference : bool
-        A thin dotted grey line without markers, such as a bound.
-    """
+    """Points of one line."""
 
     label: str
+    # x, y: A ``y`` of ``None`` leaves a gap
     x: Sequence[float]
     y: Sequence[float | None]
-    half_width: Sequence[float] | None = None
-    reference: bool = False
+    half_width: Sequence[float] | None = None  # of intervals around ``y``
+    reference: bool = False  # A thin dotted grey line without markers, such as a bound
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines in one pair of axes.
-
-    Attributes
-    ----------
-    title : str
-    lines : sequence of Line
-    x_label : str, optional
-        Where columns have horizontal axes of different kinds, that of the panel's column.
-    log_x : bool
-        Whether that axis is logarithmic.
-    """
+    """Lines in one pair of axes."""
 
     title: str
     lines: Sequence[Line]
+    # where columns have horizontal axes of different kinds, that of the panel's column
     x_label: str | None = None
-    log_x: bool = False
+    log_x: bool = False  # whether that axis is logarithmic
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """Panels with one quantity on their common vertical axis.
-
-    Attributes
-    ----------
-    quantity : str
-    panels : sequence of Panel
-    height : float
-        In proportion to the other rows.
-    log_like : bool
-        Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
-    whole : bool
-        Whether the axis is of counts: only whole numbers are marked.
-    from_zero : bool
-        Whether the axis begins at 0; where all values are 0 the panels say so.
-    reach : float
-        An axis that begins at 0 goes up to here at least: what is far below a budget shows so.
-    """
+    """Panels with one quantity on their common vertical axis."""
 
     quantity: str
     panels: Sequence[Panel]
-    height: float = 1.0
+    height: float = 1.0  # in proportion to the other rows
+    # whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there
     log_like: bool = False
-    whole: bool = False
+    whole: bool = False  # whether the axis is of counts: only whole numbers are marked
+    # whether the axis begins at 0; where all values are 0 the panels say so
     from_zero: bool = False
+    # an axis that begins at 0 goes up to here at least: what is far below a budget shows so
     reach: float = 0.0
 
 

@@ -19,64 +19,37 @@ from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartStat
 
 @dataclass(frozen=True, eq=False)
 class ScenarioArrays:
-    """T worker types, W workers, K kinds of models, M models, S streams.
+    """T worker types, W workers, K kinds of models, M models, S streams."""
 
-    Attributes
-    ----------
-    types, workers, kinds, models, streams : tuples of str
-        Names.
-    worker_type : ndarray of int, shape (W,)
-        The type of each worker.
-    active : ndarray of bool, shape (W,)
-        Whether each worker is active at the start.
-    type_memory_mb : ndarray, shape (T,)
-        Memory of a worker; infinite where it does not matter.
-    type_max_models : ndarray, shape (T,)
-        Most models that a worker holds; infinite where any number.
-    kind : ndarray of int, shape (M,)
-        The kind of each model.
-    family : ndarray of int, shape (M,)
-        Models with the same number answer each other's requests.
-    accuracy, memory_mb : ndarrays, shape (M,)
-    load_ms, first_load_ms : ndarrays, shape (T, M)
-        Time of a load, and of a model's first load in the cluster.
-    batch_sizes : tuple of tuple of tuple of int
-        ``batch_sizes[t][k]``: the listed batch sizes, rising; empty where a type cannot run a
-        kind.
-    quantiles_ms : ndarray, shape (T, K, B, Q)
-        Quantiles at the midpoints of Q equal parts of a batch of b + 1; infinite for a batch
-        that is not run. Q is 1 where all times are fixed.
-    run_as : ndarray of int, shape (T, K, B)
-        The size that a batch is run at; 0 where it is not run.
-    stream_models : tuple of ndarray of int
-        The models that each stream's requests go to.
-    stream_shares : tuple of ndarray
-        The probability of each of them.
-    start : tuple of tuple of int
-        The models that each worker holds at the start.
-    """
-
+    # types, workers, kinds, models, streams: names
     types: tuple[str, ...]
     workers: tuple[str, ...]
     kinds: tuple[str, ...]
     models: tuple[str, ...]
     streams: tuple[str, ...]
-    worker_type: IntArray
-    active: BoolArray
-    type_memory_mb: FloatArray
+    worker_type: IntArray  # the type of each worker, shape (W,)
+    active: BoolArray  # whether each worker is active at the start, shape (W,)
+    type_memory_mb: FloatArray  # shape (T,): memory of a worker; infinite where it does not matter
+    # shape (T,): most models that a worker holds; infinite where any number
     type_max_models: FloatArray
-    kind: IntArray
-    family: IntArray
+    kind: IntArray  # the kind of each model, shape (M,)
+    family: IntArray  # shape (M,): models with the same number answer each other's requests
+    # accuracy, memory_mb: shape (M,)
     accuracy: FloatArray
     memory_mb: FloatArray
+    # load_ms, first_load_ms: shape (T, M): time of a load, and of a model's first load in the
+    # cluster
     load_ms: FloatArray
     first_load_ms: FloatArray
+    # ``batch_sizes[t][k]``: the listed batch sizes, rising; empty where a type cannot run a kind
     batch_sizes: tuple[tuple[tuple[int, ...], ...], ...]
+    # shape (T, K, B, Q): quantiles at the midpoints of Q equal parts of a batch of b + 1;
+    # infinite for a batch that is not run. Q is 1 where all times are fixed.
     quantiles_ms: FloatArray
-    run_as: IntArray
-    stream_models: tuple[IntArray, ...]
-    stream_shares: tuple[FloatArray, ...]
-    start: tuple[tuple[int, ...], ...]
+    run_as: IntArray  # shape (T, K, B): the size that a batch is run at; 0 where it is not run
+    stream_models: tuple[IntArray, ...]  # the models that each stream's requests go to
+    stream_shares: tuple[FloatArray, ...]  # the probability of each of them
+    start: tuple[tuple[int, ...], ...]  # the models that each worker holds at the start
 
     @classmethod
     def of(

@@ -30,23 +30,12 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     path : path
         ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Traces that
         it names are looked for beside it.
-
-    Raises
-    ------
-    InputFileError
-        When the file cannot be read or breaks its format; the message gives the JSON path.
     """
     return scenario_from_document(read_document(path), str(path))
 
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """The scenario in a parsed file; ``where`` stands before the place in every message.
-
-    Raises
-    ------
-    InputFileError
-        The document breaks the format.
-    """
+    """The scenario in a parsed file; ``where`` stands before the place in every message."""
     top = Fields(document, where)
     top.of_format(SCENARIO_FORMAT)
     top.only(("format", "name", "duration_s", "worker_types", "models", "streams", "start"))
@@ -63,11 +52,5 @@ def scenario_from_document(document: Mapping[str, Any], where: str = "scenario")
 
 
 def write_scenario(scenario: Scenario, path: str | os.PathLike[str]) -> None:
-    """Write a scenario as JSON, whole or not at all.
-
-    Raises
-    ------
-    OutputError
-        When the file cannot be written.
-    """
+    """Write a scenario as JSON, whole or not at all."""
     write_atomic(path, canonical_json(scenario.to_document()))

@@ -55,45 +55,23 @@ def _models(item: Fields, key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWorkerType(Record):
-    """Like workers.
+    """Like workers."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    count
-        How many there are.
-    memory_mb
-        Of one worker for models, > 0; ``None`` where it does not matter.
-    max_models
-        Most models that a worker holds at a time, those included that are being loaded.
-    cores
-        Of one worker, for the processing of requests before and after inference.
-    lanes
-        Most batches that a worker runs at a time.
-    load_mb_per_s
-        At this rate models are loaded that do not state a time; ``None``: they take none.
-    loading
-        ``beside`` inference, or ``blocking``: then a worker loads or runs batches, never both.
-    loads_at_a_time
-        Most models that a worker loads at a time.
-    scale_up_ms
-        Time from the order to start a worker until it is active.
-    active
-        How many workers are active at the start; ``None``: all.
-    """
-
-    name: str
-    count: Count
+    name: str  # unique
+    count: Count  # how many there are
+    # of one worker for models, > 0; ``None`` where it does not matter
     memory_mb: Positive | None = None
+    # most models that a worker holds at a time, those included that are being loaded
     max_models: Count | None = None
-    cores: Count = 1
-    lanes: Count = 1
+    cores: Count = 1  # of one worker, for the processing of requests before and after inference
+    lanes: Count = 1  # most batches that a worker runs at a time
+    # at this rate models are loaded that do not state a time; ``None``: they take none
     load_mb_per_s: Positive | None = None
+    # ``beside`` inference, or ``blocking``: then a worker loads or runs batches, never both
     loading: Annotated[str, LOADINGS] = "beside"
-    loads_at_a_time: Count = 1
-    scale_up_ms: NonNegative = 0.0
-    active: int | None = None
+    loads_at_a_time: Count = 1  # most models that a worker loads at a time
+    scale_up_ms: NonNegative = 0.0  # time from the order to start a worker until it is active
+    active: int | None = None  # how many workers are active at the start; ``None``: all
 
     def check(self, item: Fields) -> None:
         """Refuse more active workers than there are."""
@@ -108,24 +86,14 @@ class ScenarioWorkerType(Record):
 
 @dataclass(frozen=True, slots=True)
 class BatchTime(Record):
-    """What a batch of a model takes on a worker type.
+    """What a batch of a model takes on a worker type."""
 
-    Attributes
-    ----------
-    worker_type
-        Its name.
-    batch
-        Requests in the batch, from 1.
-    latency_ms
-        Time of the batch, > 0; of an autoregressive model that of a step, in which each request
-        of the batch gets a token. ``None`` where there are quantiles.
-    quantiles_ms
-        Quantiles at the midpoints of as many equal parts, rising, of a time that is drawn.
-    """
-
-    worker_type: str
-    batch: Count
+    worker_type: str  # its name
+    batch: Count  # requests in the batch, from 1
+    # time of the batch, > 0; of an autoregressive model that of a step, in which each request of
+    # the batch gets a token. ``None`` where there are quantiles.
     latency_ms: Positive | None = None
+    # quantiles at the midpoints of as many equal parts, rising, of a time that is drawn
     quantiles_ms: tuple[Positive, ...] = ()
 
     def check(self, item: Fields) -> None:
@@ -147,20 +115,14 @@ class LoadTime(Record):
 
 @dataclass(frozen=True, slots=True)
 class Inference(Record):
-    """What a run of a model does.
+    """What a run of a model does."""
 
-    Attributes
-    ----------
-    batching
-        ``static``: requests are put together before a batch starts, and end together; ``none``:
-        one request at a time; ``continuous``: requests join and leave a batch that runs, and the
-        speed of all depends on how many there are.
-    output_tokens
-        Quantiles, at the midpoints of as many equal parts, of the tokens that a request makes;
-        empty for one-shot inference. A static batch ends with its longest request.
-    """
-
+    # ``static``: requests are put together before a batch starts, and end together; ``none``:
+    # one request at a time; ``continuous``: requests join and leave a batch that runs, and the
+    # speed of all depends on how many there are
     batching: Annotated[str, BATCHINGS] = "static"
+    # quantiles, at the midpoints of as many equal parts, of the tokens that a request makes;
+    # empty for one-shot inference. A static batch ends with its longest request.
     output_tokens: Annotated[tuple[float, ...], Reader(_one_or_more)] = ()
 
     def check(self, item: Fields) -> None:
@@ -170,44 +132,24 @@ class Inference(Record):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioModel(Record):
-    """A model, or several copies of it that are models of their own.
+    """A model, or several copies of it that are models of their own."""
 
-    Attributes
-    ----------
-    name
-        Unique. Several copies are called ``NAME-1`` to ``NAME-copies``.
-    latency
-        By worker type and batch. A batch of a size that is not listed runs as the next larger
-        one that is; a worker type without any cannot run the model.
-    memory_mb
-        Once loaded, >= 0.
-    load_ms
-        Time to load it; ``None``: memory over the bandwidth of the worker type.
-    first_load_ms
-        Time of the first load in the whole cluster; ``None``: as any other.
-    load
-        Times by worker type that differ from these.
-    copies
-        How many models there are of this kind.
-    inference
-        What a run does.
-    family
-        The task: requests for a model of a family can be answered by any other of it; ``None``:
-        by the model alone.
-    accuracy
-        Of its answers, a fraction.
-    """
-
-    name: str
+    name: str  # unique. Several copies are called ``NAME-1`` to ``NAME-copies``.
+    # by worker type and batch. A batch of a size that is not listed runs as the next larger one
+    # that is; a worker type without any cannot run the model.
     latency: tuple[BatchTime, ...]
-    memory_mb: NonNegative = 0.0
+    memory_mb: NonNegative = 0.0  # once loaded, >= 0
+    # time to load it; ``None``: memory over the bandwidth of the worker type
     load_ms: NonNegative | None = None
+    # time of the first load in the whole cluster; ``None``: as any other
     first_load_ms: NonNegative | None = None
-    load: tuple[LoadTime, ...] = ()
-    copies: Count = 1
-    inference: Inference = field(default_factory=Inference)
+    load: tuple[LoadTime, ...] = ()  # times by worker type that differ from these
+    copies: Count = 1  # how many models there are of this kind
+    inference: Inference = field(default_factory=Inference)  # what a run does
+    # the task: requests for a model of a family can be answered by any other of it; ``None``: by
+    # the model alone
     family: str | None = None
-    accuracy: Fraction = 1.0
+    accuracy: Fraction = 1.0  # of its answers, a fraction
 
     def instance_names(self) -> tuple[str, ...]:
         """The name of each copy."""
@@ -218,48 +160,28 @@ class ScenarioModel(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Record):
-    """Requests of one kind.
+    """Requests of one kind."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    model
-        Name of the model, or of one copy. Each request of a model with several copies goes to
-        one of them at random.
-    workload
-        When requests come; see :mod:`ramsis.scenario.workloads`.
-    slo_ms
-        Deadline after arrival, > 0.
-    earliest_ms
-        An answer earlier than this after arrival is not in time either.
-    shares
-        Weights of the copies, >= 0; empty: all alike.
-    tenant
-        Whose requests these are.
-    pre_ms, post_ms
-        Processing of a request before and after inference, on a machine.
-    cores
-        Of the machine, that a request holds from its start to its end.
-    network_ms, network_back_ms
-        Time to an inference that runs on another machine, and back.
-    after
-        Name of another stream: the time of this one begins when all requests of the other have
-        been answered or dropped.
-    """
-
-    name: str
+    name: str  # unique
+    # name of the model, or of one copy. Each request of a model with several copies goes to one
+    # of them at random.
     model: str
+    # when requests come; see :mod:`ramsis.scenario.workloads`
     workload: Annotated[WorkloadOf, Reader(_workload)]
-    slo_ms: Positive
+    slo_ms: Positive  # deadline after arrival, > 0
+    # an answer earlier than this after arrival is not in time either
     earliest_ms: NonNegative = 0.0
-    shares: tuple[NonNegative, ...] = ()
-    tenant: str = ""
+    shares: tuple[NonNegative, ...] = ()  # weights of the copies, >= 0; empty: all alike
+    tenant: str = ""  # whose requests these are
+    # pre_ms, post_ms: processing of a request before and after inference, on a machine
     pre_ms: NonNegative = 0.0
     post_ms: NonNegative = 0.0
-    cores: int = 0
+    cores: int = 0  # of the machine, that a request holds from its start to its end
+    # network_ms, network_back_ms: time to an inference that runs on another machine, and back
     network_ms: NonNegative = 0.0
     network_back_ms: NonNegative = 0.0
+    # name of another stream: the time of this one begins when all requests of the other have
+    # been answered or dropped
     after: str | None = None
 
     @property
@@ -283,15 +205,8 @@ class Stream(Record):
 
 @dataclass(frozen=True, slots=True)
 class StartState(Record):
-    """Models that are loaded at the start.
+    """Models that are loaded at the start."""
 
-    Attributes
-    ----------
-    models
-        Names of models or of copies; of a model with several copies all of them.
-    worker
-        Name of a worker (``TYPE-1``), or of a type: all workers of it.
-    """
-
-    worker: str
+    worker: str  # name of a worker (``TYPE-1``), or of a type: all workers of it
+    # names of models or of copies; of a model with several copies all of them
     models: Annotated[tuple[str, ...], Reader(_models)]

@@ -19,21 +19,14 @@ from ramsis.scenario.scenario import Scenario
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """Requests in the order of their arrival, arrays of shape (n,).
+    """Requests in the order of their arrival, arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    arrival_ms : ndarray
-        Rising or equal.
-    model, stream : ndarrays of int
-        As numbered in :class:`~ramsis.scenario.arrays.ScenarioArrays`.
-    earliest_ms, deadline_ms : ndarrays
-        An answer is in time from the one to the other; times of the clock, not lengths.
-    """
-
-    arrival_ms: FloatArray
+    arrival_ms: FloatArray  # rising or equal
+    # model, stream: as numbered in :class:`~ramsis.scenario.arrays.ScenarioArrays`
     model: IntArray
     stream: IntArray
+    # earliest_ms, deadline_ms: an answer is in time from the one to the other; times of the
+    # clock, not lengths
     earliest_ms: FloatArray
     deadline_ms: FloatArray
 
@@ -52,16 +45,8 @@ def draw_requests(scenario: Scenario, seed: int) -> Requests:
 
     Parameters
     ----------
-    scenario : Scenario
     seed : int
         >= 0.
-
-    Raises
-    ------
-    InputFileError
-        A file that the scenario names cannot be read.
-    InvalidValueError
-        A seed below 0, or more requests than can be drawn at once.
     """
     drawn = [draw_stream(scenario, i, stream_generator(i, seed))
              for i, stream in enumerate(scenario.streams)

@@ -46,17 +46,10 @@ _MOST_USERS = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Requests of a workload.
+    """Requests of a workload."""
 
-    Attributes
-    ----------
-    times_ms : ndarray, shape (n,)
-        Rising or equal, from the stream's time 0.
-    copy : ndarray of int, shape (n,), optional
-        The copy of the model that each is for; without it the stream decides.
-    """
-
-    times_ms: FloatArray
+    times_ms: FloatArray  # rising or equal, from the stream's time 0, shape (n,)
+    # shape (n,): the copy of the model that each is for; without it the stream decides
     copy: IntArray | None = None
 
 

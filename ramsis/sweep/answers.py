@@ -26,17 +26,11 @@ ANSWER_FORMAT = "ramsis.answer/1"
 
 @dataclass(frozen=True)
 class Question(Job):
-    """A call that gives plain JSON values.
+    """A call that gives plain JSON values."""
 
-    Attributes
-    ----------
-    call : callable
-        Importable with its arguments, as a :func:`functools.partial` of a function of a module.
-    inputs : Mapping
-        All that the answer depends on, as plain JSON values.
-    """
-
+    # importable with its arguments, as a :func:`functools.partial` of a function of a module
     call: Callable[[], dict[str, Any]]
+    # all that the answer depends on, as plain JSON values
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -176,13 +176,6 @@ class Sweep:
             == "__main__"``), as for every use of :mod:`multiprocessing`.
         on_step : callable, optional
             Called after each step.
-
-        Raises
-        ------
-        InvalidValueError
-            Not a number of processes, or Ray cannot be used.
-        OutputError
-            The folder cannot be written, or what was written is gone.
         """
         engine = processes if isinstance(processes, Engine) else Engine(workers=processes)
         failed: dict[Path, JobOutcome] = {}

@@ -127,25 +127,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScenarioCell:
-    """One scheduler on one scenario.
+    """One scheduler on one scenario."""
 
-    Attributes
-    ----------
-    scenario : str
-        A scenario file.
-    scheduler : str
-        As ``ramsis cluster --scheduler`` takes it.
-    seed, seeds : int
-        Seeds ``seed`` … ``seed + seeds - 1``.
-    bounded : bool
-        Whether to compute what no scheduler can beat.
-    """
-
-    scenario: str
-    scheduler: str
+    scenario: str  # A scenario file
+    scheduler: str  # as ``ramsis cluster --scheduler`` takes it
+    # seed, seeds: seeds ``seed`` … ``seed + seeds - 1``
     seed: int
     seeds: int
-    bounded: bool
+    bounded: bool  # whether to compute what no scheduler can beat
 
     @property
     def label(self) -> str:
@@ -194,13 +183,7 @@ class SweepSpec:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str = "spec") -> SweepSpec:
-        """The specification in a document, as :mod:`tomllib` reads it.
-
-        Raises
-        ------
-        InputFileError
-            As :meth:`load`.
-        """
+        """The specification in a document, as :mod:`tomllib` reads it."""
         shared = _present_names(document, source)
         model_sets = _model_sets(shared.pop("model_sets", {}), source)
         grids = shared.pop("grid", [{}])

@@ -37,13 +37,6 @@ def write_report(
     -------
     int
         Sections of the page.
-
-    Raises
-    ------
-    InputFileError
-        A source that cannot be read, or all of them too much for one page.
-    OutputError
-        The page cannot be written.
     """
     if not sources:
         raise InvalidValueError("nothing to report on", where="sources",

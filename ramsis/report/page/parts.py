@@ -44,62 +44,35 @@ Part = PageTable | Note | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """All about one input.
-
-    Attributes
-    ----------
-    kind, title : str
-    asked : sequence of pairs
-        Terms and what they are: what was asked for.
-    parts : sequence of Part
-        Tables and figures.
-    commands : sequence of str
-        That make it again.
-    origin : sequence of pairs
-        Versions, fingerprints and files.
-    heading : str
-        Over ``asked``.
-    verdict : sequence of str
-        What came out, and what to do: sentences that the page begins with.
-    measures : mapping of str to pairs
-        Figures to compare with those of another section of this kind, each with its format.
-    models : mapping of str to float or None
-        Models and their accuracies, where they are known.
-    """
+    """All about one input."""
 
     kind: str
     title: str
-    asked: Sequence[tuple[str, str]]
-    parts: Sequence[Part]
-    commands: Sequence[str] = ()
-    origin: Sequence[tuple[str, str]] = ()
-    heading: str = "What was asked"
+    asked: Sequence[tuple[str, str]]  # terms and what they are: what was asked for
+    parts: Sequence[Part]  # tables and figures
+    commands: Sequence[str] = ()  # that make it again
+    origin: Sequence[tuple[str, str]] = ()  # versions, fingerprints and files
+    heading: str = "What was asked"  # over ``asked``
+    # what came out, and what to do: sentences that the page begins with
     verdict: Sequence[str] = ()
+    # figures to compare with those of another section of this kind, each with its format
     measures: Mapping[str, tuple[float | None, str]] = field(default_factory=dict)
+    # models and their accuracies, where they are known
     models: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a figure.
-
-    Attributes
-    ----------
-    label : str
-    log, percent, whole, zero : bool
-        Logarithmic; in percent; of whole numbers; begins at zero.
-    most : float, optional
-        No value is above.
-    reach : float, optional
-        The axis goes up to here at least, so that a budget or what is far below one shows as such.
-    """
+    """An axis of a figure."""
 
     label: str
+    # log, percent, whole, zero: logarithmic; in percent; of whole numbers; begins at zero
     log: bool = False
     percent: bool = False
     whole: bool = False
     zero: bool = False
-    most: float | None = None
+    most: float | None = None  # no value is above
+    # the axis goes up to here at least, so that a budget or what is far below one shows as such
     reach: float | None = None
 
     @property
@@ -124,39 +97,19 @@ def violations(label: str = "violations", budget: float | None = None) -> Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one name.
-
-    Attributes
-    ----------
-    name : str
-    x, y : sequences of float, of one length
-        A ``y`` of ``None`` leaves a gap.
-    half : sequence of float or None, optional
-        Half-widths of intervals around ``y``.
-    draw : str
-        ``both``, ``points`` or ``line``.
-    ref : bool
-        A dotted grey line, such as a bound.
-    text : sequence of str, optional
-        Names of the points.
-    look : int, optional
-        Which colour and mark; by default the next.
-    steps : bool
-        Level from each point to the next, then up or down.
-    named : bool
-        Whether the names of the points stand beside them.
-    """
+    """Points of one name."""
 
     name: str
+    # x, y: A ``y`` of ``None`` leaves a gap
     x: Sequence[float]
     y: Sequence[float | None]
-    half: Sequence[float | None] | None = None
-    draw: str = "both"
-    ref: bool = False
-    text: Sequence[str] | None = None
-    look: int | None = None
-    steps: bool = False
-    named: bool = False
+    half: Sequence[float | None] | None = None  # half-widths of intervals around ``y``
+    draw: str = "both"  # ``both``, ``points`` or ``line``
+    ref: bool = False  # A dotted grey line, such as a bound
+    text: Sequence[str] | None = None  # names of the points
+    look: int | None = None  # which colour and mark; by default the next
+    steps: bool = False  # level from each point to the next, then up or down
+    named: bool = False  # whether the names of the points stand beside them
 
     @property
     def spec(self) -> dict[str, Any]:

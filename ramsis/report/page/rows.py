@@ -24,7 +24,6 @@ def checked_rows(
 
     Parameters
     ----------
-    document : mapping
     where : str
         Its file.
     numbers, texts : sequences of str

@@ -52,39 +52,19 @@ Self = TypeVar("Self", bound="EventEngine")
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What stands where a run happens.
+    """What stands where a run happens."""
 
-    Attributes
-    ----------
-    site : Site
-        Workers and models.
-    types : sequence of ScenarioWorkerType
-        By the site's ``worker_type``.
-    family : sequence of int
-        Of each model; models with the same number answer each other's requests.
-    memory_mb : sequence of float
-        Of each model.
-    streams : sequence of Stream
-        Of requests that say theirs.
-    duration_ms : float
-        When arrivals stop.
-    network_ms : float
-        Added to each batch before it runs; the worker counts as busy.
-    slowdown : Slowdown, optional
-        How batches that run on one worker slow each other down; by default not at all.
-    spells : DrawnSpells
-        When workers are slow; by default never.
-    """
-
-    site: Site
-    types: Sequence[ScenarioWorkerType]
+    site: Site  # workers and models
+    types: Sequence[ScenarioWorkerType]  # by the site's ``worker_type``
+    # of each model; models with the same number answer each other's requests
     family: Sequence[int]
-    memory_mb: Sequence[float]
-    streams: Sequence[Stream]
-    duration_ms: float
-    network_ms: float = 0.0
+    memory_mb: Sequence[float]  # of each model
+    streams: Sequence[Stream]  # of requests that say theirs
+    duration_ms: float  # when arrivals stop
+    network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
+    # how batches that run on one worker slow each other down; by default not at all
     slowdown: Slowdown | None = None
-    spells: DrawnSpells = NO_SPELLS
+    spells: DrawnSpells = NO_SPELLS  # when workers are slow; by default never
 
 
 class EventEngine:
@@ -110,14 +90,10 @@ class EventEngine:
         When the answer to a request is due.
     progress : WorkInProgress or None
         Where batches slow each other down, or are continuous: the work of those that run.
-    monitor : LoadMonitor or None
-        Told of arrivals, where somebody anticipates the load.
-    known_qps : float or None
-        The load, where schedulers are told it.
     """
 
-    monitor: LoadMonitor | None = None
-    known_qps: float | None = None
+    monitor: LoadMonitor | None = None  # told of arrivals, where somebody anticipates the load
+    known_qps: float | None = None  # the load, where schedulers are told it
 
     def __init__(self, setting: Setting, times: Times, requests: RequestState) -> None:
         self.now_ms = 0.0
@@ -204,7 +180,6 @@ class EventEngine:
 
         Parameters
         ----------
-        worker, model : int
         requests : sequence of int
             They must not be changed afterwards.
         run_as : int, optional

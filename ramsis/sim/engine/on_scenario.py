@@ -42,14 +42,7 @@ class ClusterEngine(EventEngine):
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The workers as a fleet, for schedulers of like workers that hold all models.
-
-        Raises
-        ------
-        InputFileError
-            Workers that differ, have several lanes or do not hold all models, models of several
-            families, or times that are not those of whole batches.
-        """
+        """The workers as a fleet, for schedulers of like workers that hold all models."""
         return _fleet_of(self)
 
     @cached_property

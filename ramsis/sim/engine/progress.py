@@ -26,30 +26,20 @@ from ramsis.errors import InvalidValueError
 
 @dataclass(slots=True)
 class Running:
-    """A batch that runs, or one request of a continuous batch.
+    """A batch that runs, or one request of a continuous batch."""
 
-    Attributes
-    ----------
-    batch, worker, model, size, group : int
-        ``group`` is the number of the continuous batch, else that of the batch.
-    share : float or None
-        Share of the worker that it was started with.
-    left_ms : float
-        Work that is left, as of ``at_ms``.
-    speed : float
-        Since then.
-    """
-
+    # batch, worker, model, size, group: ``group`` is the number of the continuous batch, else
+    # that of the batch
     batch: int
     worker: int
     model: int
     size: int
     group: int
-    share: float | None
+    share: float | None  # share of the worker that it was started with
     steps_ms: Sequence[float] | None
-    left_ms: float
+    left_ms: float  # work that is left, as of ``at_ms``
     at_ms: float
-    speed: float = 0.0
+    speed: float = 0.0  # since then
     version: int = 0
 
 

@@ -57,14 +57,10 @@ class RequestState:
         Numbers that service times are drawn by, as far as they were needed (:meth:`uniform`).
     coming : list
         A heap of the requests that the run has made, by arrival.
-    processed : list of bool
-        Of each stream, whether its requests need a machine.
-    reacts : bool
-        Whether requests come when others are answered.
     """
 
-    processed: list[bool]
-    reacts: bool
+    processed: list[bool]  # of each stream, whether its requests need a machine
+    reacts: bool  # whether requests come when others are answered
 
     def __init__(
         self, arrival_ms: FloatArray, deadline_ms: FloatArray, draws: np.random.Generator
@@ -116,9 +112,7 @@ class FleetRequests(RequestState):
 
     Parameters
     ----------
-    arrivals : ndarray of arrival times in ms, not falling, or ClosedLoop
     slo_ms : ndarray, shape (n,) or (1,)
-    draws : Generator
     """
 
     def __init__(

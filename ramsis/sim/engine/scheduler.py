@@ -131,13 +131,7 @@ class WorkerGroup(Protocol):
 
 
 def check_at_least(least: float, where: str, **parameters: float) -> None:
-    """Refuse parameters of a scheduler that are smaller, not numbers or not finite.
-
-    Raises
-    ------
-    InputFileError
-        Naming the first of them.
-    """
+    """Refuse parameters of a scheduler that are smaller, not numbers or not finite."""
     for name, value in parameters.items():
         at_least(least).required(f"{where}: {name}", value, "parameter out of range",
                                  InputFileError)

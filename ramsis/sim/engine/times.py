@@ -13,41 +13,27 @@ _Quantiles = list[list[list[list[float]]]]
 
 
 class Times:
-    """Times of batches and loads; T worker types, M models.
+    """Times of batches and loads; T worker types, M models."""
 
-    Attributes
-    ----------
-    rows : list of list of list of float
-        ``rows[t][m][b - 1]``: mean time of a batch of b, alone; infinite or missing where it is
-        not run.
-    own_rows : list, or None
-        The same of batches that are run as they are asked to be; None where ``run_as`` is to be
-        passed over, by type.
-    sizes : sequences of int, by type and model
-        ``sizes[t][m]``: the batch sizes that are listed, rising; of fleets all up to the largest.
-    quantiles, own_quantiles : list
-        ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at ``levels[t]``.
-    kind : list of int
-        Where each model's quantiles are.
-    tokens : list of list of float
-        Quantiles of the tokens of a request, by kind; empty for one-shot inference.
-    continuous : list of bool
-        By kind.
-    plain : bool
-        Whether all times are those of ``rows``.
-    """
-
+    # ``rows[t][m][b - 1]``: mean time of a batch of b, alone; infinite or missing where it is
+    # not run
     rows: _Rows
+    # the same of batches that are run as they are asked to be; None where ``run_as`` is to be
+    # passed over, by type
     own_rows: list[list[list[float]] | None]
+    # ``sizes[t][m]``: the batch sizes that are listed, rising; of fleets all up to the largest
     sizes: Sequence[Sequence[Sequence[int]]]
+    # quantiles, own_quantiles: ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at
+    # ``levels[t]``
     quantiles: _Quantiles
     own_quantiles: _Quantiles
     levels: list[list[float]]
-    kind: list[int]
+    kind: list[int]  # where each model's quantiles are
+    # quantiles of the tokens of a request, by kind; empty for one-shot inference
     tokens: list[list[float]]
-    continuous: list[bool]
+    continuous: list[bool]  # by kind
     any_continuous = False
-    plain: bool
+    plain: bool  # whether all times are those of ``rows``
 
     def load_ms(self, worker_type: int, model: int, first: bool) -> float:
         """Time of a load, or of the first one in the cluster; there is none."""

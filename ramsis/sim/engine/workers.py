@@ -88,7 +88,6 @@ class Workers:
 
         Parameters
         ----------
-        worker, model : int
         others : iterable of int
             Looked at no further than needed.
 
@@ -114,7 +113,6 @@ class Workers:
 
         Parameters
         ----------
-        worker, model : int
         without : collection of int
             Models of the worker that would be given up.
         """

@@ -80,34 +80,19 @@ class Scaling(Record):
 
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """A trained agent.
+    """A trained agent."""
 
-    Attributes
-    ----------
-    slots : int
-        Models that it sees.
-    batch_sizes : tuple of int
-        It chooses among, rising.
-    every_ms : float
-        Time between two decisions.
-    count, laxity_ms, work_ms : Scaling
-        Of waiting requests and of the laxity, of each slot, and of the worker's work.
-    layers : tuple of Layer
-    chance : bool
-        Whether it plays with chance in its choices.
-    training : dict
-        How it was made; for people.
-    """
-
-    slots: int
-    batch_sizes: tuple[int, ...]
-    every_ms: float
+    slots: int  # models that it sees
+    batch_sizes: tuple[int, ...]  # it chooses among, rising
+    every_ms: float  # time between two decisions
+    # count, laxity_ms, work_ms: of waiting requests and of the laxity, of each slot, and of the
+    # worker's work
     count: Scaling
     laxity_ms: Scaling
     work_ms: Scaling
     layers: tuple[Layer, ...]
-    chance: bool = False
-    training: Mapping[str, Any] = field(default_factory=dict)
+    chance: bool = False  # whether it plays with chance in its choices
+    training: Mapping[str, Any] = field(default_factory=dict)  # how it was made; for people
 
     @cached_property
     def limits(self) -> tuple[Vector, Vector, Vector]:

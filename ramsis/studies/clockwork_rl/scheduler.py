@@ -42,8 +42,6 @@ class AgentView(Invoked):
 
     Parameters
     ----------
-    every_ms : float
-    slots : int
     batch_sizes : tuple of int
         Rising, from 1.
     """

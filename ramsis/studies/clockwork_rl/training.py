@@ -54,36 +54,21 @@ _STRAYS, _PASSES = 0.1, 15  # share of random actions in what is imitated, and t
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How an agent is trained.
+    """How an agent is trained."""
 
-    Attributes
-    ----------
-    steps : int
-        Decisions in all; the thesis' twenty episodes have about 790,000.
-    seed : int
-    reward : Reward
-    runs : int
-        Side by side.
-    first_steps, most_steps : int
-        Length of the first episode of each of them, and of the longest. With many runs side by
-        side the first are shorter than the thesis' 3000 steps of a single one.
-    evaluate_every : int
-        Steps between two evaluations.
-    learning_rate, discount : float
-    imitate : int
-        Decisions of a rule that are imitated first; none by default.
-    """
-
-    steps: int = 800_000
+    steps: int = 800_000  # decisions in all; the thesis' twenty episodes have about 790,000
     seed: int = 0
     reward: Reward = field(default_factory=lambda: REWARDS["work"])
-    runs: int = 64
+    runs: int = 64  # side by side
+    # first_steps, most_steps: length of the first episode of each of them, and of the longest.
+    # With many runs side by side the first are shorter than the thesis' 3000 steps of a single
+    # one.
     first_steps: int = 500
     most_steps: int = 60_000
-    evaluate_every: int = 40_000
+    evaluate_every: int = 40_000  # steps between two evaluations
     learning_rate: float = 1e-3
     discount: float = 0.99
-    imitate: int = 0
+    imitate: int = 0  # decisions of a rule that are imitated first; none by default
 
     def __post_init__(self) -> None:
         whole(1).check("not a count", steps=self.steps, runs=self.runs,
@@ -92,26 +77,16 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class AgentEvaluation:
-    """How an agent does; the first is before it has learned from any step.
+    """How an agent does; the first is before it has learned from any step."""
 
-    Attributes
-    ----------
-    steps : int
-        That it has learned from.
-    training : float or None
-        Share in time in the training since the last evaluation, with chance in its choices.
-    in_time, mean_batch : float
-        Share in time and mean batch size beside the training, with or without chance, whatever
-        is better.
-    chance : bool
-        Which of these it is.
-    """
-
-    steps: int
+    steps: int  # that it has learned from
+    # share in time in the training since the last evaluation, with chance in its choices
     training: float | None
+    # in_time, mean_batch: share in time and mean batch size beside the training, with or without
+    # chance, whatever is better
     in_time: float
     mean_batch: float
-    chance: bool
+    chance: bool  # which of these it is
 
 
 def train(

@@ -41,27 +41,15 @@ _STALE = 64  # entries of a heap that need not be cleared away
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """A model at a proxy, loaded or not.
-
-    Attributes
-    ----------
-    worker, model : int
-    ongoing : int
-        Requests that were sent there and have not left their machine.
-    ahead : int
-        Those of them whose inference has not ended.
-    waiting : deque of int
-        Those of them that are there and wait.
-    used : int
-        Which of all requests that were sent anywhere was the last one that was sent here.
-    """
+    """A model at a proxy, loaded or not."""
 
     worker: int
     model: int
+    # which of all requests that were sent anywhere was the last one that was sent here
     used: int = 0
-    ongoing: int = 0
-    ahead: int = 0
-    waiting: deque[int] = field(default_factory=deque)
+    ongoing: int = 0  # requests that were sent there and have not left their machine
+    ahead: int = 0  # those of them whose inference has not ended
+    waiting: deque[int] = field(default_factory=deque)  # those of them that are there and wait
 
 
 class SigmaOS(Scheduler[ClusterEngine]):

@@ -229,19 +229,10 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Heaps of what waits for workers that hold the same.
+    """Heaps of what waits for workers that hold the same."""
 
-    Attributes
-    ----------
-    workers : int
-        How many they are.
-    ready, starved : list of tuple
-        All requests, and those that starve, in their order.
-    starving : list of tuple
-        When each will starve.
-    """
-
-    workers: int = 0
+    workers: int = 0  # how many they are
+    # ready, starved: all requests, and those that starve, in their order
     ready: list[tuple[float, int]] = field(default_factory=list)
-    starving: list[tuple[float, int]] = field(default_factory=list)
+    starving: list[tuple[float, int]] = field(default_factory=list)  # when each will starve
     starved: list[tuple[float, int]] = field(default_factory=list)

@@ -40,21 +40,16 @@ _KEPT = 256  # arrays that many service times have in common
 
 @dataclass(frozen=True, eq=False)
 class ModulatedChain:
-    """The chain of a table; its states are (n, j, z) in this order, n = N + 1 the full state.
+    """The chain of a table; its states are (n, j, z) in this order, n = N + 1 the full state."""
 
-    Attributes
-    ----------
-    transition : csr_array, shape (S, S)
-    reward, cost, excess : ndarrays, shape (S,)
-        ``excess`` are the requests of the full state beyond N + 1 that a state leads to.
-    overdue : ndarray, shape (S, N+1)
-        Overdue requests that are dropped with n = 1 … N queued, and with more, after a state.
-    """
-
-    transition: csr_array
+    transition: csr_array  # shape (S, S)
+    # reward, cost, excess: shape (S,): ``excess`` are the requests of the full state beyond N +
+    # 1 that a state leads to
     reward: FloatArray
     cost: FloatArray
     excess: FloatArray
+    # shape (S, N+1): overdue requests that are dropped with n = 1 … N queued, and with more,
+    # after a state
     overdue: FloatArray
 
 

@@ -166,19 +166,11 @@ def _check_size(problem: WorkerProblem) -> None:
 
 
 class _After(NamedTuple):
-    """What follows an action from some states, or a service from each r.
+    """What follows an action from some states, or a service from each r."""
 
-    Attributes
-    ----------
-    transition : csr_array or ndarray, shape (rows, S)
-        P(next state).
-    excess : ndarray, shape (rows,)
-    overdue : csr_array or ndarray, shape (rows, N+1)
-    """
-
-    transition: Any
-    excess: FloatArray
-    overdue: Any
+    transition: Any  # P(next state), shape (rows, S)
+    excess: FloatArray  # shape (rows,)
+    overdue: Any  # shape (rows, N+1)
 
 
 class _Transitions:

@@ -267,7 +267,6 @@ def expected_worth(
         P(m arrivals in the time up to j').
     possible : (N, D+1)
         P(window of n) at j; 0 where it is taken for impossible.
-    result : (N, D+1, D+1)
     """
     counts, lengths, workers = early.shape[1], result.shape[0], probability.shape[1]
     workers //= possible.shape[0]

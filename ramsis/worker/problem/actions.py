@@ -106,15 +106,9 @@ class Action:
 
 
 class Outcome(NamedTuple):
-    """What a policy does in every state; arrays of shape (N+1, D+1), the full state last.
+    """What a policy does in every state; arrays of shape (N+1, D+1), the full state last."""
 
-    Attributes
-    ----------
-    model, batch, service : ndarrays of int
-        As of :class:`Action`.
-    in_time, head_in_time : ndarrays
-    """
-
+    # model, batch, service: as of :class:`Action`
     model: IntArray
     batch: IntArray
     service: IntArray
@@ -124,18 +118,11 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ActionSet:
-    """The actions of each state.
+    """The actions of each state."""
 
-    Attributes
-    ----------
-    by_queue : tuple of tuples of Action, length N+1
-        Those with n = 1 … N queued, and last those of the full state.
-    bins : int
-        D+1, the number of slack values.
-    """
-
+    # shape (N,): those with n = 1 … N queued, and last those of the full state
     by_queue: tuple[tuple[Action, ...], ...]
-    bins: int
+    bins: int  # D+1, the number of slack values
 
     @cached_property
     def listed(self) -> tuple[Action, ...]:

@@ -35,17 +35,11 @@ _LARGEST = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class BusyPeriodStart:
-    """The queue with which a busy period starts.
+    """The queue with which a busy period starts."""
 
-    Attributes
-    ----------
-    queued : ndarray of int, shape (L,)
-        The numbers n' of requests that may come at once.
-    distribution : ndarray, shape (K, L)
-        ``distribution[d-1, i]`` = P(queued[i] requests | d central arrivals remained).
-    """
-
-    queued: IntArray
+    queued: IntArray  # the numbers n' of requests that may come at once, shape (L,)
+    # shape (K, L): ``distribution[d-1, i]`` = P(queued[i] requests | d central arrivals
+    # remained)
     distribution: FloatArray
 
     def after(self, before: FloatArray) -> FloatArray:

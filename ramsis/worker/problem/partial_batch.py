@@ -47,39 +47,20 @@ _NEGLIGIBLE = 1e-15
 
 
 class PartialBatches(NamedTuple):
-    """P batches that leave something in the queue.
+    """P batches that leave something in the queue."""
 
-    Attributes
-    ----------
-    queued : ndarray of int, shape (P,)
-        n: 2 … N, or N + 1 for the full state.
-    slack_bin : ndarray of int, shape (P,)
-    batch : ndarray of int, shape (P,)
-        b, 1 <= b < n.
-    latency_ms : ndarray, shape (P,)
-        l >= 0.
-    """
-
-    queued: IntArray
-    slack_bin: IntArray
-    batch: IntArray
-    latency_ms: FloatArray
+    queued: IntArray  # n: 2 … N, or N + 1 for the full state, shape (P,)
+    slack_bin: IntArray  # shape (P,)
+    batch: IntArray  # b, 1 <= b < n, shape (P,)
+    latency_ms: FloatArray  # l >= 0, shape (P,)
 
 
 @dataclass(frozen=True, eq=False)
 class PartialBatchTransitions:
-    """Where partial batches lead.
+    """Where partial batches lead."""
 
-    Attributes
-    ----------
-    transition : csr_array, shape (P, S)
-        P(next state); rows add up to 1.
-    excess : ndarray, shape (P,)
-        E[(n' − N − 1)⁺]: requests of the full state beyond N + 1.
-    """
-
-    transition: csr_array[np.float64]
-    excess: FloatArray
+    transition: csr_array[np.float64]  # P(next state); rows add up to 1, shape (P, S)
+    excess: FloatArray  # shape (P,): E[(n' − N − 1)⁺]: requests of the full state beyond N + 1
 
 
 def bin_middles(queue: WorkerQueue) -> FloatArray:
@@ -90,20 +71,12 @@ def bin_middles(queue: WorkerQueue) -> FloatArray:
 
 
 class _Edges(NamedTuple):
-    """Upper edges of the slack bins that each batch may lead to, those of a batch in a row.
+    """Upper edges of the slack bins that each batch may lead to, those of a batch in a row."""
 
-    Attributes
-    ----------
-    start : ndarray of int, shape (P+1,)
-        Where the edges of each batch begin.
-    first_bin : ndarray of int, shape (P,)
-        The bin that its first edge ends.
-    y, below, log_weight : ndarrays, shape (E,)
-        For each edge y, P(Bin(k, y) >= bK) and log P(Bin(k, y) = bK − 1) at phase 0.
-    """
-
-    start: IntArray
-    first_bin: IntArray
+    start: IntArray  # where the edges of each batch begin, shape (P+1,)
+    first_bin: IntArray  # the bin that its first edge ends, shape (P,)
+    # y, below, log_weight: shape (E,): for each edge y, P(Bin(k, y) >= bK) and log P(Bin(k, y) =
+    # bK − 1) at phase 0
     y: FloatArray
     below: FloatArray
     log_weight: FloatArray

@@ -48,23 +48,13 @@ class RandomTimes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ServiceDistributions:
-    """The distributions of the service times of some pairs of a model and a batch.
+    """The distributions of the service times of some pairs of a model and a batch."""
 
-    Attributes
-    ----------
-    row : dict of (int, int) to int
-        Which distribution a model and a batch have.
-    latency_ms : ndarray, shape (G,)
-        The grid, rising.
-    weights : csr_array, shape (S, G)
-        Probabilities of the latencies under each distribution.
-    mean_ms : ndarray, shape (S,)
-    """
-
-    row: dict[tuple[int, int], int]
-    latency_ms: FloatArray
+    row: dict[tuple[int, int], int]  # which distribution a model and a batch have
+    latency_ms: FloatArray  # the grid, rising, shape (G,)
+    # shape (S, G): probabilities of the latencies under each distribution
     weights: csr_array[np.float64]
-    mean_ms: FloatArray
+    mean_ms: FloatArray  # shape (S,)
 
     def terms(self, service: int) -> list[tuple[int, float]]:
         """Grid indices of one distribution and their probabilities."""

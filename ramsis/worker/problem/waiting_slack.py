@@ -101,22 +101,14 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
 
 
 class _MostLikely(NamedTuple):
-    """What is taken for certain where windows are impossible.
+    """What is taken for certain where windows are impossible."""
 
-    Attributes
-    ----------
-    impossible, crowded : ndarrays of bool, shape (longest, D+1)
-        Where they are; and where so many arrivals are too many for T_A.
-    number : ndarray, shape (longest, D+1)
-        That of the window next to the mean.
-    share : ndarray, shape (D+1, D+1)
-        t / T_A.
-    """
-
+    # impossible, crowded: shape (longest, D+1): where they are; and where so many arrivals are
+    # too many for T_A
     impossible: BoolArray
     crowded: BoolArray
-    number: FloatArray
-    share: FloatArray
+    number: FloatArray  # that of the window next to the mean, shape (longest, D+1)
+    share: FloatArray  # t / T_A, shape (D+1, D+1)
 
 
 def _expectation_by_slack(

@@ -121,12 +121,6 @@ class WorkerProblem(WorkerQueue):
         **rules
             ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``),
             ``violation_price`` (0) and ``prefer`` (None); the defaults in brackets.
-
-        Raises
-        ------
-        InvalidValueError
-            When a number is out of range, the SLO is below every latency, the table is too
-            short, or the problem is too large (:data:`~ramsis.worker.problem.checks.MAX_NUMBERS`).
         """
         whole(1).check("not a number in range", workers=workers)
         whole(1, MAX_QUEUE).check("not a number in range", max_queue=max_queue)
@@ -155,11 +149,6 @@ class WorkerProblem(WorkerQueue):
         """The problem of tables that are planned as if service took this factor longer.
 
         Its slack grid may be another one.
-
-        Raises
-        ------
-        InvalidValueError
-            No batch of 1 is within the SLO then, or the grid is none.
         """
         slower = replace(self.slower(factor), planned_factor=1.0)
         checks.check_slo(slower.slo_ms, slower.shortest_ms)
@@ -263,13 +252,7 @@ class WorkerProblem(WorkerQueue):
         return np.where(batch == 0, DROP, codes)
 
     def check_policy(self, policy: IntArray) -> Outcome:
-        """Refuse a table with an action that is not admissible; what the table does in each state.
-
-        Raises
-        ------
-        InvalidValueError
-            When the table is not of shape (N, D+1), or naming its first bad entry.
-        """
+        """Return what a table does in each state; refuse an action that is not admissible."""
         shape = (self.max_queue, self.bins + 1)
         if np.shape(policy) != shape:
             raise InvalidValueError("table has the wrong shape", where="policy",

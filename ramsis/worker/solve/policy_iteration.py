@@ -42,24 +42,12 @@ _Evaluation = TypeVar("_Evaluation", bound=_Evaluated)
 
 @dataclass(frozen=True, eq=False)
 class Round(Generic[_Evaluation]):
-    """The last round of policy iteration.
+    """The last round of policy iteration."""
 
-    Attributes
-    ----------
-    policy : ndarray of int, shape (N, D+1)
-    evaluation : as of the evaluator
-        Of this policy.
-    backup : Backup
-        Of the evaluated policy's values.
-    number : int
-        Rounds in all.
-    status : Status
-    """
-
-    policy: IntArray
-    evaluation: _Evaluation
-    backup: Backup
-    number: int
+    policy: IntArray  # shape (N, D+1)
+    evaluation: _Evaluation  # of this policy
+    backup: Backup  # of the evaluated policy's values
+    number: int  # rounds in all
     status: Status
 
 
@@ -79,7 +67,6 @@ def improve_until_stable(
         Of a policy, and reference and restart of the evaluation before.
     improve : callable
         Backs up the values of an evaluation, with the policy as the incumbent.
-    max_rounds : int
     """
     check_number_of("rounds", max_rounds, where="max_rounds")
     reference = restart = None
@@ -148,21 +135,11 @@ def solve_on_nodes(
 
 
 class Improvement(NamedTuple):
-    """What one backup of a policy's values shows.
+    """What one backup of a policy's values shows."""
 
-    Attributes
-    ----------
-    residual : float
-        Most that an action is better than the policy's.
-    per_cost : float
-        Most that one is better per unit of its cost.
-    error : float
-        Bound on the error of the gain.
-    """
-
-    residual: float
-    per_cost: float
-    error: float
+    residual: float  # most that an action is better than the policy's
+    per_cost: float  # most that one is better per unit of its cost
+    error: float  # bound on the error of the gain
 
 
 def certify(

@@ -35,44 +35,21 @@ from ramsis.worker.structure.variable_batching import VariableMDP
 
 @dataclass(frozen=True, eq=False)
 class VariableEvaluation:
-    """A policy's gain, relative values and stationary frequencies.
-
-    Attributes
-    ----------
-    gain : float
-    value : ndarray, shape (S,)
-        Of the likely states, up to a constant.
-    frequency : ndarray, shape (N+1, D+1)
-        Stationary frequency of each state per unit of cost.
-    excess : float
-        Requests beyond N + 1 at the same factor.
-    reference : int
-        The most frequent state.
-    restart : float
-        As in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`.
-    """
+    """A policy's gain, relative values and stationary frequencies."""
 
     gain: float
-    value: FloatArray
-    frequency: FloatArray
-    excess: float
-    reference: int
-    restart: float
+    value: FloatArray  # of the likely states, up to a constant, shape (S,)
+    frequency: FloatArray  # shape (N+1, D+1): stationary frequency of each state per unit of cost
+    excess: float  # requests beyond N + 1 at the same factor
+    reference: int  # the most frequent state
+    restart: float  # as in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`
 
 
 @dataclass(frozen=True, eq=False)
 class VariableSolution:
-    """A policy for one worker and its certificate.
+    """A policy for one worker and its certificate."""
 
-    Attributes
-    ----------
-    policy : ndarray of int, shape (N, D+1)
-        The action for n queued (row n − 1) at slack bin j.
-    evaluation : VariableEvaluation
-    certificate : Certificate
-    """
-
-    policy: IntArray
+    policy: IntArray  # shape (N, D+1): the action for n queued (row n − 1) at slack bin j
     evaluation: VariableEvaluation
     certificate: Certificate
 

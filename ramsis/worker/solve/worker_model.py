@@ -102,7 +102,6 @@ class WorkerModel:
 
         Parameters
         ----------
-        solver : one of :data:`SOLVERS`
         tolerance : float > 0
             Stopping rule of the iterative solvers but policy iteration, which runs to its end.
         initial : ndarray of int, shape (N, D+1), optional

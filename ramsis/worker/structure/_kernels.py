@@ -49,10 +49,8 @@ def poisson_passages(
 
     Parameters
     ----------
-    latency_ms : (G,)
     cells : two arrays
         Edges in ms, (C+1,), and nodes in each cell, (C,).
-    remaining_ms : (I,)
     reach, idle : (G, I, K), (G, K)
         Written, as far as nodes are reached.
 
@@ -158,10 +156,8 @@ def add_after_drops(
 
     Parameters
     ----------
-    values : (S', X)
     bins, first, served
         As of :class:`ramsis.worker.structure.policy_chain.PolicyStates`.
-    next_slack : (N+1, D+1, D+1)
     """
     width = values.shape[1]
     for n in range(1, served.size):
@@ -184,7 +180,6 @@ def best_actions(
 
     Parameters
     ----------
-    phase : (N+1, D+1, K)
     worth : (S, K)
         What follows each service, by phase.
     service : (N+1, A)
@@ -197,7 +192,6 @@ def best_actions(
         Reward of a drop less its charge; -inf where there is none.
     emptied : (D+1,)
         What follows a drop of the only request.
-    next_slack : (N+1, D+1, D+1)
 
     Returns
     -------

@@ -17,28 +17,16 @@ from ramsis.worker.problem.actions import DROP
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The actions that serve, by queue length; see the module's text.
-
-    Attributes
-    ----------
-    problem : WorkerProblem
-    code, service : ndarrays of int, shape (N+1, A)
-    cost : ndarray, shape (N+1, A)
-    reward : ndarray, shape (N+1, A, D+1)
-        −inf at bins where the action is not admissible.
-    dropped : ndarray, shape (N+1, D+1)
-        Reward of a drop; −inf where there is none.
-    drop_cost : ndarray, shape (N+1,)
-        Its cost.
-    """
+    """The actions that serve, by queue length; see the module's text."""
 
     problem: WorkerProblem
+    # code, service: shape (N+1, A)
     code: IntArray
     service: IntArray
-    cost: FloatArray
-    reward: FloatArray
-    dropped: FloatArray
-    drop_cost: FloatArray
+    cost: FloatArray  # shape (N+1, A)
+    reward: FloatArray  # −inf at bins where the action is not admissible, shape (N+1, A, D+1)
+    dropped: FloatArray  # reward of a drop; −inf where there is none, shape (N+1, D+1)
+    drop_cost: FloatArray  # its cost, shape (N+1,)
 
     @classmethod
     def of(cls, problem: WorkerProblem) -> Choices:

@@ -38,19 +38,12 @@ __all__ = ["NodeEvaluation", "StateFrequency", "evaluate_on_nodes", "state_frequ
 
 
 class StateFrequency(NamedTuple):
-    """How often a policy meets each state in the long run.
+    """How often a policy meets each state in the long run."""
 
-    Attributes
-    ----------
-    frequency : ndarray, shape (N+1, D+1)
-        Stationary frequency of each state, up to a common factor; the last row is the full
-        state, at bin 0.
-    excess : float
-        Requests of the full state beyond N + 1, at the same factor.
-    """
-
+    # shape (N+1, D+1): stationary frequency of each state, up to a common factor; the last row
+    # is the full state, at bin 0
     frequency: FloatArray
-    excess: float
+    excess: float  # requests of the full state beyond N + 1, at the same factor
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,21 +38,13 @@ from ramsis.worker.structure.slack_nodes import Cells, NodeSet
 
 
 class Passage(NamedTuple):
-    """First passage during one service time.
+    """First passage during one service time."""
 
-    Attributes
-    ----------
-    reach : ndarray, shape (I', K)
-        Weights of I' nodes (x rises, and later nodes cannot be reached).
-    idle : ndarray, shape (L, K)
-        P(no new request, and the busy period then starts in the i-th way).
-    first : int
-        The first of these nodes; those before it are hardly ever reached.
-    """
-
+    # shape (I', K): weights of I' nodes (x rises, and later nodes cannot be reached)
     reach: FloatArray
+    # shape (L, K): P(no new request, and the busy period then starts in the i-th way)
     idle: FloatArray
-    first: int = 0
+    first: int = 0  # the first of these nodes; those before it are hardly ever reached
 
     @property
     def nodes(self) -> slice:

@@ -98,21 +98,13 @@ def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Events:
-    """The uniformised process.
+    """The uniformised process."""
 
-    Attributes
-    ----------
-    process : Poisson
-        The events.
-    is_rth : ndarray, shape (M, 2, 2, K)
-        P(event m + 1 is the r-th arrival, and meets z' | z), indexed [m, z', z, r − 1].
-    ever : ndarray, shape (2, 2, K)
-        P(the r-th arrival meets z' | z), indexed [z', z, r − 1].
-    """
-
-    process: Poisson
+    process: Poisson  # the events
+    # shape (M, 2, 2, K): P(event m + 1 is the r-th arrival, and meets z' | z), indexed [m, z',
+    # z, r − 1]
     is_rth: FloatArray
-    ever: FloatArray
+    ever: FloatArray  # shape (2, 2, K): P(the r-th arrival meets z' | z), indexed [z', z, r − 1]
 
     @classmethod
     def of(cls, arrivals: ModulatedProcess, workers: int, longest_ms: float) -> _Events:

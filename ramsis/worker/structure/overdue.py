@@ -34,24 +34,17 @@ from ramsis.worker.structure.slack_nodes import NodeSet
 
 
 class AfterDrops(NamedTuple):
-    """The rows of overdue nodes as means of those of the others.
+    """The rows of overdue nodes as means of those of the others."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int, shape (J,)
-        The overdue nodes.
-    reach, idle : ndarrays, shapes (J, I') and (J, L)
-        Weights of the first I' nodes and of the starts of busy periods.
-    others : csr_array, shape (I+L, S)
-        The continuation with rows of zeros for the overdue nodes.
-    found : ndarray, shape (J, N+1)
-        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more.
-    """
-
-    nodes: IntArray
+    nodes: IntArray  # the overdue nodes, shape (J,)
+    # reach, idle: shape (J, I') and (J, L): weights of the first I' nodes and of the starts of
+    # busy periods
     reach: FloatArray
     idle: FloatArray
+    # shape (I+L, S): the continuation with rows of zeros for the overdue nodes
     others: csr_array[np.float64]
+    # shape (J, N+1): expected number of overdue requests that are dropped with n = 1 … N queued,
+    # and with more
     found: FloatArray
 
     def onward(self, rows: FloatArray) -> FloatArray:
@@ -63,39 +56,20 @@ class AfterDrops(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """Where nodes lead.
+    """Where nodes lead."""
 
-    Attributes
-    ----------
-    reached : tuple of two int ndarrays, shape (S,)
-        The states (n − 1, j) that some node leads to.
-    transition : csr_array, shape (I+L, S)
-        P(state | node), the starts of busy periods last.
-    excess : ndarray, shape (I+L,)
-        Expected requests beyond N + 1.
-    late : AfterDrops or None
-        Of the overdue nodes, if there are any.
-    """
-
-    reached: tuple[IntArray, IntArray]
+    reached: tuple[IntArray, IntArray]  # the states (n − 1, j) that some node leads to, shape (S,)
+    # P(state | node), the starts of busy periods last, shape (I+L, S)
     transition: csr_array[np.float64]
-    excess: FloatArray
-    late: AfterDrops | None = None
+    excess: FloatArray  # expected requests beyond N + 1, shape (I+L,)
+    late: AfterDrops | None = None  # of the overdue nodes, if there are any
 
 
 class QueueFound(NamedTuple):
-    """The queue at the end of the service, overdue requests included, from J nodes.
+    """The queue at the end of the service, overdue requests included, from J nodes."""
 
-    Attributes
-    ----------
-    queued : ndarray, shape (J, N+1)
-        P(n' = 1 … N), and P(n' > N).
-    excess : ndarray, shape (J,)
-        E[(n' − N − 1)⁺].
-    """
-
-    queued: FloatArray
-    excess: FloatArray
+    queued: FloatArray  # P(n' = 1 … N), and P(n' > N), shape (J, N+1)
+    excess: FloatArray  # E[(n' − N − 1)⁺], shape (J,)
 
     def at_least(self) -> FloatArray:
         """P(n' >= 1 … N), and E[(n' − N)⁺]; shape (J, N+1)."""

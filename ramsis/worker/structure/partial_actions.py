@@ -28,26 +28,15 @@ _NEGLIGIBLE = 1e-16
 
 @dataclass(frozen=True, eq=False)
 class PartialActions:
-    """P pairs of a state and an action on part of its queue, by state.
+    """P pairs of a state and an action on part of its queue, by state."""
 
-    Attributes
-    ----------
-    state : ndarray of int, shape (P,)
-        (n − 1)·(D+1) + j, not falling.
-    code : ndarray of int, shape (P,)
-        The action in a policy's table.
-    reward, cost : ndarrays, shape (P,)
-    transition : csr_array, shape (P, S)
-    excess : ndarray, shape (P,)
-        Expected requests beyond N + 1 afterwards.
-    """
-
-    state: IntArray
-    code: IntArray
+    state: IntArray  # (n − 1)·(D+1) + j, not falling, shape (P,)
+    code: IntArray  # the action in a policy's table, shape (P,)
+    # reward, cost: shape (P,)
     reward: FloatArray
     cost: FloatArray
-    transition: csr_array[np.float64]
-    excess: FloatArray
+    transition: csr_array[np.float64]  # shape (P, S)
+    excess: FloatArray  # expected requests beyond N + 1 afterwards, shape (P,)
 
     def find(self, state: IntArray, code: IntArray) -> IntArray:
         """Index of each pair, −1 where there is none."""

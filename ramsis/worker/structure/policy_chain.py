@@ -26,26 +26,16 @@ _POLICIES = 6  # that are evaluated with the same first passages
 
 
 class PolicyStates(NamedTuple):
-    """The states that nodes or a policy's drops lead to, by queue, service and slack.
+    """The states that nodes or a policy's drops lead to, by queue, service and slack."""
 
-    Attributes
-    ----------
-    queued, bins, service : ndarrays of int, shape (S',)
-        n − 1, j, and the policy's service there; −1 where there is none.
-    first : ndarray of int, shape (N+2,)
-        Where the states of each queue length begin.
-    served : ndarray of int, shape (N+1,)
-        Where those with a service begin; they are last.
-    reached : ndarray of int, shape (S,)
-        Places of the states that nodes lead to.
-    """
-
+    # queued, bins, service: shape (S',): n − 1, j, and the policy's service there; −1 where
+    # there is none
     queued: IntArray
     bins: IntArray
     service: IntArray
-    first: IntArray
-    served: IntArray
-    reached: IntArray
+    first: IntArray  # where the states of each queue length begin, shape (N+2,)
+    served: IntArray  # where those with a service begin; they are last, shape (N+1,)
+    reached: IntArray  # places of the states that nodes lead to, shape (S,)
 
     def idle(self, n: int) -> slice:
         """The states of n + 1 queued without a service, which are the first."""

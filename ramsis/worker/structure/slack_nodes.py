@@ -45,21 +45,11 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Cells:
-    """Intervals of x that cover (0, longest latency], rising.
+    """Intervals of x that cover (0, longest latency], rising."""
 
-    Attributes
-    ----------
-    edge_ms : ndarray, shape (C+1,)
-        Cell i is (edge_ms[i], edge_ms[i+1]].
-    bin : ndarray of int, shape (C,)
-        Slack bin of each cell.
-    points : ndarray of int, shape (C,)
-        Nodes in each cell: 2, or 1 where it is narrow.
-    """
-
-    edge_ms: FloatArray
-    bin: IntArray
-    points: IntArray
+    edge_ms: FloatArray  # cell i is (edge_ms[i], edge_ms[i+1]], shape (C+1,)
+    bin: IntArray  # slack bin of each cell, shape (C,)
+    points: IntArray  # nodes in each cell: 2, or 1 where it is narrow, shape (C,)
 
     @cached_property
     def first_node(self) -> IntArray:
@@ -69,24 +59,12 @@ class Cells:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """The nodes, with x rising.
+    """The nodes, with x rising."""
 
-    Attributes
-    ----------
-    bin : ndarray of int, shape (I,)
-        Slack bin j of each node; −1 where it is overdue.
-    remaining_ms : ndarray, shape (I,)
-        x: time over which further arrivals are counted.
-    offset : ndarray of int, shape (I,)
-        c: central arrivals already counted beyond the first passage.
-    cells : Cells or None
-        The quadrature cells; None for exact nodes.
-    """
-
-    bin: IntArray
-    remaining_ms: FloatArray
-    offset: IntArray
-    cells: Cells | None
+    bin: IntArray  # slack bin j of each node; −1 where it is overdue, shape (I,)
+    remaining_ms: FloatArray  # x: time over which further arrivals are counted, shape (I,)
+    offset: IntArray  # shape (I,): c: central arrivals already counted beyond the first passage
+    cells: Cells | None  # the quadrature cells; None for exact nodes
 
     def __len__(self) -> int:
         return len(self.bin)

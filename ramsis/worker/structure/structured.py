@@ -65,18 +65,11 @@ _ROUNDING = 1e-11
 
 
 class DropTransitions(NamedTuple):
-    """What follows when the head of the queue is dropped, which takes no time.
+    """What follows when the head of the queue is dropped, which takes no time."""
 
-    Attributes
-    ----------
-    next_slack : ndarray, shape (N+1, D+1, D+1)
-        For n >= 2 the distribution of the bin of the next head's slack.
-    emptied : ndarray, shape (L, K)
-        For n = 1 P(start of the busy period | r).
-    """
-
+    # shape (N+1, D+1, D+1): for n >= 2 the distribution of the bin of the next head's slack
     next_slack: FloatArray
-    emptied: FloatArray
+    emptied: FloatArray  # for n = 1 P(start of the busy period | r), shape (L, K)
 
 
 class Backup(NamedTuple):

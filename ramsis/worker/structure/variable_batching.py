@@ -47,23 +47,13 @@ _FILLED = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class VariableMDP:
-    """A worker problem with variable batching; made by :func:`build_variable`.
+    """A worker problem with variable batching; made by :func:`build_variable`."""
 
-    Attributes
-    ----------
-    whole : StructuredMDP
-        The slack nodes; its ``reached`` are the S likely states, the full one last.
-    columns : ndarray of int, shape (N+1, D+1)
-        The likely state that represents each state.
-    partial : PartialActions
-        At the likely states.
-    after_drop : ndarray, shape (N+1, D+1, D+1), or None
-        Distribution of the bin after a drop, where there are drops.
-    """
-
+    # the slack nodes; its ``reached`` are the S likely states, the full one last
     whole: StructuredMDP
-    columns: IntArray
-    partial: PartialActions
+    columns: IntArray  # the likely state that represents each state, shape (N+1, D+1)
+    partial: PartialActions  # at the likely states
+    # shape (N+1, D+1, D+1): distribution of the bin after a drop, where there are drops
     after_drop: FloatArray | None
 
     @property

@@ -19,28 +19,19 @@ from ramsis.sim.metrics.groups import jain_index
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """What became of the requests of a model.
+    """What became of the requests of a model."""
 
-    Attributes
-    ----------
-    name
-        Of the model.
-    target_rps, achieved_rps
-        Requests per second asked for, and sent.
-    in_time
-        Share of the requests answered in time.
-    goodput_rps, throughput_rps
-        Of the target, in time; answered, per second from the first arrival to the last answer.
-    router_to_node_p95_ms, node_to_worker_p95_ms, processing_p95_ms, response_p95_ms
-        Of the answered requests; ``None`` without any.
-    """
-
-    name: str
+    name: str  # of the model
+    # target_rps, achieved_rps: requests per second asked for, and sent
     target_rps: float
     achieved_rps: float
-    in_time: float
+    in_time: float  # share of the requests answered in time
+    # goodput_rps, throughput_rps: of the target, in time; answered, per second from the first
+    # arrival to the last answer
     goodput_rps: float
     throughput_rps: float
+    # router_to_node_p95_ms, node_to_worker_p95_ms, processing_p95_ms, response_p95_ms: of the
+    # answered requests; ``None`` without any
     router_to_node_p95_ms: float | None
     node_to_worker_p95_ms: float | None
     processing_p95_ms: float | None
@@ -49,57 +40,35 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFigures:
-    """What a replica did.
+    """What a replica did."""
 
-    Attributes
-    ----------
-    model, gpu, batch
-        The replica.
-    share_of_requests
-        Of its model's.
-    mean_batch, full_share
-        Of its batches: mean size, and the share that was full.
-    arrivals_rps
-        Requests per second that it was sent.
-    capacity_rps
-        That it could take, by the time that full batches took, or all where none was full.
-    headroom
-        1 - arrivals / capacity; below 0 it is overloaded.
-    """
-
+    # model, gpu, batch: the replica
     model: str
     gpu: str
     batch: int
-    share_of_requests: float
+    share_of_requests: float  # of its model's
+    # mean_batch, full_share: of its batches: mean size, and the share that was full
     mean_batch: float
     full_share: float
-    arrivals_rps: float
+    arrivals_rps: float  # requests per second that it was sent
+    # that it could take, by the time that full batches took, or all where none was full
     capacity_rps: float
-    headroom: float
+    headroom: float  # 1 - arrivals / capacity; below 0 it is overloaded
 
 
 @dataclass(frozen=True, slots=True)
 class SharingFigures:
-    """Figures of a run.
+    """Figures of a run."""
 
-    Attributes
-    ----------
-    models, replicas
-        One entry each.
-    goodput_rps, throughput_rps
-        Of all models.
-    fairness
-        Jain's index of the shares in time: 1 where all are alike, 1 / models where one has all.
-    smallest_share
-        The smallest share in time of a model.
-    """
-
+    # models, replicas: one entry each
     models: tuple[ModelFigures, ...]
     replicas: tuple[ReplicaFigures, ...]
+    # goodput_rps, throughput_rps: of all models
     goodput_rps: float
     throughput_rps: float
+    # jain's index of the shares in time: 1 where all are alike, 1 / models where one has all
     fairness: float
-    smallest_share: float
+    smallest_share: float  # the smallest share in time of a model
 
 
 def measure_sharing(played: Played) -> SharingFigures:

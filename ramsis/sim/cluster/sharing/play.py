@@ -32,32 +32,17 @@ _LANES = 1000
 
 @dataclass(frozen=True)
 class SharedCluster:
-    """Models with their loads, and the GPUs that serve them.
+    """Models with their loads, and the GPUs that serve them."""
 
-    Attributes
-    ----------
-    models
-        Each is sent Poisson requests at its rate.
-    gpus
-        Their names are unique.
-    router
-        How batches are gathered and sent.
-    interference
-        How batches slow each other down; :attr:`slowdown` goes before it.
-    slowdown
-        A function of one's own.
-    duration_s
-        Of the arrivals; what has come by then is finished.
-    times_ms
-        Model → given times of its requests, in the place of Poisson ones.
-    """
-
-    models: tuple[SharedModel, ...]
-    gpus: tuple[Gpu, ...]
+    models: tuple[SharedModel, ...]  # each is sent Poisson requests at its rate
+    gpus: tuple[Gpu, ...]  # their names are unique
+    # how batches are gathered and sent
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
+    # how batches slow each other down; :attr:`slowdown` goes before it
     interference: Interference = THESIS
-    slowdown: Slowdown | None = None
-    duration_s: float = 8.0
+    slowdown: Slowdown | None = None  # A function of one's own
+    duration_s: float = 8.0  # of the arrivals; what has come by then is finished
+    # model → given times of its requests, in the place of Poisson ones
     times_ms: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def scenario(self, replicas: Sequence[Replica] = ()) -> Scenario:
@@ -79,24 +64,12 @@ class SharedCluster:
 
 @dataclass(frozen=True)
 class Played:
-    """A run, and the batches that the router sent.
+    """A run, and the batches that the router sent."""
 
-    Attributes
-    ----------
-    cluster
-        What was played on.
-    replicas
-        The plan at the start.
-    run
-        The engine's record.
-    sent
-        The batches that ran, in the order of the record.
-    """
-
-    cluster: SharedCluster
-    replicas: tuple[Replica, ...]
-    run: Run
-    sent: tuple[SentBatch, ...]
+    cluster: SharedCluster  # what was played on
+    replicas: tuple[Replica, ...]  # the plan at the start
+    run: Run  # the engine's record
+    sent: tuple[SentBatch, ...]  # the batches that ran, in the order of the record
 
 
 def play(
@@ -107,7 +80,6 @@ def play(
 
     Parameters
     ----------
-    cluster : SharedCluster
     replicas : sequence of Replica
         That the GPUs can hold.
     seed : int
@@ -116,11 +88,6 @@ def play(
         Plans that take effect later.
     requests : Requests, optional
         In the place of those that the seed draws.
-
-    Raises
-    ------
-    InputFileError
-        A replica of a model or on a GPU that does not exist, or of a batch that does not fit.
     """
     everything = [*replicas, *(one for _, plan in changes for one in plan)]
     scenario = cluster.scenario(everything)
@@ -170,7 +137,6 @@ class InterferenceSlowdown:
 
     Parameters
     ----------
-    interference : Interference
     names : sequence of str
         Of the models, as the engine numbers them.
     utilisation : sequence of sequence of sequence of float

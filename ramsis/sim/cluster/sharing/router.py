@@ -64,9 +64,6 @@ class Router(Scheduler[ClusterEngine]):
 
     Parameters
     ----------
-    engine : ClusterEngine
-    settings : RouterSettings
-    replicas : sequence of Placed
     changes : sequence of (time in ms, replicas)
         Plans that take effect later.
 

@@ -20,57 +20,30 @@ _ROUNDS = 3
 
 
 class HoldingArrays(NamedTuple):
-    """What workers hold and could hold; W workers, M models. The arrays change in place.
+    """What workers hold and could hold; W workers, M models. The arrays change in place."""
 
-    Attributes
-    ----------
-    held : ndarray of bool, shape (W, M)
-        What each worker holds, or will when its load ends.
-    serving : ndarray of bool, shape (W, M)
-        What it can run until then.
-    work : ndarray, shape (W, M)
-        Demand for a model if the worker served it alone, in workers; infinite where it cannot
-        run it.
-    load_s : ndarray, shape (W, M)
-        Time of a load.
-    memory_mb : ndarray, shape (M,)
-    room_mb, places : ndarrays, shape (W,)
-        Memory for models, and most models, infinite where it does not matter.
-    movable : ndarray of bool, shape (W,)
-        Whether what the worker holds may be changed.
-    """
-
-    held: BoolArray
-    serving: BoolArray
+    held: BoolArray  # shape (W, M): what each worker holds, or will when its load ends
+    serving: BoolArray  # what it can run until then, shape (W, M)
+    # shape (W, M): demand for a model if the worker served it alone, in workers; infinite where
+    # it cannot run it
     work: FloatArray
-    load_s: FloatArray
-    memory_mb: FloatArray
+    load_s: FloatArray  # time of a load, shape (W, M)
+    memory_mb: FloatArray  # shape (M,)
+    # room_mb, places: shape (W,): memory for models, and most models, infinite where it does not
+    # matter
     room_mb: FloatArray
     places: FloatArray
-    movable: BoolArray
+    movable: BoolArray  # whether what the worker holds may be changed, shape (W,)
 
 
 class Seen(NamedTuple):
-    """Arrivals that have been seen, and the windows that they are counted in.
+    """Arrivals that have been seen, and the windows that they are counted in."""
 
-    Attributes
-    ----------
-    times_ms : ndarray
-        A stretch for each model.
-    first : ndarray of int, shape (M, K)
-        Where each window begins; moves on.
-    end : ndarray of int, shape (M,)
-        Where the stretch of a model ends.
-    windows_ms : ndarray, shape (K,)
-    z : float
-        Standard deviations that a shorter window has to be above the mean.
-    """
-
-    times_ms: FloatArray
-    first: IntArray
-    end: IntArray
-    windows_ms: FloatArray
-    z: float
+    times_ms: FloatArray  # A stretch for each model
+    first: IntArray  # where each window begins; moves on, shape (M, K)
+    end: IntArray  # where the stretch of a model ends, shape (M,)
+    windows_ms: FloatArray  # shape (K,)
+    z: float  # standard deviations that a shorter window has to be above the mean
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

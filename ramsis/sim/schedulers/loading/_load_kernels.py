@@ -16,85 +16,43 @@ _WITHOUT = 0.85  # share of the other holders' time up to which they do without 
 
 
 class Places(NamedTuple):
-    """What workers hold and could load. The arrays change in place.
+    """What workers hold and could load. The arrays change in place."""
 
-    Attributes
-    ----------
-    held, runs : ndarrays of bool, shape (W, M)
-        What each worker holds, and can run.
-    memory_mb : ndarray, shape (M,)
-    load_ms : ndarray, shape (W, M)
-        Time of a load.
-    blocking : ndarray of bool, shape (W,)
-        Whether a load blocks batches.
-    lanes : ndarray, shape (W,)
-        Batches that run at a time.
-    """
-
+    # held, runs: what each worker holds, and can run, shape (W, M)
     held: BoolArray
     runs: BoolArray
-    memory_mb: FloatArray
-    load_ms: FloatArray
-    blocking: BoolArray
-    lanes: FloatArray
+    memory_mb: FloatArray  # shape (M,)
+    load_ms: FloatArray  # time of a load, shape (W, M)
+    blocking: BoolArray  # whether a load blocks batches, shape (W,)
+    lanes: FloatArray  # batches that run at a time, shape (W,)
 
 
 class Room(NamedTuple):
-    """Where a load could begin now.
+    """Where a load could begin now."""
 
-    Attributes
-    ----------
-    able : ndarray of bool, shape (W,)
-        Workers that can begin a load.
-    at_work : ndarray of bool, shape (W, M)
-        What runs on them, and has to stay.
-    free_mb, free_places : ndarrays, shape (W,)
-        Of them.
-    """
-
-    able: BoolArray
-    at_work: BoolArray
+    able: BoolArray  # workers that can begin a load, shape (W,)
+    at_work: BoolArray  # what runs on them, and has to stay, shape (W, M)
+    # free_mb, free_places: of them, shape (W,)
     free_mb: FloatArray
     free_places: FloatArray
 
 
 class AskedFor(NamedTuple):
-    """Estimates of what is asked for, by model, (M,). The arrays change in place.
+    """Estimates of what is asked for, by model, (M,). The arrays change in place."""
 
-    Attributes
-    ----------
-    rate : ndarray
-        Requests per ms.
-    slack_ms : ndarray
-        How long a request can wait.
-    cost_ms : ndarray
-        What a request takes.
-    copies : ndarray of int
-    length : ndarray of int
-        Requests that wait.
-    due_ms, last_ms : ndarrays
-        The earliest and the latest deadline among them.
-    coming : ndarray of int
-        Loads on the way.
-    taken : ndarray, shape (W,)
-        Share of each worker's time that batches and loads that block them take.
-    least_ms : ndarray
-        What a request takes in the largest batches that leave it time.
-    least_busy : ndarray, shape (W,)
-        Share of each worker's time that such batches take.
-    """
-
-    rate: FloatArray
-    slack_ms: FloatArray
-    cost_ms: FloatArray
+    rate: FloatArray  # requests per ms
+    slack_ms: FloatArray  # how long a request can wait
+    cost_ms: FloatArray  # what a request takes
     copies: IntArray
-    length: IntArray
+    length: IntArray  # requests that wait
+    # due_ms, last_ms: the earliest and the latest deadline among them
     due_ms: FloatArray
     last_ms: FloatArray
-    coming: IntArray
+    coming: IntArray  # loads on the way
+    # shape (W,): share of each worker's time that batches and loads that block them take
     taken: FloatArray
-    least_ms: FloatArray
-    least_busy: FloatArray
+    least_ms: FloatArray  # what a request takes in the largest batches that leave it time
+    least_busy: FloatArray  # shape (W,): share of each worker's time that such batches take
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -188,7 +146,6 @@ def best_load(
 
     Parameters
     ----------
-    now_ms : float
     cold : ndarray of int, shape (C,)
         Models that no worker holds; what waits for them can be in time after a load.
     gone : ndarray of bool, shape (M,)

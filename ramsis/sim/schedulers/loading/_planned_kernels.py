@@ -18,41 +18,20 @@ _FULL = 0.85  # of a worker's time that a copy serves
 
 
 class Waiting(NamedTuple):
-    """What waits, by model, (M,). The arrays change in place.
+    """What waits, by model, (M,). The arrays change in place."""
 
-    Attributes
-    ----------
-    length : ndarray of int
-        Requests that wait.
-    due_ms : ndarray
-        The earliest deadline among them.
-    kind : ndarray of int
-        Of the model; models of a kind take the same times.
-    share : ndarray
-        Of a batch's time that counts, where workers hold different models.
-    shortest_ms : ndarray
-        What a batch of one takes at least.
-    """
-
-    length: IntArray
-    due_ms: FloatArray
-    kind: IntArray
-    share: FloatArray
-    shortest_ms: FloatArray
+    length: IntArray  # requests that wait
+    due_ms: FloatArray  # the earliest deadline among them
+    kind: IntArray  # of the model; models of a kind take the same times
+    share: FloatArray  # of a batch's time that counts, where workers hold different models
+    shortest_ms: FloatArray  # what a batch of one takes at least
 
 
 class WorkerTimes(NamedTuple):
-    """What batches take on a worker, by kind and number of requests, (K, B + 1).
+    """What batches take on a worker, by kind and number of requests, (K, B + 1)."""
 
-    Attributes
-    ----------
-    took_ms : ndarray
-        Of a batch of as many.
-    best : ndarray of int
-        The size of least time per request among as many requests; 0 where none can be run.
-    """
-
-    took_ms: FloatArray
+    took_ms: FloatArray  # of a batch of as many
+    # the size of least time per request among as many requests; 0 where none can be run
     best: IntArray
 
 
@@ -161,7 +140,6 @@ def to_give_up(
 
     Parameters
     ----------
-    now_ms : float
     due_ms : ndarray
         The deadlines of the queue, rising.
     took_ms, best : ndarrays, shape (B + 1,)
@@ -192,29 +170,17 @@ def to_give_up(
 
 
 class CopyWorth(NamedTuple):
-    """What copies are worth by; arrays are by model, (M,).
+    """What copies are worth by; arrays are by model, (M,)."""
 
-    Attributes
-    ----------
-    rate : ndarray
-        Requests per ms.
-    work : ndarray
-        Largest work of a window, in workers.
-    crowd, wait_ms, each_ms : ndarray
-        As of :class:`~ramsis.sim.schedulers.loading.copies.Overload`.
-    load_ms, memory_mb : ndarray
-    load_weight : float
-        What a ms of loading is worth in ms of work.
-    """
-
-    rate: FloatArray
-    work: FloatArray
+    rate: FloatArray  # requests per ms
+    work: FloatArray  # largest work of a window, in workers
+    # crowd, wait_ms, each_ms: as of :class:`~ramsis.sim.schedulers.loading.copies.Overload`
     crowd: FloatArray
     wait_ms: FloatArray
     each_ms: FloatArray
     load_ms: FloatArray
     memory_mb: FloatArray
-    load_weight: float
+    load_weight: float  # what a ms of loading is worth in ms of work
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

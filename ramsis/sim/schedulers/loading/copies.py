@@ -47,29 +47,14 @@ _SPARE = 0.015  # share of the memory that whole models do not fill
 
 @dataclass(frozen=True, eq=False)
 class CopyProblem:
-    """What copies are chosen for.
+    """What copies are chosen for."""
 
-    Attributes
-    ----------
-    memory_mb : ndarray, shape (M,)
-        Of each model, > 0.
-    room_mb : ndarray, shape (W,)
-    places : ndarray, shape (W,)
-        Most models that each worker holds.
-    runs : ndarray of bool, shape (W, M)
-        Whether a worker can run a model.
-    load_ms : ndarray, shape (M,)
-        Time of a load.
-    load_weight : float
-        What a ms of loading is worth in ms of work.
-    """
-
-    memory_mb: FloatArray
-    room_mb: FloatArray
-    places: FloatArray
-    runs: BoolArray
-    load_ms: FloatArray
-    load_weight: float
+    memory_mb: FloatArray  # of each model, > 0, shape (M,)
+    room_mb: FloatArray  # shape (W,)
+    places: FloatArray  # most models that each worker holds, shape (W,)
+    runs: BoolArray  # whether a worker can run a model, shape (W, M)
+    load_ms: FloatArray  # time of a load, shape (M,)
+    load_weight: float  # what a ms of loading is worth in ms of work
 
     @cached_property
     def all_mb(self) -> float:
@@ -94,21 +79,12 @@ class CopyProblem:
 
 
 class Overload(NamedTuple):
-    """What a copy cannot serve, by model, (M,).
+    """What a copy cannot serve, by model, (M,)."""
 
-    Attributes
-    ----------
-    crowd : ndarray
-        Largest work of a window in the largest batches that can be in time, in workers.
-    wait_ms : ndarray
-        How long a request can wait.
-    each_ms : ndarray
-        What it takes of a worker in such batches, > 0.
-    """
-
+    # largest work of a window in the largest batches that can be in time, in workers
     crowd: FloatArray
-    wait_ms: FloatArray
-    each_ms: FloatArray
+    wait_ms: FloatArray  # how long a request can wait
+    each_ms: FloatArray  # what it takes of a worker in such batches, > 0
 
 
 def choose_copies(
@@ -161,7 +137,6 @@ def bound_on_served(
         Requests of each window.
     cost_ms : ndarray, shape (M,)
         Time that a request takes, > 0.
-    window_ms : float
     """
     return most_served(cluster.memory_mb, cluster.all_mb, counts, cost_ms,
                        cluster.able * window_ms)

@@ -68,7 +68,6 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     ----------
     every_ms : float
         Time between two looks at the work of the workers.
-    window_ms : float
     windows : int
         As many of the last ones are planned by.
     worth : float

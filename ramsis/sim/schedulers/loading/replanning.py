@@ -84,10 +84,8 @@ class Demand:
 
         Parameters
         ----------
-        model : int
         free : ndarray of bool, shape (W,)
         loaded : ndarray of bool, shape (W, M)
-        now_ms : float
         """
         return int(kernels.least_missed(model, free, loaded, self._seen, now_ms))
 

@@ -23,78 +23,45 @@ class Actions(NamedTuple):
     """The actions that serve, and drops.
 
     As of :class:`ramsis.worker.structure.action_arrays.Choices`.
-
-    Attributes
-    ----------
-    service : ndarray of int, shape (N+1, A)
-    cost : ndarray, shape (N+1, A)
-    reward : ndarray, shape (N+1, A, D+1)
-    dropped : ndarray, shape (N+1, D+1)
-    drop_cost : ndarray, shape (N+1,)
-    weights : Matrix
-        Probabilities of the latencies of each service, (S, G).
     """
 
-    service: IntArray
-    cost: FloatArray
-    reward: FloatArray
-    dropped: FloatArray
-    drop_cost: FloatArray
-    weights: Matrix
+    service: IntArray  # shape (N+1, A)
+    cost: FloatArray  # shape (N+1, A)
+    reward: FloatArray  # shape (N+1, A, D+1)
+    dropped: FloatArray  # shape (N+1, D+1)
+    drop_cost: FloatArray  # shape (N+1,)
+    weights: Matrix  # probabilities of the latencies of each service, (S, G)
 
 
 class States(NamedTuple):
-    """The states that nodes lead to, and drops from these, by queue length.
+    """The states that nodes lead to, and drops from these, by queue length."""
 
-    Attributes
-    ----------
-    queued, bins : ndarrays of int, shape (S',)
-        n − 1 and j.
-    first, stop : ndarrays of int, shape (S',)
-        The bins that a drop leads to.
-    reached_queued, reached_bins : ndarrays of int, shape (S,)
-        The states that nodes lead to.
-    """
-
+    # queued, bins: n − 1 and j, shape (S',)
     queued: IntArray
     bins: IntArray
+    # first, stop: the bins that a drop leads to, shape (S',)
     first: IntArray
     stop: IntArray
+    # reached_queued, reached_bins: the states that nodes lead to, shape (S,)
     reached_queued: IntArray
     reached_bins: IntArray
 
 
 class StructuredArrays(NamedTuple):
-    """The structured form; as of :class:`ramsis.worker.structure.structured.StructuredMDP`.
+    """The structured form; as of :class:`ramsis.worker.structure.structured.StructuredMDP`."""
 
-    Attributes
-    ----------
-    phase : ndarray, shape (N+1, D+1, K)
-    next_slack : ndarray, shape (N+1, D+1, D+1)
-    emptied : ndarray, shape (L, K)
-    reach, idle : ndarrays, shapes (G', I, K), (G', L, K)
-        First passages, of which ``row``, (G,), are those of the latencies.
-    row : ndarray of int, shape (G,)
-    nodes : ndarray of int, shape (G', 2)
-        First and last node, exclusive, that each reaches.
-    onward : Matrix
-        The continuation, (I+L, S).
-    excess : ndarray, shape (I+L,)
-        What nodes add to the cost.
-    price : float
-        Of a violation.
-    """
-
-    phase: FloatArray
-    next_slack: FloatArray
-    emptied: FloatArray
+    phase: FloatArray  # shape (N+1, D+1, K)
+    next_slack: FloatArray  # shape (N+1, D+1, D+1)
+    emptied: FloatArray  # shape (L, K)
+    # reach, idle: shape (G', I, K), (G', L, K): first passages, of which ``row``, (G,), are
+    # those of the latencies
     reach: FloatArray
     idle: FloatArray
-    row: IntArray
-    nodes: IntArray
-    onward: Matrix
-    excess: FloatArray
-    price: float
+    row: IntArray  # shape (G,)
+    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (G', 2)
+    onward: Matrix  # the continuation, (I+L, S)
+    excess: FloatArray  # what nodes add to the cost, shape (I+L,)
+    price: float  # of a violation
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -194,20 +161,12 @@ def _improve(
 
 
 class _Policy(NamedTuple):
-    """A policy with the first passages of the services that it uses.
+    """A policy with the first passages of the services that it uses."""
 
-    Attributes
-    ----------
-    place : ndarray of int, shape (N+1, D+1)
-        Of each state's action; -1 for a drop.
-    slot : ndarray of int, shape (S,)
-        Place of each service in ``row``.
-    reach, idle, row, nodes
-        As of :class:`StructuredArrays`: its own, where service times are fixed.
-    """
-
-    place: IntArray
-    slot: IntArray
+    place: IntArray  # of each state's action; -1 for a drop, shape (N+1, D+1)
+    slot: IntArray  # place of each service in ``row``, shape (S,)
+    # reach, idle, row, nodes: as of :class:`StructuredArrays`: its own, where service times are
+    # fixed
     reach: FloatArray
     idle: FloatArray
     row: IntArray
