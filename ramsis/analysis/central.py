@@ -13,7 +13,7 @@ import numpy as np
 
 from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.arrays import FloatArray
+from ramsis.arrays import FloatArray, fraction, ratio
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
@@ -46,29 +46,29 @@ class CentralAnalysis:
     ) -> Expectations:
         """The record that a policy file carries; capacity and bound are the fluid program's."""
         problem, steady, share = self.problem, self.steady_state, self._share()
-        in_time = float(np.clip(steady.in_time.sum(), 0.0, 1.0))
+        in_time = fraction(steady.in_time.sum())
         effective = float(np.clip(steady.in_time @ problem.accuracy, 0.0, in_time))
         good = steady.in_time / problem.action_batch
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
         spread = {name: _spread(*law) for name, law in self.distributions().items()}
         expected = Expectations(
-            accuracy=effective / in_time if in_time > 0 else None,
+            accuracy=ratio(effective, in_time),
             violation_rate=violations,
             effective_accuracy=effective,
             per_decision=PerDecision(
-                accuracy=float(good @ problem.accuracy / good.sum()) if good.sum() > 0 else None,
-                violation_rate=float(np.clip(steady.late_share, 0.0, 1.0)),
+                accuracy=ratio(float(good @ problem.accuracy), float(good.sum())),
+                violation_rate=fraction(steady.late_share),
             ),
             batch_size=spread["batch_size"], queue_length=spread["queue_length"],
             slack_ms=spread["slack_ms"],
             model_share={
-                problem.times.models[m]: min(float(share[problem.action_model == m].sum()), 1.0)
+                problem.times.models[m]: fraction(share[problem.action_model == m].sum())
                 for m in np.unique(problem.action_model)
             },
-            utilisation=float(np.clip(
-                steady.batches @ problem.mean_ms * problem.load / problem.workers, 0.0, 1.0)),
-            full_queue_rate=float(np.clip(steady.overflow, 0.0, 1.0)),
+            utilisation=fraction(
+                steady.batches @ problem.mean_ms * problem.load / problem.workers),
+            full_queue_rate=fraction(steady.overflow),
             overloaded=bool(above or violations > OVERLOAD_VIOLATION_RATE),
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.arrays import ratio
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.policy.records import Simulated
 
@@ -38,7 +39,7 @@ def as_measured(
     grows = math.isinf(figures.get("queue_length.mean", 0.0))
     measured = replace(
         expected,
-        accuracy=effective / in_time if in_time > 0 else None,
+        accuracy=ratio(effective, in_time),
         violation_rate=violations,
         effective_accuracy=effective,
         per_decision=PerDecision(figures.get("per_decision.accuracy"),

@@ -29,7 +29,7 @@ import numpy as np
 
 from ramsis.analysis.influence import evidence_of
 from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import FloatArray, IntArray, fraction, ratio
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.problem import Objective, WorkerProblem
@@ -88,17 +88,17 @@ class WorkerAnalysis:
     @property
     def violation_rate(self) -> float:
         """Share of the queries that are late or dropped, in [0, 1]."""
-        return _fraction((self.queries * (1.0 - self._in_time)).sum())
+        return fraction((self.queries * (1.0 - self._in_time)).sum())
 
     @property
     def effective_accuracy(self) -> float:
         """Accuracy summed over the queries in time, over all queries."""
-        return _fraction((self.queries * self._in_time * self._accuracy).sum())
+        return fraction((self.queries * self._in_time * self._accuracy).sum())
 
     @property
     def accuracy(self) -> float | None:
         """Mean accuracy of the queries in time; None when there is none."""
-        return _ratio(self.effective_accuracy, float((self.queries * self._in_time).sum()))
+        return ratio(self.effective_accuracy, float((self.queries * self._in_time).sum()))
 
     @property
     def per_decision(self) -> PerDecision:
@@ -106,7 +106,7 @@ class WorkerAnalysis:
         met = self.decisions * self._outcome.head_in_time
         in_time = float(met.sum())
         earned = float((met * self._accuracy).sum())
-        return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))
+        return PerDecision(ratio(earned, in_time), fraction(self.decisions.sum() - in_time))
 
     @property
     def gain(self) -> float:
@@ -131,7 +131,7 @@ class WorkerAnalysis:
         if not served.all():
             share = share / share.sum()
         names = self.problem.latency.models
-        return {m: _fraction(s) for m, s in zip(names, share, strict=True) if s > 0}
+        return {m: fraction(s) for m, s in zip(names, share, strict=True) if s > 0}
 
     @property
     def utilisation(self) -> float:
@@ -139,12 +139,12 @@ class WorkerAnalysis:
         service_ms = np.append(self.problem.services.mean_ms, 0.0)  # the last of drops
         busy_ms = float((self.decisions * service_ms[self._outcome.service]).sum())
         cycle_ms = self.queries_per_decision * self.problem.workers
-        return _fraction(busy_ms * self.problem.arrivals.rate_per_ms / cycle_ms)
+        return fraction(busy_ms * self.problem.arrivals.rate_per_ms / cycle_ms)
 
     @property
     def full_queue_rate(self) -> float:
         """Share of the decisions that are taken in the full state."""
-        return _fraction(self.decisions[-1].sum())
+        return fraction(self.decisions[-1].sum())
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Values and probabilities of the batch size, queue length and slack.
@@ -269,17 +269,8 @@ def analyse_worker(
     )
 
 
-def _fraction(value: float) -> float:
-    """A sum of probabilities without its rounding errors outside [0, 1]."""
-    return min(1.0, max(0.0, float(value)))
-
-
 def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0))
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return _fraction(part / whole) if whole > 1e-300 else None
 
 
 def _spread(values: FloatArray, probabilities: FloatArray) -> Spread:

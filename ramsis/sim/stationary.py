@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import FloatArray, IntArray, fraction
 from ramsis.compiling import uniform
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import _window
@@ -46,13 +46,13 @@ def in_steady_state(
     violations, effective = _rates(counted)
     figures = {"violation_rate": violations, "effective_accuracy": effective}
     if counted.in_time:
-        figures["accuracy"] = counted.reward / counted.in_time
+        figures["accuracy"] = fraction(counted.reward / counted.in_time)
     if counted.answered:
         p50, p95, p99 = counted.response_at.tolist()
         figures |= {"response_mean_ms": counted.response_ms / counted.answered,
                     "response_p50_ms": p50, "response_p95_ms": p95, "response_p99_ms": p99}
     busy = counted.busy_ms / ((until_ms - since_ms) * run.workers)
-    figures["utilisation"] = min(busy, 1.0)  # which rounding could pass
+    figures["utilisation"] = fraction(busy)
     if counted.sizes.any():
         sizes = np.arange(len(counted.sizes))
         figures |= _spread("batch_size", sizes, sizes * counted.sizes)
@@ -67,7 +67,7 @@ def in_steady_state(
                     "slack_ms.p99": p99}
         figures["per_decision.violation_rate"] = 1.0 - counted.met / decisions
         if counted.met:
-            figures["per_decision.accuracy"] = counted.met_accuracy / counted.met
+            figures["per_decision.accuracy"] = fraction(counted.met_accuracy / counted.met)
     return figures
 
 
