@@ -11,7 +11,7 @@ import io
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ramsis.errors import printable
@@ -116,6 +116,31 @@ def with_values(
     return [one for one in columns if any(row.get(one.key) is not None for row in rows)]
 
 
+_ACCURACIES = ("accuracy", "expected_accuracy")
+_EFFECTIVE = "effective accuracy"
+
+
+def effective_words(*accuracies: float | None) -> str:
+    """What effective accuracy is called: where each answer counts 1, a share of the requests.
+
+    >>> effective_words(1.0, None), effective_words(1.0, 0.9)
+    ('answered in time', 'effective accuracy')
+    """
+    stated = {accuracy for accuracy in accuracies if accuracy is not None}
+    return "answered in time" if stated == {1.0} else _EFFECTIVE
+
+
+def in_their_terms(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
+) -> Sequence[Column]:
+    """The columns as they are titled where no model has an accuracy, that of answers left out."""
+    words = effective_words(*(row.get(name) for row in rows for name in _ACCURACIES))
+    if words == _EFFECTIVE or not any(_EFFECTIVE in column.title for column in columns):
+        return columns
+    return [replace(column, title=column.title.replace(_EFFECTIVE, words)) for column in columns
+            if column.key not in _ACCURACIES]
+
+
 def html_table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, caption: str = "",
     most: int = _SHOWN,
@@ -130,6 +155,7 @@ def html_table(
         rest = f"the first {most} of {len(rows)} rows"
         caption = f"{caption}: {rest}" if caption else rest
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    columns = in_their_terms(columns, rows)
     head = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>'
                    for column in columns)
     body = "\n".join(

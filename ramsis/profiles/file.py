@@ -111,15 +111,20 @@ def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
         items = _list(values["models"], "models")
         if len(items) > MAX_MODELS:
             raise ProfileError("too many models", "models", len(items), f"at most {MAX_MODELS}")
-    models = [_model(item, path, f"models[{i}]") for i, item in enumerate(items)]
+    alone = {"accuracy": 1.0} if len(items) == 1 else {}
+    models = [_model(item, path, f"models[{i}]", alone) for i, item in enumerate(items)]
     with _at(path, ""):
         return ProfileSet(values["name"], tuple(models), values["hardware"],
                           values["measurement"])
 
 
-def _model(item: object, path: str, place: str) -> ModelProfile:
+def _model(
+    item: object, path: str, place: str, default: Mapping[str, float]
+) -> ModelProfile:
+    """Read a model; the only one of a set counts 1 where it states no accuracy."""
     with _at(path, place):
-        values = _object(item, _MODEL_FIELDS, ("name", "accuracy", "batches"))
+        values = {**default, **_object(item, _MODEL_FIELDS, tuple(
+            name for name in ("name", "accuracy", "batches") if name not in default))}
         items = _list(values["batches"], "batches")
     batches = []
     for i, batch in enumerate(items):

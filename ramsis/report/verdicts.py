@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ramsis.tables import with_error
+from ramsis.tables import effective_words, with_error
 
 OVERLOAD = 0.1
 """A row with a larger share of violations is overloaded."""
@@ -205,7 +205,8 @@ def _overloaded(row: Row) -> bool:
 def _figures(row: Row) -> str:
     reached = with_error(row["effective_accuracy"] or 0.0,
                          row.get("effective_accuracy_half_width"))
-    return f"{reached} effective accuracy, {row['violation_rate']:.4%} violations"
+    return (f"{reached} {effective_words(row.get('accuracy'))}, "
+            f"{row['violation_rate']:.4%} violations")
 
 
 def _named(row: Row) -> str:

@@ -105,7 +105,7 @@ def test_other_settings_are_refused_until_told_to_start_again(run: Run, here: Pa
         (["to_measure:small", "--device", "cuda"], 2, ["device", "cpu"]),
         (["to_measure:small", "--backend", "tensorflow"], 2, ["--backend", "onnx"]),
         (["to_measure:small", "--accuracy", "none.json"], 3, ["none.json"]),
-        (["json:dumps"], 3, ["no accuracy for model 'dumps'", "--accuracy"]),
+        (["json:dumps", "to_measure:small"], 3, ["no accuracy for model 'dumps'", "--accuracy"]),
         (["to_measure:broken"], 3, ["no model could be measured", "no such device"]),
         (["to_measure:small", "--out", "."], 2, ["is a folder"]),
         (["to_measure:small", "--out", "accuracy.json/x.json"], 2, ["accuracy.json/x.json"]),

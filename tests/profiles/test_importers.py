@@ -114,7 +114,7 @@ HEADER = "model,accuracy,batch,p95_s"
     [
         ("", "file is empty"),
         (HEADER, "no rows below the header"),
-        ("model,batch,p95_ms\na,1,2", "no accuracy for this model.*--accuracy FILE"),
+        ("model,batch,p95_ms\na,1,2\nb,1,3", "no accuracy for this model.*--accuracy FILE"),
         (f"{HEADER},p95_ms\na,70,1,2,3", "header: two columns for the p95.*--column p95=NAME"),
         (f"{HEADER},model\na,70,1,2,a", "header: column appears twice: got 'model'"),
         (f"{HEADER}\na,70,1", "line 2: wrong number of cells: got 3; allowed: 4"),

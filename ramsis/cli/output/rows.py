@@ -18,7 +18,7 @@ from ramsis import __version__
 from ramsis.policy import Policy
 from ramsis.policy.records import RESPONSES
 from ramsis.runtime.table import WAIT_CODE
-from ramsis.tables import Column
+from ramsis.tables import Column, in_their_terms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,7 +163,7 @@ def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> 
     Headings and texts that do not fit go on in the next line. With ``--wide`` the table has all
     columns and is as wide as it needs to be.
     """
-    shown = [column for column in columns if wide() or not column.wide]
+    shown = [column for column in in_their_terms(columns, rows) if wide() or not column.wide]
     cells = [[column.text(row) for column in shown] for row in rows]
     widths = _widths(shown, cells, None if wide() else WIDTH)
     for line in _lines(shown, [column.title for column in shown], widths, at_the_end=True):

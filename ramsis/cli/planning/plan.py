@@ -40,7 +40,7 @@ from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import Fleet, Workload
 from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
 from ramsis.synthesis.schedulers import fleet_scheduler
-from ramsis.tables import with_error
+from ramsis.tables import effective_words, with_error
 
 _QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
 """The kinds of dispatch that are compared, and what a verdict calls them."""
@@ -212,7 +212,8 @@ class _Recipe:
                 raise InfeasibleError(
                     "the target is not met with other seeds", where=dispatch,
                     value=f"{workers} workers, {played['violation_rate']:.4%} violations, "
-                    f"{played['effective_accuracy']:.4f} effective accuracy",
+                    f"{played['effective_accuracy']:.4f} "
+                    + effective_words(played["accuracy"]),
                     allowed="a target that leaves some room")
             workers += 1
         found[dispatch] = {**found[dispatch], **{name: played[name] for name in (
@@ -312,14 +313,16 @@ def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]
                      if name != verdict["dispatch"])
     cost = "" if verdict["cost"] is None else f", at a cost of {verdict['cost']:g}"
     worth, error = verdict["worth_of_one_more_worker"], verdict["worth_half_width"]
+    words = effective_words(verdict["accuracy"])
     return [
         f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
         f"{'are' if workers > 1 else 'is'} enough{cost} ({others}lower bound "
         f"{verdict['workers_bound']})",
         with_error(verdict["effective_accuracy"], verdict["effective_accuracy_half_width"])
-        + f" effective accuracy, {verdict['violation_rate']:.4%} violations; no scheduler passes "
+        + f" {words}, {verdict['violation_rate']:.4%} violations; no scheduler passes "
         f"{verdict['upper_bound']:.4f}",
-        f"one more worker is worth {with_error(worth, error)} of effective accuracy",
+        f"one more worker is worth {with_error(worth, error)} of "
+        + words.replace("answered", "the share answered"),
     ]
 
 

@@ -110,6 +110,7 @@ def import_profile(
     measured = _pick(_read(path, chosen, given), models, str(path))
     known = (read_accuracy(accuracy, given.accuracy_unit)
              if isinstance(accuracy, str | os.PathLike) else accuracy)
+    _alone_counts_one(measured, known)
     profiles = [
         _model(key, item, known or {}, str(path))
         for key, item in measured.items()
@@ -166,6 +167,19 @@ def _pick(
     return picked
 
 
+def _alone_counts_one(
+    measured: dict[str, Measured], known: Mapping[str, float] | None
+) -> None:
+    """Enter accuracy 1 for the only model where nobody states one: nothing is chosen by it."""
+    if len(measured) != 1 or known is not None:
+        return
+    (item,) = measured.values()
+    if item.accuracy is None:
+        item.accuracy = 1.0
+        item.notes.append("no accuracy: the only model counts 1, so that figures are shares of "
+                          "requests answered in time")
+
+
 def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> ModelProfile:
     accuracy = given.get(name, given.get(item.alias or name, item.accuracy))
     if accuracy is None:
@@ -173,8 +187,9 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
         raise InputFileError(
             "no accuracy for this model", where=f"{path}: model {name}",
             allowed="an accuracy file that names it, by --accuracy FILE"
-                    + (f" (it has {', '.join(near)})" if near else "")
-        )
+                    + (f" (it has {', '.join(near)})" if near else
+                       "" if given else f", or --models {name} for a profile of one model, "
+                       "which needs none"))
     sizes = sorted({batch.batch for batch in item.batches})
     if item.more and 1 not in sizes:
         raise InputFileError("batch size 1 was not measured",

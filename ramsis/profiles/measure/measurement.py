@@ -307,10 +307,13 @@ def _accuracies(
     for name, model in by_name.items():
         published = (Published(given[name], source or "not stated") if name in given
                      else backend.published(model))
+        if published is None and accuracy is None and len(by_name) == 1:
+            published = Published(1.0, "none: the only model counts 1")
         if published is None:
             where = str(accuracy) if isinstance(accuracy, str | os.PathLike) else "accuracy"
-            raise InputFileError(f"no accuracy for model {name!r}, which a profile must state",
-                                 where=where, allowed="--accuracy FILE that names it")
+            raise InputFileError(
+                f"no accuracy for model {name!r}, which a profile of several models must state",
+                where=where, allowed="--accuracy FILE that names it")
         found[name] = published
     return found
 

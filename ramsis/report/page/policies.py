@@ -22,7 +22,7 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
-from ramsis.tables import Column
+from ramsis.tables import Column, effective_words
 
 _BUDGET = 3_000_000
 """Characters that the tables of all policies may take."""
@@ -72,11 +72,12 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     bound = high.get("upper_bound")
     loads = f"{low['load_qps']:g} to {high['load_qps']:g}" if len(rows) > 1 else (
         f"{low['load_qps']:g}")
+    words = effective_words(*(row["expected_accuracy"] for row in rows))
     values = " to ".join(dict.fromkeys(f"{one:.4f}" for one in (min(effective), max(effective))))
     beyond = "" if bound is None else (
         f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
     found = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values} "
-             f"effective accuracy promised, {worst:.4%} violations at most{beyond}"]
+             f"{words} promised, {worst:.4%} violations at most{beyond}"]
     over = [row["load_qps"] for row in rows if "overload" in row["state"]]
     if over:
         found.append(f"Overload from {min(over):g} queries/s on: serve them with more workers")
