@@ -67,7 +67,7 @@ class CentralAnalysis:
                 for m in np.unique(problem.action_model)
             },
             utilisation=fraction(
-                steady.batches @ problem.mean_ms * problem.load / problem.workers),
+                float(steady.batches @ problem.mean_ms) * problem.load / problem.workers),
             full_queue_rate=fraction(steady.overflow),
             overloaded=bool(above or violations > OVERLOAD_VIOLATION_RATE),
             capacity_qps=capacity_qps,
