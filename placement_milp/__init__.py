@@ -19,7 +19,7 @@ nothing that computes policies.
 >>> round(placement.objective, 4), placement.status
 (0.78, 'optimal')
 
-May import: cluster, profiles, runtime.
+May import: profiles, runtime.
 """
 
 from __future__ import annotations

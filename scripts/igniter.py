@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from placement_milp.sharing import Igniter, gpus_of, models_of
-from placement_milp.sharing.igniter import DIVISIONS, CacheTerm, GpuWorkload, SchedulingTerm
 from ramsis.errors import RamsisError
 from ramsis.files import canonical_json, write_atomic
-from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
+from ramsis.studies.sharing import Igniter, gpus_of, models_of
+from ramsis.studies.sharing.gpu.profile import SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.igniter import DIVISIONS, CacheTerm, GpuWorkload, SchedulingTerm
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 LANGUAGE = ("resnet50", "mobilenet_v2", "bert", "gpt2")

@@ -22,8 +22,10 @@ import numpy as np
 from acceptance.results import Results
 from numpy.typing import NDArray
 
-from placement_milp.presets import gpu_sharing
-from placement_milp.sharing import (
+from ramsis.errors import InputFileError, RamsisError
+from ramsis.files import canonical_json, write_atomic
+from ramsis.plugins import trust
+from ramsis.studies.sharing import (
     Program,
     QueueAware,
     Replica,
@@ -32,14 +34,12 @@ from placement_milp.sharing import (
     models_of,
     plan,
 )
-from placement_milp.sharing.bound import goodput_bound_rps
-from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
-from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings, SharedModel
-from ramsis.errors import InputFileError, RamsisError
-from ramsis.files import canonical_json, write_atomic
-from ramsis.plugins import trust
-from ramsis.profiles.sharing import SharingProfile, between, read_sharing_profile
-from ramsis.sim.cluster.sharing import SharedCluster, SharingFigures, measure_sharing, play
+from ramsis.studies.sharing.bound import goodput_bound_rps
+from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS
+from ramsis.studies.sharing.gpu.profile import SharingProfile, between, read_sharing_profile
+from ramsis.studies.sharing.gpu.shared_gpu import NetworkTime, RouterSettings, SharedModel
+from ramsis.studies.sharing.play import SharedCluster, SharingFigures, measure_sharing, play
+from ramsis.studies.sharing.presets import gpu_sharing
 
 POLICIES = "usher,wao-usher,igniter,ao-milp,wsm-milp,queue-aware"
 INTERFERENCES = {"thesis": THESIS, "none": NO_INTERFERENCE}
@@ -341,7 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "interference": given.interference, "seeds": given.seeds,
             "duration_s": given.duration_s, "rows": rows}))
         if given.plot is not None:
-            from ramsis.report.sharing import plot_sharing
+            from ramsis.studies.sharing.figure import plot_sharing
 
             plot_sharing(rows, given.plot)
     except RamsisError as error:

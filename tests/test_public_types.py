@@ -28,9 +28,9 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InvalidTypeError, RamsisError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
-from ramsis.profiles.kernels import V100, Launch
 from ramsis.sim import ConstantLoad
 from ramsis.sim.cluster import ClusterEngine, scheduler
+from ramsis.studies.sharing.gpu.kernels import V100, Launch
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import build_structured
@@ -40,14 +40,15 @@ from tests.scenario.samples import scenario
 from tests.synthesis.samples import SETTINGS, model, tiny_profile
 
 PACKAGES = ("ramsis", "ramsis.analysis", "ramsis.arrivals", "ramsis.arrivals.trace_formats",
-            "ramsis.bounds", "ramsis.cluster", "ramsis.cluster.interference",
-            "ramsis.cluster.shared_gpu", "ramsis.planning", "ramsis.planning.sharing",
-            "ramsis.mdp.sparse", "ramsis.policy", "ramsis.profiles", "ramsis.profiles.importers",
-            "ramsis.profiles.kernels", "ramsis.profiles.sharing", "ramsis.runtime",
-            "ramsis.scenario", "ramsis.audit.audit", "ramsis.audit.drift",
-            "ramsis.serving.load.settings", "ramsis.audit.request_log", "ramsis.sim",
-            "ramsis.sim.cluster", "ramsis.sim.cluster.sharing", "ramsis.sweep",
-            "ramsis.synthesis", "placement_milp", "placement_milp.sharing")
+            "ramsis.bounds", "ramsis.cluster", "ramsis.studies.sharing.gpu.interference",
+            "ramsis.studies.sharing.gpu.shared_gpu", "ramsis.planning",
+            "ramsis.studies.sharing.play.placement", "ramsis.mdp.sparse", "ramsis.policy",
+            "ramsis.profiles", "ramsis.profiles.importers", "ramsis.studies.sharing.gpu.kernels",
+            "ramsis.studies.sharing.gpu.profile", "ramsis.runtime", "ramsis.scenario",
+            "ramsis.audit.audit", "ramsis.audit.drift", "ramsis.serving.load.settings",
+            "ramsis.audit.request_log", "ramsis.sim", "ramsis.sim.cluster",
+            "ramsis.studies.sharing.play", "ramsis.sweep", "ramsis.synthesis", "placement_milp",
+            "ramsis.studies.sharing")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 WRONG: tuple[Any, ...] = (None, "x", "", [], [None], ["x"], {}, b"x", object(), math.nan, math.inf,
                           -math.inf, -1, 0, 1.5, -0.5, 10**30, 1e308, True, 1j, np.zeros(3),

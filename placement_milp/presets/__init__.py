@@ -1,29 +1,28 @@
 """Published placement schemes on the same problems, for comparison.
 
 Each is a function of a problem and limits that returns a checked placement; :data:`PRESETS` finds
-them by name.
+them by name. Installed packages add theirs by entry points of the group :data:`GROUP`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from importlib.metadata import EntryPoint, entry_points
 
 from placement_milp.backend import Limits
 from placement_milp.presets.alpaserve import alpaserve
-from placement_milp.presets.gpu_sharing import gpu_sharing
 from placement_milp.presets.infaas import infaas
 from placement_milp.presets.infadapter import infadapter
 from placement_milp.presets.jellyfish import jellyfish
 from placement_milp.presets.nexus import nexus
 from placement_milp.presets.proteus import proteus
-from placement_milp.presets.sharing import igniter, queue_aware, usher, wao_usher
 from placement_milp.problem import Problem
 from placement_milp.result import Placement
 from ramsis.errors import InvalidValueError
 
-__all__ = ["PRESETS", "alpaserve", "gpu_sharing", "igniter", "infaas", "infadapter", "jellyfish",
-           "nexus", "proteus", "queue_aware", "usher", "wao_usher"]
+__all__ = ["GROUP", "PRESETS", "alpaserve", "infaas", "infadapter", "jellyfish", "nexus",
+           "proteus"]
 
 _Preset = Callable[[Problem, Limits], Placement]
 
@@ -58,11 +57,22 @@ _PROGRAMS: dict[str, _Preset] = {
 }
 """Presets that are an objective or rules of the program itself."""
 
+GROUP = "placement_milp.presets"
+
+
+def _offered(entry: EntryPoint) -> _Preset:
+    """Return the preset of an entry point, which is imported when it runs."""
+
+    def preset(problem: Problem, limits: Limits) -> Placement:
+        placed: Placement = entry.load()(problem, limits)
+        return placed
+
+    return _refusing(entry.name, preset)
+
+
 PRESETS: dict[str, _Preset] = _PROGRAMS | {
     name: _refusing(name, preset, *unkept) for name, preset, unkept in (
-        ("gpu-sharing", gpu_sharing, ()), ("nexus", nexus, (*_SIZE, _QUEUEING)),
-        ("infaas", infaas, (*_SIZE, _QUEUEING)), ("alpaserve", alpaserve, ()),
-        ("usher", usher, ()), ("wao-usher", wao_usher, ()), ("igniter", igniter, ()),
-        ("queue-aware", queue_aware, ()))
-}
+        ("nexus", nexus, (*_SIZE, _QUEUEING)), ("infaas", infaas, (*_SIZE, _QUEUEING)),
+        ("alpaserve", alpaserve, ()))
+} | {entry.name: _offered(entry) for entry in entry_points(group=GROUP)}
 """Presets by the names that the command line gives them."""

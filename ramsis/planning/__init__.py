@@ -1,6 +1,6 @@
 """Clusters on which models come and go: schedulers side by side, and those that plan.
 
-May import: bounds, cluster, placement_milp, policy, scenario, sim.
+May import: bounds, placement_milp, policy, scenario, sim.
 """
 
 from __future__ import annotations

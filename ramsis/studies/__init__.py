@@ -1,7 +1,8 @@
-"""What exists to play a publication again: schedulers, agents and their training.
+"""What exists to play a publication again: schedulers, agents, placement presets, GPU sharing.
 
-Schedulers are offered by entry points (:data:`ramsis.sim.registry.GROUP`), as those of
-any other package. The room may import ``sim`` and all below; only the command line imports it.
+Schedulers and presets are offered by entry points (:data:`ramsis.sim.registry.GROUP`,
+:data:`placement_milp.presets.GROUP`), as those of any other package. Only the command line
+imports the room.
 
-May import: runtime, scenario, sim.
+May import: placement_milp, profiles, report, runtime, scenario, sim.
 """

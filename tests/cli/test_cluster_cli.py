@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from placement_milp import write_placement
-from placement_milp.presets import usher
 from ramsis.planning import SCHEDULERS
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
+from ramsis.studies.sharing.presets import usher
 from tests.cli.command import Run, refused
 from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream

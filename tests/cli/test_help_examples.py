@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.profiles.test_kernels import LONG, TRACE
 
 from placement_milp import place, problem_from_document, write_placement
-from placement_milp.presets import usher
 from ramsis import profiles
 from ramsis.cli.main import cli
 from ramsis.plugins import trust
+from ramsis.studies.sharing.presets import usher
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
-from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,6 @@ from placement_milp import Limits, Problem, check_placement, place, problem_from
 from placement_milp.presets import (
     PRESETS,
     alpaserve,
-    gpu_sharing,
     infaas,
     infadapter,
     jellyfish,
@@ -24,6 +23,7 @@ from placement_milp.presets import (
     proteus,
 )
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.studies.sharing.presets import gpu_sharing
 from tests.placement.samples import document, documents, problem, variant
 from tests.reference.placement import outcomes
 

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 import placement_milp
-from placement_milp.presets import usher
 from ramsis.cli.main import _run
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, load, save
 from ramsis.report.page import MOST_BYTES, write_report
+from ramsis.studies.sharing.presets import usher
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Run, refused

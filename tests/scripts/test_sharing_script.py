@@ -83,7 +83,7 @@ def test_random_mixes_are_played_at_longer_latencies_too(
 
 
 _OWN = """\
-from placement_milp.sharing import Replica
+from ramsis.studies.sharing import Replica
 def both(models, gpus):
     return [Replica(model.name, gpus[0].name, 4, SHARE) for model in models]
 """

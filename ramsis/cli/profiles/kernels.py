@@ -7,8 +7,8 @@ import click
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows
-from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
-from ramsis.profiles.nsight import read_kernel_trace
+from ramsis.studies.sharing.gpu.kernels import V100, GpuLimits, kernel_metrics
+from ramsis.studies.sharing.gpu.nsight import read_kernel_trace
 
 _COLUMNS = (
     Column("metric", "metric"), Column("largest", "largest", ".2%"),

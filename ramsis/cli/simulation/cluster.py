@@ -187,8 +187,10 @@ def _play(
     path: str, seeds: range, interference: str, duration_s: float, as_json: bool
 ) -> None:
     """Play a placement, and print a row for each family."""
-    from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
-    from ramsis.planning.sharing import play_placement  # here, as it takes long to load
+    from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS
+    from ramsis.studies.sharing.play.placement import (
+        play_placement,  # here, as it takes long to load
+    )
 
     chosen = {"thesis": THESIS, "none": NO_INTERFERENCE}[interference]
     with progress("runs", len(seeds)) as advance:

@@ -1,6 +1,6 @@
 """Policies of sharing by name, shipped and the user's own.
 
->>> from placement_milp.sharing import Replica, gpus_of, plan, register
+>>> from ramsis.studies.sharing import Replica, gpus_of, plan, register
 >>> def one_each(models, gpus):
 ...     return [Replica(model.name, gpu.name, 4) for model, gpu in zip(models, gpus)]
 >>> register("one-on-each", one_each)
@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from placement_milp.presets.alpaserve import alpaserve
-from placement_milp.presets.gpu_sharing import gpu_sharing
 from placement_milp.presets.nexus import nexus
-from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import (
+from ramsis.errors import InputFileError
+from ramsis.plugins import blamed, own
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.igniter import Igniter
+from ramsis.studies.sharing.plan import (
     SharingPlan,
     SharingPolicy,
     check_given,
@@ -25,12 +27,10 @@ from placement_milp.sharing.plan import (
     planned_rps,
     why_unserved,
 )
-from placement_milp.sharing.programs import Program
-from placement_milp.sharing.queue_aware import QueueAware
-from placement_milp.sharing.usher import Usher
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InputFileError
-from ramsis.plugins import blamed, own
+from ramsis.studies.sharing.presets.gpu_sharing import gpu_sharing
+from ramsis.studies.sharing.programs import Program
+from ramsis.studies.sharing.queue_aware import QueueAware
+from ramsis.studies.sharing.usher import Usher
 
 _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
     "usher": Usher,

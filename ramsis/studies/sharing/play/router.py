@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ramsis.cluster.shared_gpu import RouterSettings
 from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.studies.sharing.gpu.shared_gpu import RouterSettings
 
 
 class Placed(NamedTuple):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ramsis.checks import check_arguments
-from ramsis.sim.cluster.sharing.metrics import (
+from ramsis.studies.sharing.play.metrics import (
     ModelFigures,
     ReplicaFigures,
     SharingFigures,
     measure_sharing,
 )
-from ramsis.sim.cluster.sharing.play import InterferenceSlowdown, Played, SharedCluster, play
-from ramsis.sim.cluster.sharing.router import Router, SentBatch
+from ramsis.studies.sharing.play.play import InterferenceSlowdown, Played, SharedCluster, play
+from ramsis.studies.sharing.play.router import Router, SentBatch
 
 __all__ = ["InterferenceSlowdown", "ModelFigures", "Played", "ReplicaFigures", "Router",
            "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play"]

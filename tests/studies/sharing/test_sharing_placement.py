@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from placement_milp import place, write_placement
-from placement_milp.presets import gpu_sharing, usher
 from ramsis.errors import InputFileError
-from ramsis.planning.sharing import cluster_of_placement, play_placement
-from ramsis.sim.cluster.sharing import measure_sharing, play
+from ramsis.studies.sharing.play import measure_sharing, play
+from ramsis.studies.sharing.play.placement import cluster_of_placement, play_placement
+from ramsis.studies.sharing.presets import gpu_sharing, usher
 from tests.cli.command import Run
 from tests.placement.samples import problem, shared_problem, value_row
 

@@ -1,6 +1,6 @@
 """Plans of sharing: which GPU runs which model at which batch, several models at once.
 
-A policy is a function of models and GPUs that returns replicas; :mod:`placement_milp.sharing.
+A policy is a function of models and GPUs that returns replicas; :mod:`ramsis.studies.sharing.
 policies` finds it by name. What it returns is checked here, whoever wrote it.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
-from ramsis.profiles.sharing import SharingProfile
+from ramsis.studies.sharing.gpu.profile import SharingProfile
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
 _RELATIVE = 1e-9
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from placement_milp import read_placement
-from placement_milp.presets.sharing import models_of_problem
-from placement_milp.sharing.bound import goodput_bound_rps
-from placement_milp.sharing.plan import check_replicas
 from ramsis.checks import check_arguments
-from ramsis.cluster.interference import THESIS, Interference
-from ramsis.cluster.shared_gpu import Replica
 from ramsis.errors import InputFileError
-from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
+from ramsis.studies.sharing.bound import goodput_bound_rps
+from ramsis.studies.sharing.gpu.interference import THESIS, Interference
+from ramsis.studies.sharing.gpu.shared_gpu import Replica
+from ramsis.studies.sharing.plan import check_replicas
+from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
+from ramsis.studies.sharing.presets.policies import models_of_problem
 
 __all__ = ["cluster_of_placement", "play_placement"]
 

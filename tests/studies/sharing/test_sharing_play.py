@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster.interference import NO_INTERFERENCE, THESIS, Interference, Load
-from ramsis.cluster.shared_gpu import Gpu, NetworkTime, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError
-from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
 from ramsis.sim.cluster import Running
-from ramsis.sim.cluster.sharing import Played, SharedCluster, measure_sharing, play
+from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference, Load
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.shared_gpu import (
+    Gpu,
+    NetworkTime,
+    Replica,
+    RouterSettings,
+    SharedModel,
+)
+from ramsis.studies.sharing.play import Played, SharedCluster, measure_sharing, play
 
 _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles.kernels import (
+from ramsis.studies.sharing.gpu.kernels import (
     V100,
     GpuLimits,
     Launch,
@@ -20,7 +20,7 @@ from ramsis.profiles.kernels import (
     sms_needed,
     utilisation,
 )
-from ramsis.profiles.nsight import (
+from ramsis.studies.sharing.gpu.nsight import (
     OCCUPANCY_METRIC,
     _round_number,
     read_kernel_trace,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placement_milp.sharing import (
+from ramsis.errors import InputFileError
+from ramsis.studies.sharing import (
     Igniter,
     QueueAware,
     SharingPolicy,
@@ -19,13 +20,12 @@ from placement_milp.sharing import (
     models_of,
     plan,
 )
-from placement_milp.sharing.bound import goodput_bound_rps
-from placement_milp.sharing.estimate import Estimator, Item
-from ramsis.cluster.interference import THESIS, Interference
-from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
-from ramsis.errors import InputFileError
-from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
-from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
+from ramsis.studies.sharing.bound import goodput_bound_rps
+from ramsis.studies.sharing.estimate import Estimator, Item
+from ramsis.studies.sharing.gpu.interference import THESIS, Interference
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
 _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 

@@ -40,10 +40,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import check_given
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InvalidValueError
-from ramsis.profiles.sharing import SharedBatch, between
+from ramsis.studies.sharing.gpu.profile import SharedBatch, between
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.plan import check_given
 
 METRICS = ("occupancy", "weighted_occupancy", "utilisation")
 _EPSILON = 1e-9

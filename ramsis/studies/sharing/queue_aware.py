@@ -1,7 +1,7 @@
 """A planner that counts on queueing: replicas by what the engine would make of them.
 
 A plan is worth the requests that it answers in time, by the planner's own estimate
-(:mod:`placement_milp.sharing.estimate`): batches as the router gathers them at the model's rate,
+(:mod:`ramsis.studies.sharing.estimate`): batches as the router gathers them at the model's rate,
 within the waiting limit; queues at the GPUs; times that depend on what runs beside. It is not
 worth batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
 smaller batches, is better.
@@ -56,13 +56,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from placement_milp.backend import Limits
-from placement_milp.sharing.estimate import Estimator, Item, State
-from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import SharingPolicy, check_given
-from placement_milp.sharing.usher import Usher
-from ramsis.cluster.interference import THESIS, Interference
-from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError, RamsisError
+from ramsis.studies.sharing.estimate import Estimator, Item, State
+from ramsis.studies.sharing.gpu.interference import THESIS, Interference
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.studies.sharing.igniter import Igniter
+from ramsis.studies.sharing.plan import SharingPolicy, check_given
+from ramsis.studies.sharing.usher import Usher
 
 _SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
 """First seeds of the arrivals: for the search, for its last choice, for what is promised."""
@@ -530,8 +530,10 @@ class _Search:
 
 def _others() -> list[SharingPolicy]:
     """The published policies; programs as far as they are solved in a minute."""
-    from placement_milp.presets.gpu_sharing import gpu_sharing  # presets import this module
-    from placement_milp.sharing.programs import Program
+    from ramsis.studies.sharing.presets.gpu_sharing import (
+        gpu_sharing,  # presets import this module
+    )
+    from ramsis.studies.sharing.programs import Program
 
     limits = Limits(seconds=_PROGRAM_S)
     return [Usher(), Usher(metric="weighted_occupancy"), Igniter(measured_batches=True),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.sim.cluster.sharing.play import Played
-from ramsis.sim.cluster.sharing.router import Placed
 from ramsis.sim.metrics.groups import jain_index
+from ramsis.studies.sharing.play.play import Played
+from ramsis.studies.sharing.play.router import Placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import pytest
 
 from placement_milp import Latency, problem_from_document
 from placement_milp.backend import SOLVERS, Limits
-from placement_milp.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
-from placement_milp.sharing import (
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.plugins import trusting
+from ramsis.studies.sharing import (
     Gpu,
     Igniter,
     Program,
@@ -30,12 +31,11 @@ from placement_milp.sharing import (
     problem_of,
     register,
 )
-from placement_milp.sharing.bound import goodput_bound_rps
-from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
-from ramsis.cluster.interference import THESIS
-from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.plugins import trusting
-from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.bound import goodput_bound_rps
+from ramsis.studies.sharing.gpu.interference import THESIS
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
+from ramsis.studies.sharing.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
 from tests.placement.samples import problem, shared_problem
 from tests.slow import slow_after
 
@@ -233,7 +233,7 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(InputFileError, match="policy name is in use"):
         register("usher", one_each)
     path = tmp_path / "mine.py"
-    path.write_text("from placement_milp.sharing import Replica\n"
+    path.write_text("from ramsis.studies.sharing import Replica\n"
                     "def all_on_one(models, gpus):\n"
                     "    return [Replica(m.name, gpus[0].name, 4) for m in models]\n")
     with trusting([f"{path}:all_on_one"]):

@@ -63,14 +63,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp.sharing._kernels import (
+from ramsis.errors import InputFileError
+from ramsis.studies.sharing._kernels import (
     TOLERANCE_MS,
     largest_configurations,
     most_in_groups,
 )
-from ramsis.cluster.interference import Interference
-from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
-from ramsis.errors import InputFileError
+from ramsis.studies.sharing.gpu.interference import Interference
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, RouterSettings, SharedModel
 
 _Floats = NDArray[np.float64]
 _CELLS = 250

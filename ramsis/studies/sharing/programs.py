@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from placement_milp.backend import Limits
 from placement_milp.problem import Family, Latency, Problem, Rules, Variant, WorkerType
 from placement_milp.result import Placement
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
 _MEMORY_MB = 100.0
 Preset = Callable[[Problem, Limits], Placement]

@@ -1,4 +1,4 @@
-"""Simulation of clusters on which models come and go, and of models that share a GPU."""
+"""Simulation of clusters on which models come and go."""
 
 from __future__ import annotations
 

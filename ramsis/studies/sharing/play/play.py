@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramsis.cluster.interference import THESIS, Interference, Load
-from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError
-from ramsis.profiles.sharing import between
 from ramsis.scenario import (
     BatchTime,
     LoadOf,
@@ -22,10 +19,13 @@ from ramsis.scenario import (
     Stream,
     TimesOf,
 )
-from ramsis.sim.cluster.sharing.router import Placed, Router, SentBatch
 from ramsis.sim.engine import ClusterEngine
 from ramsis.sim.engine.progress import Running, Slowdown
 from ramsis.sim.run import Run
+from ramsis.studies.sharing.gpu.interference import THESIS, Interference, Load
+from ramsis.studies.sharing.gpu.profile import between
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.studies.sharing.play.router import Placed, Router, SentBatch
 
 _LANES = 1000
 
@@ -133,7 +133,7 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
 
 
 class InterferenceSlowdown:
-    """Speeds by an :class:`~ramsis.cluster.interference.Interference`, for the engine.
+    """Speeds by an :class:`~ramsis.studies.sharing.gpu.interference.Interference`, for the engine.
 
     Parameters
     ----------

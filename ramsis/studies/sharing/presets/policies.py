@@ -1,4 +1,4 @@
-"""Policies of :mod:`placement_milp.sharing` as presets: Usher, WAO-Usher, iGniter, queue-aware.
+"""Policies of :mod:`ramsis.studies.sharing` as presets: Usher, WAO-Usher, iGniter, queue-aware.
 
 A problem with one variant in each family; every worker is a GPU. Shares of the processors are
 those that a policy looks at (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency),
@@ -21,13 +21,13 @@ from placement_milp.presets.heuristic import (
 )
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.result import Placement
-from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
-from placement_milp.sharing.queue_aware import QueueAware
-from placement_milp.sharing.usher import Usher
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InfeasibleError, InputFileError
-from ramsis.profiles.sharing import SharedBatch
+from ramsis.studies.sharing.gpu.profile import SharedBatch
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.igniter import Igniter
+from ramsis.studies.sharing.plan import SharingPolicy, check_replicas, why_unserved
+from ramsis.studies.sharing.queue_aware import QueueAware
+from ramsis.studies.sharing.usher import Usher
 
 
 def usher(problem: Problem, limits: Limits | None = None) -> Placement:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp.sharing._kernels import Sent, copied, gathered, in_time, run_gpu
-from ramsis.cluster.interference import Interference
-from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
-from ramsis.profiles.sharing import between
+from ramsis.studies.sharing._kernels import Sent, copied, gathered, in_time, run_gpu
+from ramsis.studies.sharing.gpu.interference import Interference
+from ramsis.studies.sharing.gpu.profile import between
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, RouterSettings, SharedModel
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import (
+from ramsis.checks import check_arguments
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.igniter import Igniter
+from ramsis.studies.sharing.plan import (
     SharingPlan,
     SharingPolicy,
     check_replicas,
@@ -11,12 +13,10 @@ from placement_milp.sharing.plan import (
     models_of,
     planned_rps,
 )
-from placement_milp.sharing.policies import plan, policy_names, register, sharing_policy
-from placement_milp.sharing.programs import Program, problem_of, replicas_of
-from placement_milp.sharing.queue_aware import QueueAware
-from placement_milp.sharing.usher import Usher, groups_of
-from ramsis.checks import check_arguments
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.policies import plan, policy_names, register, sharing_policy
+from ramsis.studies.sharing.programs import Program, problem_of, replicas_of
+from ramsis.studies.sharing.queue_aware import QueueAware
+from ramsis.studies.sharing.usher import Usher, groups_of
 
 __all__ = [
     "Gpu", "Igniter", "Program", "QueueAware", "Replica", "SharedModel", "SharingPlan",

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placement_milp.sharing import gpus_of, models_of, plan
-from placement_milp.sharing._kernels import most_in_groups
-from placement_milp.sharing.bound import goodput_bound_rps
-from ramsis.cluster.interference import NO_INTERFERENCE, THESIS, Interference
-from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings, SharedModel
-from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
-from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
+from ramsis.studies.sharing import gpus_of, models_of, plan
+from ramsis.studies.sharing._kernels import most_in_groups
+from ramsis.studies.sharing.bound import goodput_bound_rps
+from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference
+from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.shared_gpu import NetworkTime, RouterSettings, SharedModel
+from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
 _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 _Rows = Sequence[tuple[int, float, float]]

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.importers.rows import CsvRow, read_text
-from ramsis.profiles.kernels import Kernel, Launch
+from ramsis.studies.sharing.gpu.kernels import Kernel, Launch
 
 __all__ = ["OCCUPANCY_METRIC", "read_kernel_trace"]
 

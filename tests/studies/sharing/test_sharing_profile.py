@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles.sharing import read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import read_sharing_profile
 
 _HEADER = ("model,batch,latency_s,throughput_rps,mem_cap_pct,ach_occ_pct,wavg_ach_occ_pct,"
            "wavg_sm_util_pct,gpu_type,mps_share_pct,flag\n")

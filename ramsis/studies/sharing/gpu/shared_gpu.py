@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_not_negative, check_positive
-from ramsis.profiles.sharing import SharedBatch, between
+from ramsis.studies.sharing.gpu.profile import SharedBatch, between
 
 __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
 

@@ -35,10 +35,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import check_given
-from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError
-from ramsis.profiles.sharing import SharedBatch, between
+from ramsis.studies.sharing.gpu.profile import SharedBatch, between
+from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.studies.sharing.plan import check_given
 
 DIVISIONS = ("equal", "halves", "largest", "none")
 

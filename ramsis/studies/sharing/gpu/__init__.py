@@ -1,0 +1,1 @@
+"""What is known of GPUs that models share: profiles, kernels, interference."""
