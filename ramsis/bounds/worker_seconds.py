@@ -59,7 +59,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ _Cheapest = Callable[[float], tuple[float, float, IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class WorkerSecondsBound:
-    """What no scheduler can do with less of.
+    """Lower bound on worker-seconds, valid for every scheduler, even one that knows the trace.
 
     Attributes
     ----------
@@ -116,7 +115,7 @@ class WorkerSecondsBound:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSecondsTerms:
-    """What a fleet is bounded under.
+    """SLO, start-up time, limits and target of a fleet whose worker-seconds are bounded.
 
     Attributes
     ----------
@@ -150,9 +149,9 @@ class WorkerSecondsTerms:
 
 
 def fewest_worker_seconds(
-    arrival_ms: FloatArray, times: ServiceTimes | None, **terms: Any
+    arrival_ms: FloatArray, times: ServiceTimes | None, terms: WorkerSecondsTerms
 ) -> WorkerSecondsBound:
-    """The worker-seconds without which no scheduler meets a target on a trace.
+    """Return a lower bound on the worker-seconds with which a scheduler meets a target.
 
     Parameters
     ----------
@@ -160,9 +159,8 @@ def fewest_worker_seconds(
         Rising, >= 0, from when the fleet is paid for on.
     times : ServiceTimes or None
         What batches take; None with ``rate_per_worker_qps``.
-    **terms
-        The attributes of :class:`WorkerSecondsTerms`: ``slo_ms``, and what differs from its
-        defaults.
+    terms : WorkerSecondsTerms
+        SLO, start-up time, limits and target of the fleet.
 
     Raises
     ------
@@ -171,36 +169,33 @@ def fewest_worker_seconds(
     InfeasibleError
         No number of workers, or not as many as ``most``, meets the target; with the best.
     """
-    under = WorkerSecondsTerms(**terms)
-    if under.max_violation is None and under.min_effective_accuracy is None:
+    if terms.max_violation is None and terms.min_effective_accuracy is None:
         raise InvalidValueError("no target", where="max_violation",
-                                         allowed="max_violation or min_effective_accuracy")
-    problem = _Problem.of(arrival_ms, times, under)
+                                allowed="max_violation or min_effective_accuracy")
+    problem = _Problem.of(arrival_ms, times, terms)
     problem.target.check(problem.work)
     return _bound(problem)
 
 
 def least_cost(
-    arrival_ms: FloatArray, times: ServiceTimes, *, violation_worker_s: float,
-    accuracy_worker_s: float, best_accuracy: float | None = None, **terms: Any,
+    arrival_ms: FloatArray, times: ServiceTimes, terms: WorkerSecondsTerms, *,
+    violation_worker_s: float, accuracy_worker_s: float, best_accuracy: float | None = None,
 ) -> float:
-    """The worker-seconds, losses counted at prices, that a trace costs under any scheduler.
+    """Return a lower bound on worker-seconds plus losses at prices, over all schedulers.
 
     It is the first problem of this module at one price, without the search for the best one.
 
     Parameters
     ----------
-    arrival_ms, times
-        As of :func:`fewest_worker_seconds`.
+    arrival_ms, times, terms
+        As of :func:`fewest_worker_seconds`; the terms without targets.
     violation_worker_s, accuracy_worker_s : float
         Of a request that is late or dropped, and of a unit of accuracy that one misses, >= 0. An
         answer misses what its model is less accurate than the best one, a violation all.
     best_accuracy : float, optional
         That of which nothing is missed; by default the largest of the models.
-    **terms
-        The attributes of :class:`WorkerSecondsTerms`, without targets.
     """
-    problem = _Problem.of(arrival_ms, times, WorkerSecondsTerms(**terms))
+    problem = _Problem.of(arrival_ms, times, terms)
     worth = 1000.0 * accuracy_worker_s, 1000.0 * violation_worker_s
     if not min(worth) >= 0 or not all(map(math.isfinite, worth)):
         raise InvalidValueError(
@@ -236,9 +231,10 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
             "start-up not within the trace", where="startup_s", value=under.startup_s,
             allowed=f"0 to {outward(span_s)}, from the first arrival to the last")
     if (times is None) == (rate is None):
-        raise InvalidValueError("what a worker can do is not said once",
-                                where="rate_per_worker_qps", value=rate,
-                                allowed="either service times or a rate")
+        raise InvalidValueError(
+            "pass either service times or rate_per_worker_qps, not both" if rate is not None
+            else "neither service times nor a rate", where="rate_per_worker_qps", value=rate,
+            allowed="either service times or a rate")
     if rate is not None:
         check_positive(rate_per_worker_qps=rate)
         if under.min_effective_accuracy is not None:

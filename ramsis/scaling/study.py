@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds import Targets, WorkerSecondsBound, fewest_worker_seconds, least_cost
+from ramsis.bounds import (
+    Targets,
+    WorkerSecondsBound,
+    WorkerSecondsTerms,
+    fewest_worker_seconds,
+    least_cost,
+)
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
@@ -151,14 +156,14 @@ class Study:
         """The worker-seconds without which no scheduler meets the target on the second half."""
         assert isinstance(self.target, Targets)
         return fewest_worker_seconds(
-            *self._bounded(startup_s), **self._terms(startup_s),
-            max_violation=self.target.max_violation,
-            min_effective_accuracy=self.target.min_effective_accuracy)
+            *self._bounded(startup_s), replace(
+                self._terms(startup_s), max_violation=self.target.max_violation,
+                min_effective_accuracy=self.target.min_effective_accuracy))
 
     def least_cost(self, startup_s: float) -> float:
         """What no scheduler costs less than on the second half, in worker-seconds."""
         assert isinstance(self.target, Prices)
-        return least_cost(*self._bounded(startup_s), **self._terms(startup_s),
+        return least_cost(*self._bounded(startup_s), self._terms(startup_s),
                           violation_worker_s=self.target.violation,
                           accuracy_worker_s=self.target.accuracy,
                           # Models that are too slow for the SLO are in no table.
@@ -170,6 +175,6 @@ class Study:
         return (self._half(self.half_s, startup_s).arrival_ms,
                 cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH))
 
-    def _terms(self, startup_s: float) -> dict[str, Any]:
-        return {"slo_ms": self.slo_ms, "startup_s": startup_s, "most": self.tables.most,
-                "least": self.least, "duration_s": self.half_s}
+    def _terms(self, startup_s: float) -> WorkerSecondsTerms:
+        return WorkerSecondsTerms(slo_ms=self.slo_ms, startup_s=startup_s, most=self.tables.most,
+                                  least=self.least, duration_s=self.half_s)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from ramsis.bounds import fewest_worker_seconds, least_cost
+from ramsis.bounds import WorkerSecondsTerms, fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
 
 _SLOT_MS = 10.0
@@ -63,15 +63,15 @@ class Tiny:
     def bound(self) -> float:
         """Slots of workers that no scheduler can do with less of."""
         found = fewest_worker_seconds(_SLOT_MS * self.arrival.astype(float), self.times,
-                                      **self.terms, **self.target)
+                                      WorkerSecondsTerms(**self.terms, **self.target))
         return found.worker_s * 1000.0 / _SLOT_MS
 
     def bound_at(self, violation: float, accuracy: float) -> float:
         """Slots that no scheduler costs less than at prices in slots."""
         each = _SLOT_MS / 1000.0
         return least_cost(
-            _SLOT_MS * self.arrival.astype(float), self.times, violation_worker_s=violation * each,
-            accuracy_worker_s=accuracy * each, **self.terms) / each
+            _SLOT_MS * self.arrival.astype(float), self.times, WorkerSecondsTerms(**self.terms),
+            violation_worker_s=violation * each, accuracy_worker_s=accuracy * each) / each
 
     def optimum(self, prices: tuple[float, float] | None = None) -> float:
         """The fewest slots of workers, start-ups paid, over all schedules of batches.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds import fewest_worker_seconds, least_cost
+from ramsis.bounds import WorkerSecondsTerms, fewest_worker_seconds, least_cost
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError
 from tests.slow import slow_after
@@ -63,8 +63,9 @@ class Case:
     def bound(self, **targets: Any) -> tuple[float, int]:
         """Worker-ms and peak."""
         found = fewest_worker_seconds(
-            self.arrival, self.times, slo_ms=self.slo, startup_s=self.startup / 1000.0,
-            max_batch=self.batch_ms.shape[1], **targets)
+            self.arrival, self.times, WorkerSecondsTerms(
+                slo_ms=self.slo, startup_s=self.startup / 1000.0,
+                max_batch=self.batch_ms.shape[1], **targets))
         return 1000.0 * found.worker_s, found.peak
 
     def batch(self, waiting: int, left: float) -> tuple[int, int]:
@@ -154,8 +155,10 @@ def test_no_fleet_costs_less_at_prices(part: int) -> None:
         cost_s = (case.paid(busy) / 1000.0 + violation * np.count_nonzero(worth == 0)
                   + accuracy * missed.sum())
         low = least_cost(
-            case.arrival, case.times, violation_worker_s=violation, accuracy_worker_s=accuracy,
-            slo_ms=case.slo, startup_s=case.startup / 1000.0, max_batch=case.batch_ms.shape[1])
+            case.arrival, case.times, WorkerSecondsTerms(
+                slo_ms=case.slo, startup_s=case.startup / 1000.0,
+                max_batch=case.batch_ms.shape[1]),
+            violation_worker_s=violation, accuracy_worker_s=accuracy)
         assert low <= cost_s * (1 + 1e-9) + 1e-12, seed
         near.append(low / cost_s if cost_s else 1.0)
     assert max(near) > 0.8
@@ -165,5 +168,6 @@ def test_no_fleet_costs_less_at_prices(part: int) -> None:
 def test_a_price_that_is_none_is_refused(price: float) -> None:
     case = Case.drawn(0)
     with pytest.raises(InvalidValueError, match="prices"):
-        least_cost(case.arrival, case.times, violation_worker_s=price, accuracy_worker_s=0.0,
-                   slo_ms=case.slo, max_batch=case.batch_ms.shape[1])
+        least_cost(case.arrival, case.times,
+                   WorkerSecondsTerms(slo_ms=case.slo, max_batch=case.batch_ms.shape[1]),
+                   violation_worker_s=price, accuracy_worker_s=0.0)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ramsis.bounds import FluidBound, fewest_worker_seconds, fluid_bound
+from ramsis.bounds import FluidBound, WorkerSecondsTerms, fewest_worker_seconds, fluid_bound
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several, profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
 from ramsis.cli.options.param_types import ByType
@@ -184,9 +184,10 @@ def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows:
                              allowed="a trace that takes time")
     targets = {name: given[name] for name in ("max_violation", "min_effective_accuracy")}
     found = fewest_worker_seconds(
-        arrival_ms, times, slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
-        rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
-        most=given["max_workers"], **targets)
+        arrival_ms, times, WorkerSecondsTerms(
+            slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
+            rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
+            most=given["max_workers"], **targets))
     row = {"slo_ms": classes[0].slo_ms, "startup_s": given["startup_s"] or 0.0,
            "max_violation_rate": given["max_violation"],
            "min_effective_accuracy": given["min_effective_accuracy"],
