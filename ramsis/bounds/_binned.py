@@ -99,7 +99,7 @@ def _sizes(duration: FloatArray) -> list[tuple[int, float]]:
 
 
 def _width(task: Task) -> tuple[float | None, int]:
-    """The widest bin of which rounding costs little, and how many columns there are then."""
+    """Return the widest bin whose rounding costs little, and the number of columns with it."""
     found = [(t, m, took) for t, m in _pairs(task) for _, took in _sizes(task.duration[t, m])]
     if not found:
         return None, 0
@@ -288,7 +288,7 @@ class _Program:
         self, t: int, m: int, found: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
         held: IntArray, load: int,
     ) -> None:
-        """A request's model is held when it is released, or loaded since then."""
+        """Add the rows: a request's model is held at its release, or loaded since."""
         task = self.task
         who = np.concatenate([one for one, _ in found])
         rows, row = np.unique(who, return_inverse=True)

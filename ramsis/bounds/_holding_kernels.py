@@ -34,7 +34,7 @@ _KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t
 
 
 class HoldingBins(NamedTuple):
-    """What it costs to hold and to load models."""
+    """Costs of holding and loading models, by bin of time."""
 
     room: FloatArray  # share of a worker's memory, shape (models,)
     there: BoolArray  # whether it is held at the start, shape (models,)
@@ -83,7 +83,7 @@ def _carry(
     source: FloatArray, target: FloatArray, how: NDArray[np.int16], requests: NDArray[np.int32],
     span: tuple[int, int, int, int, int], cost: float, way: int,
 ) -> None:
-    """Go from a bin to a later one; requests that cannot be started any more are given up.
+    """Carry values from a bin to a later one; requests past their latest start are dropped.
 
     ``span`` has the first and last requests of the bin and where they stand, the first ones of
     the later bin and where they stand.
@@ -99,7 +99,7 @@ def _carry(
 def _fill(
     states: _States, gain: FloatArray, model: int, holding: HoldingBins, share: float
 ) -> None:
-    """Work out all states; costs are multiplied by ``share``.
+    """Fill in the values of all states; costs are multiplied by ``share``.
 
     ``gain[q, n - 1]`` is what a run of n requests of which q is the last one is worth.
     """
@@ -169,7 +169,7 @@ def held_runs(
     groups: Groups, batches: Batches, prices: BinPrices, holding: HoldingBins, share: FloatArray,
     seed: int, used: FloatArray,
 ) -> FloatArray:
-    """As :func:`ramsis.bounds._kernels.best_runs`, less what it costs to hold the models.
+    """Return the best runs (:func:`ramsis.bounds._kernels.best_runs`), less the cost of holding.
 
     ``share`` (groups,) of the costs is for each group; ``used`` has one more row, for memory.
     """
@@ -219,7 +219,7 @@ def held_blocks(
     release: FloatArray, deadline: FloatArray, within: FloatArray, model: int, shortest: float,
     holding: HoldingBins,
 ) -> float:
-    """Best of one group by blocks of requests; ``within[i, n]`` is that of n from i on.
+    """Return the best value of one group by blocks; ``within[i, n]`` is that of n requests from i.
 
     The batches of a block are taken at once, when its last one starts. That may be later than the
     latest start of its first request, by no more than the longest window.

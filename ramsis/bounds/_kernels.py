@@ -20,7 +20,7 @@ _EVEN = 1e-12  # costs nearer than this are ties
 
 
 class Groups(NamedTuple):
-    """Requests by group: those of group g, of ``model``[g], from ``offsets``[g] on."""
+    """Requests by group: group g is of ``model``[g] and starts at ``offsets``[g]."""
 
     # release, deadline: shape (requests,): each group by release, with deadlines that do not
     # fall
@@ -33,7 +33,7 @@ class Groups(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """What batches take, (types, models, batch): the time, and its row in tables of costs."""
+    """Batch times by (type, model, batch), and the row of each time in tables of costs."""
 
     duration: FloatArray
     row: IntArray
@@ -232,7 +232,7 @@ class Runs(NamedTuple):
 def runs_of(
     groups: Groups, batches: Batches, prices: BinPrices, at: At, g: int, everything: bool
 ) -> Runs:
-    """The runs of a group; those that cannot be among the best only if ``everything``."""
+    """Return the runs of a group; dominated runs only if ``everything``."""
     release, deadline, offsets, model, parts = groups
     duration, row = batches
     at_release, at_deadline = at
@@ -386,7 +386,7 @@ def best_nested(
     release: FloatArray, deadline: FloatArray, model: int, duration: FloatArray,
     price: FloatArray, total: FloatArray, width: float,
 ) -> tuple[float, FloatArray]:
-    """Best set of disjoint batches of one group, Σ (size − cost), that may lie within others.
+    """Return the best set of disjoint or nested batches of one group, max Σ (size − cost).
 
     The second result (requests, span + 1) is that of k requests from i on, ``within[i, k]``, k no
     more than can be within a batch that starts with some request.

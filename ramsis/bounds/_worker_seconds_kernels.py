@@ -45,7 +45,7 @@ class Losses(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArray:
-    """How large a batch each request can be in, by model: a number of ``sizes``, shape (M, n).
+    """Return the largest batch of each request, as an index into ``sizes``, shape (M, n).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The columns of the fluid programs: each way in which a query can be answered.
+"""Columns of the fluid programs: each way in which a request can be answered.
 
 A column is a worker type t, an SLO class c, a model m and a batch of b that can be in time. A
 query that it answers takes E[L_t(m, b)] / b of a worker's time, is in time with probability
@@ -108,7 +108,7 @@ def solved(what: str, **program: Any) -> Any:
 
 
 class GatheringWindows:
-    """The gathering windows of Poisson arrivals: limits on shares of the queries, with one SLO.
+    """Limits on shares of the requests, from the windows in which batches of one SLO can gather.
 
     There is one for each width w that a batch may gather in and each size s: thousands of rows, of
     which few bind. They are therefore found by separation: those that a solution breaks.

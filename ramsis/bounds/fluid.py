@@ -1,4 +1,4 @@
-"""The fluid upper bound on effective accuracy: what no scheduler can beat.
+"""The fluid upper bound on effective accuracy.
 
 *The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
 SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An
@@ -249,7 +249,7 @@ def _checked_limits(
 
 @dataclass(frozen=True, eq=False)
 class _Merged:
-    """What a bound is for: types that differ, ``workers`` (T,), and ``load`` in queries per ms."""
+    """Instance of a bound: distinct types, ``workers`` (T,), ``load`` in requests per ms."""
 
     times: tuple[ServiceTimes, ...]
     workers: FloatArray
@@ -319,7 +319,7 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
 
 
 class _Program:
-    """A linear program over the columns, whose gathering windows are found as they are broken.
+    """Linear program over the columns; violated gathering windows are added as cuts.
 
     Parameters
     ----------

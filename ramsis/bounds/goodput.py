@@ -109,7 +109,7 @@ _MOST_CHAINS = 16
 
 @dataclass(frozen=True, eq=False)
 class ReleasedRequests:
-    """What is to be answered; arrays of shape (n,)."""
+    """Requests with release times and deadlines; arrays of shape (n,)."""
 
     # from when on a request can be run: its arrival, and what comes before inference
     release_ms: FloatArray
@@ -405,7 +405,7 @@ class _Priced:
 
 
 class _Held(_Priced):
-    """The same where memory is scarce; its price is the last row of the prices."""
+    """Dual bound where memory is scarce; the price of memory is the last row of the prices."""
 
     def __init__(self, requests: ReleasedRequests, servers: Servers) -> None:
         super().__init__(requests, servers)
@@ -431,7 +431,7 @@ class _Held(_Priced):
         self.there = short | servers.loaded()
 
     def constant_beside(self, price: FloatArray) -> Iterator[FloatArray]:
-        """Prices of memory that are the same at all times, beside those of time."""
+        """Return memory prices that are constant in time, to go with the prices of worker time."""
         unit = len(self.release) / (self.workers[-1] * self.bins * self.width)
         for share in _MEMORY_CONSTANT.tolist():
             yield np.vstack([price, np.full(self.bins, share * unit)])
@@ -453,7 +453,7 @@ class _Held(_Priced):
         return min(float(in_blocks), float(in_parts))
 
     def _holding(self, price: FloatArray) -> HoldingBins:
-        """What it costs to hold models at these prices."""
+        """Return the cost of holding models at these prices."""
         total = self.total(price)[:, np.minimum(np.arange(self.edges) * self.each, self.bins)]
         return uniform(HoldingBins(self.room, self.there, self.load_bins, total[-1],
                                np.where(self.blocks[:, None], total[:-1], 0.0), self.blocks,
@@ -491,7 +491,7 @@ class _Groups(kernels.Groups):
                        self.model[g : g + 1], self.parts[g : g + 1])
 
     def in_parts(self) -> _Groups:
-        """The same with runs that are parts of batches."""
+        """Return the same bound with runs that may be parts of batches."""
         return self._replace(parts=np.ones_like(self.parts))
 
 
@@ -518,7 +518,7 @@ def _chains(deadline: FloatArray) -> Iterator[IntArray]:
 def _cheapest_prices(
     priced: _Priced, constant: Iterable[FloatArray], rounds: int, trial: int
 ) -> tuple[FloatArray, int]:
-    """Prices of a low bound, from the best of some by Polyak's steps, and how many were tried.
+    """Return prices with a low bound, by Polyak steps from the best start, and the number tried.
 
     ``constant`` are prices on a line, in order; ``trial`` first rounds may be without any gain.
     """
@@ -555,7 +555,7 @@ def _cheapest_prices(
 
 
 def _spread(slope: FloatArray) -> FloatArray:
-    """Each bin's slope with those of its neighbours: prices of a moment are much alike."""
+    """Smooth the slopes over neighbouring bins, since prices vary slowly in time."""
     near = uniform_filter1d(slope, _NEAR, axis=1, mode="constant")
     return np.asarray(near + 0.3 * slope)
 

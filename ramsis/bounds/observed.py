@@ -1,4 +1,4 @@
-"""What no scheduler could have beaten on observed requests, with what their answers took.
+"""Upper bound on what any scheduler could have achieved on observed requests and batch times.
 
 *The problem.* n_c requests of class c came within T ms and wanted an answer within SLO_c; K like
 workers served them. Of each batch the log says what it took. Let y_{c,m,b} be how many requests
@@ -95,7 +95,7 @@ class WaysToAnswer:
         return cls(np.asarray(slo_ms, dtype=float), times.accuracy, mean)
 
     def with_observed(self, seen: Observed) -> WaysToAnswer:
-        """With what was seen to be in time although the profile rules it out."""
+        """Add the ways that were observed in time although the profile rules them out."""
         time_ms, done = self.time_ms.copy(), seen.batch > 0
         place = (seen.slo_class[done], seen.model[done], seen.batch[done] - 1)
         at = np.where(np.isfinite(time_ms[place]), time_ms[place], self.slo_ms[place[0]])
@@ -113,7 +113,7 @@ class ObservedBound:
 
 
 def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> ObservedBound:
-    """What no scheduler on ``workers`` like workers could have beaten."""
+    """Return an upper bound for every scheduler on ``workers`` workers of one type."""
     ways, requests = ways.with_observed(seen), len(seen.arrival_ms)
     reached = [(sum(_Program(part, ways).best(workers, span_ms)
                     for part, span_ms in parts) / requests, len(parts))

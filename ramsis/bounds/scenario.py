@@ -67,7 +67,7 @@ def scenario_bound(
 def _by_cores(
     scenario: Scenario, requests: Requests, batch_ms: FloatArray, rounds: int
 ) -> int:
-    """Most requests in time for all that machines can process, inference aside.
+    """Return the most requests in time that the machines' cores allow, inference aside.
 
     A request holds its cores at least for what comes before and after inference and for the
     shortest batch. A machine has no more such requests at a time than of those with fewest cores.
@@ -105,7 +105,7 @@ def _batch_ms(scenario: Scenario) -> FloatArray:
 
 
 def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
-    """The workers, and what has to be loaded before it is run."""
+    """Return the workers, and the models that have to be loaded before they run."""
     arrays, types = scenario.arrays, scenario.worker_types
     lanes = np.array([one.lanes for one in types])
     workers = np.bincount(arrays.worker_type, minlength=len(types)) * lanes
@@ -126,7 +126,7 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
 
 
 def _room(scenario: Scenario) -> FloatArray:
-    """Least share of a worker that each model takes, so that none holds more than 1, (T, M).
+    """Return the least share of a worker that each model takes, (T, M); a worker holds at most 1.
 
     By the number of models, by their memory x, or by (ceil((k + 1) x) − 1) / k for some k, of
     which the sum is at most 1 where that of x is (S. P. Fekete, J. Schepers, Mathematical

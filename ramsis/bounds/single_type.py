@@ -19,7 +19,7 @@ from ramsis.arrays import FloatArray
 
 
 class Mix(NamedTuple):
-    """The optimum of a fluid program: x, its value, and what more of each limit would add.
+    """Optimum of a fluid program: the solution x, its value, and the shadow price of each limit.
 
     Here the only price is that of time.
     """

@@ -1,4 +1,4 @@
-"""What workers are to deliver: limits on violations and accuracy, and whether they can be met."""
+"""Targets of a cluster: limits on violations and accuracy, and whether they can be met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Targets:
-    """What a cluster is to deliver.
+    """Targets of a cluster: limits on violations and accuracy.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Targets:
                          min_effective_accuracy=self.min_effective_accuracy)
 
     def met(self, accuracy: float, violation_rate: float) -> bool:
-        """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""
+        """Return whether figures reach the targets; ``accuracy`` is of the requests in time."""
         effective = accuracy * (1.0 - violation_rate)
         return (violation_rate <= self.max_violation
                 and accuracy >= (self.min_accuracy or 0.0) - ROUNDING

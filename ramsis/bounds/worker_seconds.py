@@ -1,4 +1,4 @@
-r"""Worker-seconds that no scheduler can do with less of on a trace that it knows.
+r"""Lower bound on worker-seconds, valid for every scheduler, even one that knows the trace.
 
 *The problem.* Requests come at a_i and are to be answered by a_i + SLO. W(t) workers serve at t,
 a whole number; a worker costs from X (the start-up time) before it serves. A worker that serves
@@ -347,7 +347,7 @@ def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> Floa
 
 
 def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
-    """Kinds of requests by the largest batches, (M, n): those of each kind, (M, kinds), and kinds.
+    """Group requests by their largest batches, (M, n); return those of each kind, and the kinds.
 
     Where there are too many, like ones are joined, and have the larger batches of both.
     """
@@ -399,7 +399,7 @@ class _Hull:
 
 @dataclass(frozen=True)
 class _Target:
-    """What is asked for: sums over the requests; None where it is not."""
+    """Targets as sums over the requests; None where there is no such target."""
 
     answered: float | None
     accuracy: float | None
@@ -581,7 +581,7 @@ class _Layered:
         return total * (1.0 - _EXACT)
 
     def least_work_at_price(self) -> float:
-        """Worker time and loss that are least together, whenever the time is, in ms.
+        """Return the least sum of worker time and loss, in ms, wherever the time lies.
 
         The least workers are paid for in any case. Their time is taken by what is worth most.
         """
@@ -602,7 +602,7 @@ class _Layered:
 
     @cached_property
     def _levels(self) -> FloatArray:
-        """Numbers of workers that are looked at."""
+        """Return the numbers of workers that the layers consider."""
         fleet = self.problem.fleet
         levels = np.unique(np.concatenate([
             np.arange(_EXACT_LEVELS + 1),
@@ -649,7 +649,7 @@ class _Layered:
         return base + cost + loss
 
     def _plans(self, width: float) -> tuple[float, FloatArray, _Cheapest]:
-        """With bins of a width: what is paid in any case, edges, and the best plan at a price."""
+        """Return the fixed cost, the edges, and the best plan at a price, for a bin width."""
         problem, levels = self.problem, self._levels
         fleet = problem.fleet
         bins = round(fleet.end_ms / width)

@@ -1,4 +1,4 @@
-"""The fluid program turned round: workers that no scheduler can do with fewer of, or at less cost.
+"""Lower bounds on the number and the cost of workers, from the fluid program turned round.
 
 *The problem.* Let y_{t,c} be the share of the queries that column c of worker type t answers (a
 model and a batch for an SLO class; see :mod:`ramsis.bounds.columns`): in time with probability
@@ -105,7 +105,7 @@ def fewest_workers_bound_over_time(
     times: ServiceTimes, targets: Targets, *, slo_ms: float | Sequence[SloClass],
     counts: ArrayLike, window_ms: float,
 ) -> float:
-    """The same for a load that varies: successive windows of one length.
+    """Return the fluid bound on workers for a load that varies by windows of one length.
 
     Of several classes it bounds the mean, as classes are drawn query by query.
 
@@ -189,7 +189,7 @@ class CheapestWorkers:
         self._rows = program.rows(np.ones(1), np.array([[load_qps / 1000.0]]))
 
     def cheapest(self, *, whole: bool = False) -> tuple[float, tuple[float, ...]]:
-        """The lowest cost and the workers that cost it, real or whole numbers of them.
+        """Return the lowest cost and the workers that attain it, as real or whole numbers.
 
         No scheduler on any workers of these types reaches the targets at a lower cost.
         """
@@ -291,7 +291,7 @@ class CheapestWorkers:
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """The program for some worker types: the columns that can help, and what is asked of them."""
+    """Linear program for some worker types: the columns that can help, and the targets."""
 
     columns: Columns
     types: int  # number of worker types
@@ -358,7 +358,7 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
 
 
 def _stretches(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The windows, their halves, the halves of these, and so on."""
+    """Return the windows and their dyadic merges: pairs, pairs of pairs, and so on."""
     if len(windows) < 2:
         return [windows]
     middle = (len(windows) + 1) // 2

@@ -96,7 +96,7 @@ class ExplicitWorkerMDP:
         return rows
 
     def visits(self, law: FloatArray, pairs: IntArray) -> FloatArray:
-        """How often each state is met, (N+1, D+1), drops of overdue requests included.
+        """Return how often each state is visited, (N+1, D+1), drops of overdue requests included.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class _Transitions:
         return _After(csr_array(probability), excess, none)
 
     def _drop(self, n: int, bins: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The same when the head of n + 1 requests is dropped."""
+        """Return the transitions when the head of n + 1 requests is dropped."""
         problem, columns = self.problem, self.problem.bins + 1
         probability = np.zeros((len(bins), 2 + problem.max_queue * columns))
         if n == 0:

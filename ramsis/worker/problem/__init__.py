@@ -1,4 +1,4 @@
-"""What a worker decides: queue, actions, distributions, and the problem that they make.
+"""The decision problem of a worker: queue, actions and distributions.
 
 This room holds the problem and the probabilities that every formulation of it needs: what comes in
 during a service, in which phase of the round robin, with which slack. It imports no other room of

@@ -1,4 +1,4 @@
-"""Actions of a worker: what it may do in a state, and what comes of it.
+"""Actions of a worker: which are admissible in a state, and their outcomes.
 
 An action runs a model on the first ``batch`` of n queued requests, or drops the first one. In a
 policy's table it is one whole number,
@@ -31,7 +31,7 @@ DROP = -1
 
 
 class LateRule(StrEnum):
-    """What becomes of a request that no model can answer in time."""
+    """Rule for a request that no model can answer in time."""
 
     SERVE = "serve"
     """The fastest model serves the whole queue (EuroSys '24, §4.3.1)."""
@@ -106,7 +106,7 @@ class Action:
 
 
 class Outcome(NamedTuple):
-    """What a policy does in every state; arrays of shape (N+1, D+1), the full state last."""
+    """Outcome of a policy in every state; arrays of shape (N+1, D+1), the full state last."""
 
     # model, batch, service: as of :class:`Action`
     model: IntArray
@@ -142,7 +142,7 @@ class ActionSet:
 
     @cached_property
     def code(self) -> IntArray:
-        """Of all actions; shape (A,)."""
+        """Return the codes of all actions; shape (A,)."""
         return np.array([action.code for action in self.listed])
 
     @cached_property
@@ -182,7 +182,7 @@ class ActionSet:
         return self.outcome_of(self.index_of(codes))
 
     def outcome_of(self, index: IntArray) -> Outcome:
-        """The same of indices into ``listed``."""
+        """Return the outcome of indices into ``listed``."""
         j = np.arange(self.bins)
         model, batch, service, in_time, head_in_time = self.arrays
         return Outcome(model[index, 0], batch[index, 0], service[index, 0], in_time[index, j],

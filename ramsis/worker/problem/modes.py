@@ -56,7 +56,7 @@ class ModulatedProcess(ArrivalProcess, Protocol):
         ...
 
     def joint_cdf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """The same for at most k arrivals."""
+        """Return the joint probabilities of at most k arrivals and the mode at the end."""
         ...
 
 

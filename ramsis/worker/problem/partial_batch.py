@@ -71,7 +71,7 @@ def bin_middles(queue: WorkerQueue) -> FloatArray:
 
 
 class _Edges(NamedTuple):
-    """Upper edges of the slack bins that each batch may lead to, those of a batch in a row."""
+    """Upper edges of the slack bins that each batch may lead to, one row for each batch."""
 
     start: IntArray  # where the edges of each batch begin, shape (P+1,)
     first_bin: IntArray  # the bin that its first edge ends, shape (P,)
@@ -161,7 +161,7 @@ def reached_bins(
     queue: WorkerQueue, queued: IntArray, batch: IntArray, slack_ms: FloatArray,
     latency_ms: FloatArray,
 ) -> tuple[IntArray, IntArray]:
-    """First and last bin of the slack after each batch, but for what is negligible."""
+    """Return the first and last bin of the slack after each batch, negligible mass left out."""
     order, fewest = batch * queue.workers, (queued - 1) * queue.workers
     most = fewest + queue.workers - 1
     low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)

@@ -101,7 +101,7 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
 
 
 class _MostLikely(NamedTuple):
-    """What is taken for certain where windows are impossible."""
+    """Most likely window, which is assumed where no window is possible."""
 
     # impossible, crowded: shape (longest, D+1): where they are; and where so many arrivals are
     # too many for T_A

@@ -49,7 +49,7 @@ __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]
 
 
 class Objective(StrEnum):
-    """What the gain counts."""
+    """What the gain of a policy counts: requests or decisions."""
 
     PER_QUERY = "per-query"
     """Accuracy of the queries answered in time, over all queries."""
@@ -139,7 +139,7 @@ class WorkerProblem(WorkerQueue):
         return problem
 
     def slower(self, factor: float) -> WorkerProblem:
-        """The same with all service times multiplied by a factor > 0, for the same tables."""
+        """Return the problem with service times multiplied by a factor > 0, for the same table."""
         times = None if self.quantiles_ms is None else self.quantiles_ms * factor
         latency = replace(self.latency, latency_ms=self.latency.latency_ms * factor)
         return replace(self, latency=latency, quantiles_ms=times,
@@ -156,7 +156,7 @@ class WorkerProblem(WorkerQueue):
                                                             slower.max_queue))
 
     def of_violations(self) -> WorkerProblem:
-        """The same where violations alone count, per query: the gain is less their rate."""
+        """Return a problem whose gain is minus the violation rate per request."""
         nothing = replace(self.latency, accuracy=np.zeros_like(self.latency.accuracy))
         other = replace(self, latency=nothing, objective=Objective.PER_QUERY, violation_price=1.0)
         vars(other).update(actions=self.actions, services=self.services)
@@ -194,13 +194,13 @@ class WorkerProblem(WorkerQueue):
         return (reward - self.violation_price * (cost - good) - self.preference(outcome)), cost
 
     def preference(self, outcome: Outcome) -> FloatArray:
-        """What the preference takes away in each state, or of actions; as the outcome's shape."""
+        """Return the penalty of the preference in each state; shaped as the outcome."""
         return self._preference(self.slack_ms, outcome.batch, outcome.service)
 
     def _preference(
         self, slack_ms: FloatArray, batch: IntArray, service: IntArray
     ) -> FloatArray:
-        """The same at these slacks of the head, by batch and row of the service distributions.
+        """Return the penalty at slacks of the head, by batch and row of the service distributions.
 
         The requests of a batch of b are taken to be spread evenly over the head's age.
         """

@@ -35,7 +35,7 @@ _SMALLEST_GAIN = 1e-10
 def solve_hidden(
     mdp: StructuredMDP, initial: IntArray, *, max_rounds: int = 100
 ) -> NodeSolution:
-    """A table of locally greatest gain.
+    """Return a table whose gain is a local maximum.
 
     Parameters
     ----------

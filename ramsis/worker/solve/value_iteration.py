@@ -58,7 +58,7 @@ def iterate_on_nodes(
 
 
 def _costs(mdp: StructuredMDP) -> list[FloatArray]:
-    """Cost of each listed action by bin, that of requests beyond the full state's included."""
+    """Return the cost of each listed action by bin, including requests beyond the full state."""
     problem, beyond = mdp.problem, mdp.service_values(mdp.charged_excess)
     nothing = np.zeros((problem.max_queue + 1, problem.bins + 1))
     return [

@@ -61,7 +61,7 @@ def evaluate_variable(
     *,
     restart: float | None = None,
 ) -> VariableEvaluation:
-    """Gain, values and frequencies of a policy, by one factorisation.
+    """Evaluate a policy by one factorisation: gain, values and frequencies.
 
     The parameters are those of :func:`~ramsis.worker.structure.evaluation.evaluate_on_nodes`.
     """

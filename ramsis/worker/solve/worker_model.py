@@ -111,7 +111,7 @@ class WorkerModel:
         return self._formulation.solve(self, solver, tolerance, initial)
 
     def unproven(self, solver: SolverName, initial: IntArray) -> IntArray | None:
-        """The table that policy iteration hands on to be proven; None where there is none such.
+        """Return the table that policy iteration leaves to be proven; None where there is none.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class WorkerModel:
         return self._formulation.evaluate(self, table)
 
     def for_tables(self, planned_factor: float) -> WorkerModel:
-        """The same for tables that were made for times of another length.
+        """Return the model for tables that were made for service times scaled by a factor.
 
         What the formulation has put together serves both, where the other tables run nothing
         that this one's do not.

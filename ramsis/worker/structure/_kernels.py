@@ -152,7 +152,7 @@ def add_after_drops(
     values: FloatArray, bins: NDArray[np.int64], first: NDArray[np.int64],
     served: NDArray[np.int64], next_slack: FloatArray,
 ) -> None:
-    """Add to the rows of states that drop those of the states that the drops lead to.
+    """Add, to the rows of states that drop, the rows of the states that the drops lead to.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def best_actions(
     phase: FloatArray, worth: FloatArray, service: NDArray[np.int64], own: FloatArray,
     place: NDArray[np.int64], dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
-    """The best action of each state, the first of several, and what the incumbent is worth.
+    """Find the best action of each state, the first of equals, and the value of the incumbent.
 
     A drop takes no time, so what it leads to has the value of the same backup.
 

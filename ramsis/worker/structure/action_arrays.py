@@ -30,7 +30,7 @@ class Choices:
 
     @classmethod
     def of(cls, problem: WorkerProblem) -> Choices:
-        """Those of a problem with maximal batching."""
+        """Return the actions of a problem with maximal batching."""
         actions = problem.actions
         row, serves = actions.row, actions.code != DROP  # a drop is the last action of its state
         at = row[serves], (np.arange(len(row)) - actions.first[row])[serves]

@@ -124,7 +124,7 @@ def evaluate_on_nodes(
 
 
 def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFrequency:
-    """Frequencies of the states, and of requests beyond N + 1, per unit of cost.
+    """Return frequencies of the states, and of requests beyond N + 1, per unit of cost.
 
     States that drop a request count, and so do those that the drop leads to; overdue requests are
     dropped at bin 0.

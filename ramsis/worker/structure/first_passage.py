@@ -140,11 +140,11 @@ class Passages(Mapping[float, Passage]):
             yield some, nodes, reach, idle
 
     def arrays(self) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
-        """Weights ``reach`` and ``idle``, rows of these services in them, and ``nodes``."""
+        """Return the weights ``reach`` and ``idle``, the rows of these services, and ``nodes``."""
         return self._reach, self._idle, np.array(list(self._row.values())), self._nodes
 
     def worth(self, node_value: FloatArray) -> FloatArray:
-        """What the services are worth for each r, (G, K), from values of nodes and starts."""
+        """Return the values of services for each r, (G, K), from values of nodes and starts."""
         from ramsis.worker.structure._kernels import service_values  # which takes long to load
 
         reach, idle, rows, nodes = self.arrays()
@@ -157,7 +157,7 @@ class Passages(Mapping[float, Passage]):
         return float(np.abs(1.0 - self.worth(every)).max())
 
     def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
-        """The first passage of a service time that is one of these with such probabilities."""
+        """Return the first passage of a service time drawn from these with ``weights``."""
         if len(latencies_ms) == 1:
             return self[latencies_ms[0]]
         key = latencies_ms, weights
@@ -269,7 +269,7 @@ def quadrature_passage(
 def _exact_nodes(
     queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, reach: FloatArray
 ) -> IntArray:
-    """How many nodes each service reaches; the weights are written into ``reach``, (G, I, K).
+    """Count the nodes that each service reaches; write the weights into ``reach``, (G, I, K).
 
     Services that are longer than to the end of bin j have a bin of the same length, T, behind
     times s of their own, and their sums over a are added up together. In the others the bin comes

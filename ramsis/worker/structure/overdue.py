@@ -34,7 +34,7 @@ from ramsis.worker.structure.slack_nodes import NodeSet
 
 
 class AfterDrops(NamedTuple):
-    """The rows of overdue nodes as means of those of the others."""
+    """Rows of overdue nodes, as means of the rows of the other nodes."""
 
     nodes: IntArray  # the overdue nodes, shape (J,)
     # reach, idle: shape (J, I') and (J, L): weights of the first I' nodes and of the starts of
@@ -94,7 +94,7 @@ def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
 def after_drops(
     known: Continuation, late: IntArray, phase: FloatArray, at_slo: Passage, found: QueueFound
 ) -> Continuation:
-    """The continuation with the rows of overdue nodes.
+    """Return the continuation with the rows of overdue nodes filled in.
 
     Parameters
     ----------

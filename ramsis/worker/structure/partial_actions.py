@@ -150,7 +150,7 @@ def _batch_transitions(
 def _drop_transitions(
     after_drop: FloatArray, columns: IntArray, length: IntArray, slack_bin: IntArray, states: int
 ) -> csr_array[np.float64]:
-    """P(next state) after drops of the head; slack is that of the bins' lower edges."""
+    """Return P(next state) after drops of the head, with slack at the lower edges of the bins."""
     slack = after_drop[length, slack_bin]
     pair, bin_after = np.nonzero(slack > _NEGLIGIBLE)
     column = columns[np.maximum(length[pair] - 1, 0), bin_after]

@@ -118,7 +118,7 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
 
 
 def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArray) -> FloatArray:
-    """v·F: frequencies of the nodes from those of the reached states; shape (I+L,)."""
+    """Return v·F: frequencies of the nodes from frequencies of reached states; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
     by_state = np.zeros(len(states.queued))
     by_state[states.reached] = frequency
@@ -153,7 +153,7 @@ def rewards_and_costs(
 
 
 def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) -> None:
-    """Add frequencies, (N+1, D+1), of states that drop to those that the drops lead to."""
+    """Add frequencies, (N+1, D+1), of states that drop to the states that the drops lead to."""
     assert mdp.drops is not None
     for n in range(len(frequency) - 1, 0, -1):
         dropped = np.where(outcome.service[n] < 0, frequency[n], 0.0)
@@ -167,7 +167,7 @@ def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
 
 
 def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
-    """From the states of n + 1 queued that drop to those of n queued."""
+    """Return the transitions of drops from the states of n + 1 queued to those of n queued."""
     assert mdp.drops is not None
     dropping, onto = states.bins[states.idle(n)], states.bins[states.of_queue(n - 1)]
     found: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
@@ -175,7 +175,7 @@ def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
 
 
 def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:
-    """Add to the entries of states that drop those of the states that the drops lead to.
+    """Add, to the entries of states that drop, the entries of the states the drops lead to.
 
     ``values`` is of shape (S', …).
     """

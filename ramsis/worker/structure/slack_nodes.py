@@ -88,7 +88,7 @@ def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[FloatArray], Flo
 
 
 def _cell_edges(queue: WorkerQueue, width_at: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
+    """Return cell edges: bin edges, latencies away from other edges, and cuts of wide cells."""
     *latencies, longest = queue.services.latency_ms.tolist()
     slack_edges = queue.slo_ms - queue.slack_ms[::-1]
     fixed = [*slack_edges[slack_edges < longest].tolist(), longest]

@@ -157,7 +157,7 @@ class StructuredMDP:
 
     @cached_property
     def charged_excess(self) -> FloatArray:
-        """What a node adds to the cost beyond that of the states; shape (I+L,).
+        """Return the cost that a node adds beyond that of the states; shape (I+L,).
 
         Per query these are the requests beyond N + 1, and always those dropped as overdue.
         """
@@ -194,7 +194,7 @@ class StructuredMDP:
         return found
 
     def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
-        """As :attr:`state_transitions`, for one of the problem's services."""
+        """Return the transitions (:attr:`state_transitions`) of one of the problem's services."""
         if service not in self._next_states:
             terms = [(weight, *self.state_transitions[latency])
                      for latency, weight in self.latencies_of(service)]
@@ -253,7 +253,7 @@ class StructuredMDP:
         return np.asarray(self.phase[0] @ by_phase)
 
     def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
-        """The value after a drop of the head of n + 1 requests, for each bin.
+        """Return the value after a drop of the head of n + 1 requests, for each bin.
 
         ``value`` is that of the states with fewer, (N+1, D+1).
         """

@@ -69,11 +69,11 @@ class VariableMDP:
 
     @property
     def excess_cost(self) -> float:
-        """What a request beyond the table costs."""
+        """Return the cost of a request beyond the table."""
         return float(self.problem.charges_excess)
 
     def backup(self, value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
-        """Back up every likely state from the values of these, shape (S,); the others stay."""
+        """Back up every likely state from the values of the likely states, shape (S,)."""
         codes = self.problem.with_full_state(incumbent)
         best, arg, kept = self._whole_queues(value, gain, codes)
         q = self._partial_values(self.partial, value, gain)

@@ -37,7 +37,7 @@ _MOST = 1_000  # rounds; of the few that it takes
 def first_rounds(
     mdp: StructuredMDP, policy: IntArray, most: int
 ) -> tuple[IntArray, int]:
-    """A policy that is hardly to be improved, and the rounds that it took.
+    """Return a nearly optimal policy, and the number of rounds that it took.
 
     Parameters
     ----------

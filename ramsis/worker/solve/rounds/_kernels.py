@@ -114,7 +114,7 @@ def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: Float
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_emptied(emptied: FloatArray, node_value: FloatArray) -> FloatArray:
-    """What a drop of the only request is worth by phase, (K,)."""
+    """Return the value of a drop of the only request, by phase, (K,)."""
     found = np.zeros(emptied.shape[1])
     first = node_value.size - emptied.shape[0]
     for start in range(emptied.shape[0]):
@@ -219,7 +219,7 @@ def _moved(
     model: StructuredArrays, actions: Actions, states: States, policy: _Policy,
     node_value: FloatArray, result: FloatArray,
 ) -> None:
-    """What nodes are worth one decision later, from what they are worth."""
+    """Apply the transitions of a policy to node values: ``result`` = M·``node_value``."""
     worth = service_values(policy.reach, policy.idle, policy.row, policy.nodes, node_value)
     emptied = _after_emptied(model.emptied, node_value)
     place, slot, value = policy.place, policy.slot, np.zeros(policy.place.shape)
@@ -278,7 +278,7 @@ def _evaluated(
     model: StructuredArrays, actions: Actions, states: States, policy: _Policy, value: FloatArray,
     tolerance: float, steps: int,
 ) -> float:
-    """Values of nodes, from near ones, in place; the gain, NaN where the steps were too few.
+    """Evaluate a policy in place, from near values; return the gain, NaN if not solved.
 
     Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain, by minimal residuals in Krylov spaces.
     """
