@@ -99,10 +99,16 @@ def application(
                      "inputs": [spec.metadata() for spec in pool.inputs],
                      "outputs": [spec.metadata() for spec in pool.outputs]})
 
+    def readiness(about: Mapping[str, object]) -> Response:
+        reason = server.not_ready
+        if reason is None:
+            return json({**about, "ready": True})
+        return json({**about, "ready": False, "error": reason}, 503)
+
     def model_ready(request: Request) -> Response:
         if not known(request):
             return json(_unknown(server), 404)
-        return json({"name": server.name, "ready": server.ready}, 200 if server.ready else 503)
+        return readiness({"name": server.name})
 
     async def of_model(request: Request) -> Response:
         return metadata(request)
@@ -115,8 +121,7 @@ def application(
 
     async def ready(request: Request) -> Response:
         workers = server.about_workers
-        more = {} if workers is None else {"workers": workers()}
-        return json({"ready": server.ready, **more}, 200 if server.ready else 503)
+        return readiness({} if workers is None else {"workers": workers()})
 
     async def about(request: Request) -> Response:
         return json({"name": "ramsis", "version": __version__, "extensions": _EXTENSIONS})

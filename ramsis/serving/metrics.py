@@ -106,6 +106,9 @@ class ServerMetrics:
                                 _SLACK, registry).labels()
         self.restarts = Counter("ramsis_worker_restarts", "Workers started anew",
                                 registry=registry)
+        self.start_failures = Counter(
+            "ramsis_worker_start_failures", "Times that a worker could not be started anew",
+            registry=registry)
         self.swaps = Counter("ramsis_policy_swaps", "Policy sets taken into service",
                              registry=registry)
         self.log_failures = Counter(

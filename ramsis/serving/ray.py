@@ -28,16 +28,16 @@ from ramsis.plugins import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.serving.app import application as http_application
-from ramsis.serving.memory import Slots
-from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.policies import read_policies
-from ramsis.serving.pool import PoolSettings, WorkerEvents, variants_as_json
 from ramsis.serving.ray_scaling import LOAD_METRIC
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
-from ramsis.serving.worker import Runner
+from ramsis.serving.workers.memory import Slots
+from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, variants_as_json
+from ramsis.serving.workers.worker import Runner
 
 _PAUSE_S = 1.0
 _WORKERS = "Worker"
@@ -93,7 +93,7 @@ class RayPool:
     Parameters
     ----------
     settings, events
-        As of :class:`ramsis.serving.pool.WorkerPool`.
+        As of :class:`ramsis.serving.workers.pool.WorkerPool`.
     workers
         The handle of the deployment.
     load_qps

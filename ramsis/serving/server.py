@@ -28,17 +28,18 @@ from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
 from ramsis.serving.logs import Log, log_line
-from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.overhead.answers import answers_ms
 from ramsis.serving.overhead.watch import QUANTILE, OverheadParts, OverheadWatch
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
-from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.variants import VariantsFile
+from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 
+_NOT_READY = "the server is starting or stopping"
 _LEAST_MAX_BATCH = 64
 _COLLECTED_AFTER = 20_000
 """Objects that queries hold while they wait are no reason to look for cycles."""
@@ -156,7 +157,7 @@ class Server:
         fleet: FleetPolicies | None = None, at_first: int | None = None,
     ) -> None:
         self._make_pool, self._fleet, self._at_first = make_pool, fleet, at_first
-        self._lost = set[int]()
+        self._lost = dict[int, str]()  # workers that were lost, or do not start, and why
         self._leaving: dict[int, Callable[[int], object]] = {}
         self.about_workers: Callable[[], Mapping[str, int]] | None = None
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
@@ -203,7 +204,7 @@ class Server:
         self.pool = self._make_pool(self.variants, PoolSettings(
             self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
             settings.pin, settings.memory_mb, self._at_first,
-        ), WorkerEvents(self._worker_ready, self._ended, self._gone))
+        ), WorkerEvents(self._worker_ready, self._ended, self._gone, self._not_started))
         dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
         await self.pool.start()
@@ -232,6 +233,17 @@ class Server:
                  variants=[one.name for one in self.variants.variants],
                  overhead_ms=round(dispatcher.overhead_ms, 3),
                  loads_qps=sorted({level.load_qps for level in self.policies.levels}))
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why no request can be served now; None where a worker can run the model."""
+        if not self.ready:
+            return _NOT_READY
+        if self.front.dispatcher.workers_up:
+            return None
+        causes = "; ".join(f"worker {worker}: {reason}"
+                           for worker, reason in sorted(self._lost.items()))
+        return f"no worker can run the model ({causes})"
 
     @property
     def slo_ms(self) -> float:
@@ -288,7 +300,7 @@ class Server:
         slots = self.pool.slots
         assert slots is not None
         if not self.ready:
-            raise OverloadedError("the server is stopping")
+            raise OverloadedError(_NOT_READY)
         self.arrived += request.queries
         slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
         if request.queries > slots.free:
@@ -421,7 +433,7 @@ class Server:
         ends_s = loop.time() + _CALIBRATION_S
         for turn, variant, size in product(range(_CALIBRATION_ROUNDS),
                                            self.variants.variants, sorted({1, largest})):
-            if loop.time() >= ends_s:
+            if loop.time() >= ends_s or 0 in self._lost:
                 break
             self._probe = loop.create_future()
             begun_ms = self.front.now_ms()
@@ -541,7 +553,7 @@ class Server:
             end(worker)
         else:
             self.metrics.restarts.inc()
-            self._lost.add(worker)
+            self._lost[worker] = reason
         self.log("worker lost", worker=worker, reason=reason)
         again = None
         if running is not None:
@@ -554,9 +566,15 @@ class Server:
         self.front.down(worker, again)
         self._play()
 
+    def _not_started(self, worker: int, reason: str, again_s: float) -> None:
+        """A worker could not be started; it is tried again after a pause."""
+        self.metrics.start_failures.inc()
+        self._lost[worker] = reason
+        self.log("worker not started", worker=worker, reason=reason, again_in_s=again_s)
+
     def _worker_ready(self, worker: int) -> None:
         event = "worker back" if worker in self._lost else "worker started"
-        self._lost.discard(worker)
+        self._lost.pop(worker, None)
         self.log(event, worker=worker, process=self.pool.process(worker))
         self.front.up(worker)
         self._play()

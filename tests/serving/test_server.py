@@ -21,7 +21,7 @@ from ramsis.errors import InputFileError
 from ramsis.plugins import trusting
 from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.variants import read_variants
-from ramsis.serving.worker import Runner
+from ramsis.serving.workers.worker import Runner
 from tests.cli.command import Run
 from tests.cli.command import refused as refused_in_a_line
 from tests.serving.servers import ROOT, VARIANTS, Running, command, make, running

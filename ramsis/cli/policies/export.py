@@ -117,7 +117,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
       $ ramsis export triton policies_out/example --variants variants.toml --out repository
     """
     from ramsis.serving.event_loop import event_loop
-    from ramsis.serving.pool import checked
+    from ramsis.serving.workers.pool import checked
 
     found, models = read_policies(policies), read_variants(variants)
     check_served(found, [one.name for one in models.variants], None, variants)

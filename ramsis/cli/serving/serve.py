@@ -121,13 +121,13 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
-    from ramsis.serving.pool import checked
     from ramsis.serving.replanning.on_drift import Replanning, options_of, profile_option
     from ramsis.serving.replanning.watch import watch_policies
     from ramsis.serving.scaling.fleet import read_fleet, scaling_file
     from ramsis.serving.scaling.workers import Advice, OwnWorkers
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
+    from ramsis.serving.workers.pool import checked
 
     sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
              "max_pending_mb": 2**20}

@@ -28,10 +28,10 @@ from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.serving.http_server import HttpSettings, bound_socket, serve
-from ramsis.serving.messages import Ended, RunBatch
-from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.server import Server
 from ramsis.serving.variants import VariantsFile
+from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, WorkerPool
 
 Samples = dict[tuple[int, int], list[float]]
 

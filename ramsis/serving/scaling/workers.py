@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable, Mapping
 
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
-from ramsis.serving.pool import WorkerPool
 from ramsis.serving.server import Server
+from ramsis.serving.workers.pool import WorkerPool
 
 
 class _Follower:

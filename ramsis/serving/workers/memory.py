@@ -32,11 +32,14 @@ class Block:
     """
 
     def __init__(self, size: int, file: int | None = None) -> None:
-        if file is None:
-            file = _anonymous_file()
-            os.ftruncate(file, size)
-        self.file, self.size = file, size
-        self.memory = mmap.mmap(file, size)
+        self.file, self.size = _anonymous_file() if file is None else file, size
+        try:
+            if file is None:
+                os.ftruncate(self.file, size)
+            self.memory = mmap.mmap(self.file, size)
+        except BaseException:  # no memory, perhaps again and again: keep no file of each try
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the file; the memory goes with the last array in it."""

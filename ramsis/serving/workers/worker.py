@@ -1,9 +1,9 @@
 """A worker process: loads every variant, and runs the batches that it is sent.
 
-Started by the front end as ``python -m ramsis.serving.worker FILE``, where FILE is its end of a
-pair of sockets. It says what tensors the variants take and give, gets the shared memory, runs each
-variant a few times, says that it is ready, and then answers batch by batch. It ends when the front
-end is gone.
+Started by the front end as ``python -m ramsis.serving.workers.worker FILE``, where FILE is its end
+of a pair of sockets. It says what tensors the variants take and give, gets the shared memory, runs
+each variant a few times, says that it is ready, and then answers batch by batch. It ends when the
+front end is gone.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from numpy.typing import NDArray  # noqa: E402
 from ramsis.errors import InputFileError  # noqa: E402
 from ramsis.plugins import trust  # noqa: E402
 from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
-from ramsis.serving.memory import Block, arrays_in, size_of  # noqa: E402
-from ramsis.serving.messages import (  # noqa: E402
+from ramsis.serving.tensors import (  # noqa: E402
+    TensorSpec,
+    datatype_of,
+    specs_from_json,
+    specs_to_json,
+)
+from ramsis.serving.workers.memory import Block, arrays_in, size_of  # noqa: E402
+from ramsis.serving.workers.messages import (  # noqa: E402
     Ended,
     RunBatch,
     framed,
     receive,
     receive_json,
     send_json,
-)
-from ramsis.serving.tensors import (  # noqa: E402
-    TensorSpec,
-    datatype_of,
-    specs_from_json,
-    specs_to_json,
 )
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -189,6 +189,7 @@ def main() -> None:
     """Run until the front end is gone."""
     with contextlib.suppress(EOFError, ConnectionError), \
             socket.socket(fileno=int(sys.argv[1])) as channel:
+        channel.set_inheritable(False)  # programs that a model starts have no part in it
         serve(channel)
 
 

@@ -1,8 +1,15 @@
-"""The worker processes, as the front end sees them: started, watched, started again.
+"""The pool of workers, and the life of each of them.
 
-A worker is *loading*, *ready* or *gone*. One that crashes, or runs a batch for longer than the
-limit, is killed and started anew, after a pause that grows while it fails before it is ready. Its
-memory and its place keep; the batch that it ran has failed.
+A worker is *off*, *starting*, *ready* or *pausing*::
+
+    off ──begin──► starting ──loaded and warm──► ready
+                    ▲    │                         │
+              pause over └──fails──► pausing ◄─────┘ dies
+
+Whatever its state, :meth:`WorkerPool.end` turns it off. A worker dies when it crashes, or when it
+is killed because a batch takes longer than the limit; the batch that it ran has failed. It counts
+as dead once the kernel says so. The pause doubles while starts fail, up to a limit, and tries
+never end. Its memory and its number keep.
 """
 
 from __future__ import annotations
@@ -12,26 +19,23 @@ import contextlib
 import json
 import math
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.plugins import trusted
-from ramsis.serving.memory import Block, Slots, arrays_in, size_of
-from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
+from ramsis.serving.workers.memory import Block, Slots, arrays_in, size_of
+from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.process import START_ERRORS, Process, WorkerProcess
 
-_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
-_READ = 65536
+_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 _HEARD_EACH_S = 0.001
 
 
@@ -70,6 +74,10 @@ class PoolSettings:
     at_first: int | None = None
 
 
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
 class WorkerEvents(NamedTuple):
     """What is called when something happens to a worker, each with its number.
 
@@ -80,12 +88,15 @@ class WorkerEvents(NamedTuple):
     ended
         Its batch has ended; with the outputs of all rows of its memory.
     gone
-        It has crashed or hung; with what is known of it.
+        It was ready and is dead, with the cause; it is started again.
+    failed
+        It could not be started, with the cause and the seconds until the next try.
     """
 
     ready: Callable[[int], object]
     ended: Callable[[int, Ended, dict[str, NDArray[Any]]], object]
     gone: Callable[[int, str], object]
+    failed: Callable[[int, str, float], object] = _nothing
 
 
 class Pool(Protocol):
@@ -115,6 +126,12 @@ class Pool(Protocol):
 class WorkerPool:
     """All workers, which load the variants; to be used in the thread of the event loop.
 
+    Parameters
+    ----------
+    variants, settings, events
+    launch
+        Starts a process; its parameters and errors are those of :class:`WorkerProcess`.
+
     Attributes
     ----------
     inputs, outputs
@@ -124,14 +141,17 @@ class WorkerPool:
     """
 
     def __init__(
-        self, variants: VariantsFile, settings: PoolSettings, events: WorkerEvents
+        self, variants: VariantsFile, settings: PoolSettings, events: WorkerEvents,
+        launch: Callable[..., Process] = WorkerProcess,
     ) -> None:
         self.variants, self.settings, self.events = variants, settings, events
+        self.launch = launch
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
-        self.closing, self.heard_s = False, 0.0
+        self.heard_s = 0.0
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._workers = [_Worker(self, number) for number in range(settings.workers)]
+        self._ending = set[asyncio.Future[None]]()
         self._cores = _cores() if settings.pin else []
 
     async def start(self) -> None:
@@ -141,8 +161,7 @@ class WorkerPool:
         """
         if self.core(0) is not None:
             _use([self._cores[0], *self._cores[len(self._workers) + 1:]])
-        first = self._workers[:self.settings.at_first]
-        for worker in first:
+        for worker in self._workers[:self.settings.at_first]:
             worker.begin()
         try:
             await self._started
@@ -171,14 +190,11 @@ class WorkerPool:
 
     def end(self, worker: int) -> None:
         """End a worker that runs no batch, or that has not answered yet."""
-        self._workers[worker].stop()
-        process = self._workers[worker].process
-        if process is not None:
-            asyncio.get_running_loop().run_in_executor(None, process.wait)
+        self._workers[worker].end()
 
     def takes_batches(self, worker: int) -> bool:
         """Whether a worker runs and has answered."""
-        return self._workers[worker].is_ready
+        return self._workers[worker].state is State.READY
 
     def process(self, worker: int) -> int | None:
         """Number of a worker's process."""
@@ -187,17 +203,20 @@ class WorkerPool:
 
     async def stop(self) -> None:
         """End all workers."""
-        self.closing = True
         for worker in self._workers:
-            worker.stop()
-        for worker in self._workers:
-            if worker.process is not None:
-                await asyncio.get_running_loop().run_in_executor(None, worker.process.wait)
+            worker.end()
+        while self._ending:
+            await asyncio.wait(self._ending)
         if self.core(0) is not None:
             _use(self._cores)
 
-    def loaded(self, worker: _Worker, document: dict[str, Any]) -> None:
-        """A worker says what tensors its variants have: give it its memory."""
+    def ending(self, dead: asyncio.Future[None]) -> None:
+        """Note a process that was killed, for :meth:`stop` to wait for."""
+        self._ending.add(dead)
+        dead.add_done_callback(self._ending.discard)
+
+    def loaded(self, worker: _Worker, document: Mapping[str, Any]) -> None:
+        """Give a worker, which says what tensors its variants have, its memory."""
         self.inputs = specs_from_json(document["inputs"])
         self.outputs = specs_from_json(document["outputs"])
         if self.slots is None:
@@ -205,26 +224,21 @@ class WorkerPool:
         worker.attach(self.slots, self.outputs)
 
     def ready(self, worker: _Worker) -> None:
-        """A worker can take batches."""
-        if not self._started.done():
-            if all(one.is_ready for one in self._workers if one.wanted):
-                self._started.set_result(None)
-        else:
+        """Tell that a worker can take batches."""
+        if self._started.done():
             self.events.ready(worker.number)
+        elif all(other.state in (State.OFF, State.READY) for other in self._workers):
+            self._started.set_result(None)
 
-    def lost(self, worker: _Worker, reason: str) -> None:
-        """A worker is gone: start it again, or end the start of all."""
-        if self.closing:
-            return
+    def lost(self, worker: _Worker, reason: str, was_ready: bool) -> None:
+        """Tell that a worker is dead or was not started; while all start, end that."""
         if not self._started.done():
             self._started.set_exception(InputFileError(
                 reason, where=f"{self.variants.path}: worker {worker.number}"))
-            return
-        if worker.is_ready:
-            worker.is_ready = False
+        elif was_ready:
             self.events.gone(worker.number, reason)
-        if worker.wanted:
-            worker.start_later()
+        else:
+            self.events.failed(worker.number, reason, worker.pause_s)
 
     def core(self, worker: int) -> int | None:
         """The core of a worker; the first, and what is left over, are this process's."""
@@ -240,149 +254,124 @@ class WorkerPool:
                 "warm_up": [[v, b] for v in range(len(variants)) for b in self.settings.warm_up]}
 
 
+class State(Enum):
+    """Where a worker is in its life; see the module."""
+
+    OFF = "off"
+    STARTING = "starting"
+    READY = "ready"
+    PAUSING = "pausing"
+
+
 class _Worker:
-    """One worker process."""
+    """A worker through all its processes; the state changes in its five last methods only."""
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool, self.number = pool, number
-        self.process: subprocess.Popen[bytes] | None = None
-        self.is_ready = self.wanted = False
+        self.state = State.OFF
+        self.process: Process | None = None
+        self.pause_s = _PAUSE_S
         self._loop = asyncio.get_running_loop()
-        self._later: asyncio.TimerHandle | None = None
-        self._channel: socket.socket | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._outputs: Block | None = None
         self._arrays: dict[str, NDArray[Any]] = {}
         self._ends_s = math.inf  # when the batch that runs has to have ended
         self._looks: asyncio.TimerHandle | None = None
-        self._pause_s = _PAUSE_S
-        self._said = ""
-        self._messages = Unframed()
-
-    def begin(self) -> None:
-        """Start the process, which is to run until :meth:`stop`."""
-        self.wanted, self._pause_s = True, _PAUSE_S
-        self.start()
-
-    def start(self) -> None:
-        """Start the process."""
-        if self.pool.closing:
-            return
-        ours, theirs = socket.socketpair()
-        with theirs:
-            os.set_inheritable(theirs.fileno(), True)
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "ramsis.serving.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()
-                if _is_file(sys.stderr) else subprocess.DEVNULL,
-                process_group=0)  # Ctrl-C is for the front end
-        self._channel, self._messages, self._said = ours, Unframed(), ""
-        send_json(ours, self.pool.config(self.number))
-        ours.setblocking(False)
-        self._loop.add_reader(ours.fileno(), self._read)
-
-    def start_later(self) -> None:
-        """Start the process again, after a pause."""
-        self._later = self._loop.call_later(self._pause_s, self.start)
-        self._pause_s = min(2.0 * self._pause_s, _LONGEST_PAUSE_S)
 
     def attach(self, slots: Slots, outputs: Sequence[TensorSpec]) -> None:
         """Give it the shared memory."""
-        assert self._channel is not None
+        assert self.process is not None
         most = self.pool.settings.max_batch
         if self._outputs is None:
-            self._outputs = Block(size_of(outputs, most))
-            self._arrays = arrays_in(self._outputs, outputs, most)
-        send_json(self._channel, {"slots": slots.count, "max_batch": most},
-                  [slots.block.file, self._outputs.file])
+            block = Block(size_of(outputs, most))
+            self._arrays, self._outputs = arrays_in(block, outputs, most), block
+        self.process.send_files({"slots": slots.count, "max_batch": most},
+                                [slots.block.file, self._outputs.file])
 
     def run(self, batch: RunBatch) -> None:
         """Send it a batch."""
-        assert self._channel is not None
+        assert self.process is not None
         self._ends_s = self._loop.time() + self.pool.settings.timeout_s
         if self._looks is None:
-            self._look_at(self._ends_s)
-        try:
-            self._channel.send(framed(batch.packed()))
-        except OSError:
-            return  # it is gone, as reading will say
+            self._looks = self._loop.call_at(self._ends_s, self._look)
+        self.process.send(batch.packed())
 
     def hear(self) -> None:
         """Hear the end of a batch if it runs one."""
-        if self._ends_s < math.inf:
-            self._read()
-
-    def stop(self) -> None:
-        """End the process."""
-        self._close()
-        self.is_ready = self.wanted = False
-        if self._later is not None:
-            self._later.cancel()
-        if self.process is not None:
-            self.process.kill()
-
-    def _look_at(self, time_s: float) -> None:
-        self._looks = self._loop.call_at(time_s, self._look)
+        if self._ends_s < math.inf and self.process is not None:
+            self.process.read()
 
     def _look(self) -> None:
-        """End the process if its batch takes too long; one timer serves many batches."""
+        """Kill the process if its batch takes too long; one timer serves many batches."""
         self._looks = None
         if self._loop.time() < self._ends_s:
             if self._ends_s < math.inf:
-                self._look_at(self._ends_s)
+                self._looks = self._loop.call_at(self._ends_s, self._look)
             return
-        self._said = f"a batch took longer than {self.pool.settings.timeout_s:g} s"
         assert self.process is not None
-        self.process.kill()
+        self.process.kill(f"a batch took longer than {self.pool.settings.timeout_s:g} s")
 
-    def _read(self) -> None:
-        assert self._channel is not None
-        try:
-            data = self._channel.recv(_READ)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._gone()
-            return
-        for message in self._messages.add(data):
-            if self.is_ready:
-                self._ended(Ended.unpacked(message))
-            else:
-                self._hear(json.loads(message))
-
-    def _hear(self, document: dict[str, Any]) -> None:
-        """What it says while it starts."""
-        if "failed" in document:
-            self._said = document["failed"]
-        elif "ready" in document:
-            self.is_ready, self._pause_s = True, _PAUSE_S
-            self.pool.ready(self)
-        else:
-            self.pool.loaded(self, document)
-
-    def _ended(self, ended: Ended) -> None:
-        self._ends_s = math.inf
-        self.pool.heard_s = time.monotonic()
-        self.pool.events.ended(self.number, ended, self._arrays)
-
-    def _gone(self) -> None:
-        self._close()
-        assert self.process is not None
-        self.process.kill()
-        code = self.process.wait()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self.pool.lost(self, self._said or f"the worker process ended ({how})")
-
-    def _close(self) -> None:
+    def _runs_nothing(self) -> None:
         self._ends_s = math.inf
         if self._looks is not None:
             self._looks.cancel()
             self._looks = None
-        if self._channel is not None:
-            self._loop.remove_reader(self._channel.fileno())
-            self._channel.close()
-            self._channel = None
+
+    def _heard(self, message: bytes) -> None:
+        if self.state is State.READY:
+            self._ends_s = math.inf
+            self.pool.heard_s = time.monotonic()
+            self.pool.events.ended(self.number, Ended.unpacked(message), self._arrays)
+            return
+        assert self.process is not None
+        document: dict[str, Any] = json.loads(message)
+        if "ready" in document:
+            self._ready()
+        elif "failed" in document:
+            self.process.kill(document["failed"])
+        else:
+            try:
+                self.pool.loaded(self, document)
+            except START_ERRORS as error:
+                self.process.kill(f"no memory can be shared with it ({_in_words(error)})")
+
+    def begin(self) -> None:
+        """Start it; it is to run until :meth:`end`."""
+        self.pause_s = _PAUSE_S
+        self._start()
+
+    def _start(self) -> None:
+        self.state = State.STARTING
+        try:
+            self.process = self.pool.launch(self.pool.config(self.number), self._heard, self._lost)
+        except START_ERRORS as error:
+            self._lost(f"it cannot be started ({_in_words(error)})")
+
+    def _ready(self) -> None:
+        self.state, self.pause_s = State.READY, _PAUSE_S
+        self.pool.ready(self)
+
+    def _lost(self, reason: str) -> None:
+        """Start it again after a pause: its process is dead, or there is none."""
+        if self.state is State.OFF:
+            return
+        was_ready = self.state is State.READY
+        self.state, self.process = State.PAUSING, None
+        self._runs_nothing()
+        self._again = self._loop.call_later(self.pause_s, self._start)
+        self.pool.lost(self, reason, was_ready)
+        self.pause_s = min(2.0 * self.pause_s, _LONGEST_PAUSE_S)
+
+    def end(self) -> None:
+        """Turn it off."""
+        self.state = State.OFF
+        self._runs_nothing()
+        if self._again is not None:
+            self._again.cancel()
+        if self.process is not None:
+            self.pool.ending(self.process.dead)
+            self.process.end()
+            self.process = None
 
 
 def _cores() -> list[int]:
@@ -403,12 +392,9 @@ def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
             for one in variants.variants]
 
 
-def _is_file(stream: Any) -> bool:
-    """Whether a stream is an open file of the system."""
-    try:
-        return isinstance(stream.fileno(), int)
-    except (AttributeError, OSError, ValueError):
-        return False
+def _in_words(error: BaseException) -> str:
+    """What the system has no more of."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 async def checked(
@@ -422,11 +408,7 @@ async def checked(
         The inputs and the outputs of all of them.
     """
     pool = WorkerPool(variants, PoolSettings(1, max_batch, (1, max_batch), slots=1),
-                      WorkerEvents(_nothing, _nothing, _nothing))
+                      WorkerEvents(ready=_nothing, ended=_nothing, gone=_nothing))
     await pool.start()
     await pool.stop()
     return pool.inputs, pool.outputs
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing."""

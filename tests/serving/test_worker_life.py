@@ -1,0 +1,178 @@
+"""A worker's life: known to be dead, started again until that works, ready when it can run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import http.client
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.servers import FUNCTIONS, Running, body, make, running
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+from ramsis.serving.variants import read_variants  # noqa: E402
+from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, WorkerPool  # noqa: E402
+
+READY = "/v2/health/ready", "/v2/models/sums/ready"
+FORKS = '''
+import sys
+
+def forks(x):
+    """Leave a process behind that has all that this one has open."""
+    if x.max() == 444: sys.exit(3)
+    if x.max() == 555 and not os.fork():
+        os.setsid()
+        open("orphan", "w").write(str(os.getpid()))
+        time.sleep(60)
+        os._exit(0)
+    return fast(x)
+'''
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = make(tmp_path_factory.mktemp("life"), slo_ms=500.0)
+    (folder / "summing.py").write_text(FUNCTIONS + FORKS.replace(
+        '"orphan"', repr(str(folder / "orphan"))))
+    variants = folder / "variants.toml"
+    variants.write_text(variants.read_text().replace("summing:slow", "summing:forks"))
+    with running(folder, "--overhead-ms", "1", "--batch-timeout-s", "30") as running_server:
+        yield running_server
+
+
+def worker_of(server: Running) -> int:
+    """The process of the one worker."""
+    back = [event["process"] for event in server.events() if event["event"] == "worker back"]
+    return back[-1] if back else server.wait_for("ready")["processes"][0]
+
+
+def count(server: Running, event: str) -> int:
+    return sum(line["event"] == event for line in server.events())
+
+
+@contextlib.contextmanager
+def lost(server: Running) -> Iterator[list[str]]:
+    """A worker is lost within, and back within two seconds of the end; the reason is put in."""
+    before, back = count(server, "worker lost"), count(server, "worker back")
+    reason: list[str] = []
+    yield reason
+    reason.append(server.wait_for("worker lost", before + 1, 5)["reason"])
+    server.wait_for("worker back", back + 1, 5)
+    assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_a_worker_is_dead_though_a_process_that_it_forked_holds_its_socket(
+    server: Running,
+) -> None:
+    assert server.infer([[555, 0, 0]])[0] == 200
+    orphan = server.folder / "orphan"
+    until(orphan.exists)
+    until(lambda: orphan.read_text() != "")
+    with lost(server) as reason:
+        os.kill(worker_of(server), signal.SIGKILL)
+    assert reason == ["the worker process ended (signal SIGKILL)"]
+    os.kill(int(orphan.read_text()), signal.SIGKILL)  # it has lived until now
+
+
+def test_a_worker_that_exits_is_lost_by_its_exit_code(server: Running) -> None:
+    """It closes its socket before it has ended."""
+    with lost(server) as reason:
+        status, answer = server.infer([[444, 0, 0]])
+    assert (status, reason) == (500, ["the worker process ended (exit code 3)"])
+    assert "exit code 3" in answer["error"]
+
+
+def readiness(connection: http.client.HTTPConnection) -> list[tuple[int, dict[str, Any]]]:
+    found = []
+    for path in READY:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        found.append((answer.status, json.load(answer)))
+    return found
+
+
+def ready_of(connection: http.client.HTTPConnection) -> set[int]:
+    return {status for status, _ in readiness(connection)}
+
+
+@pytest.mark.parametrize("fault", ["no model", "no files"])
+def test_a_start_that_fails_is_tried_again_and_the_server_is_not_ready_meanwhile(
+    server: Running, fault: str
+) -> None:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    model, away = server.folder / "summing.py", server.folder / "summing.away"
+    failures = server.metric("ramsis_worker_start_failures_total")
+    logged, back = count(server, "worker not started"), count(server, "worker back")
+    with contextlib.closing(connection):
+        assert ready_of(connection) == {200}
+        if fault == "no model":
+            model.rename(away)
+        else:
+            limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(worker_of(server), signal.SIGKILL)
+        said = server.wait_for("worker not started", logged + 3)
+        assert [line["again_in_s"] for line in server.events()
+                if line["event"] == "worker not started"][logged:logged + 3] == [0.1, 0.2, 0.4]
+        assert ("No module named 'summing'" if fault == "no model"
+                else "Too many open files") in said["reason"]
+        for status, document in readiness(connection):
+            assert (status, document["ready"]) == (503, False)
+            assert document["error"] == f"no worker can run the model (worker 0: {said['reason']})"
+        connection.request("POST", "/v2/models/sums/infer", json.dumps(body(1.0)))
+        assert connection.getresponse().status == 503
+        connection.close()
+        if fault == "no model":
+            away.rename(model)
+        else:
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+        server.wait_for("worker back", back + 1, 5)
+        assert ready_of(connection) == {200}
+    assert server.infer([[1, 2, 3]])[0] == 200
+    assert server.metric("ramsis_worker_start_failures_total") >= failures + 3
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE])
+def test_without_pidfds_a_death_is_found_by_waiting_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def none(process: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", none, raising=False)
+    variants = read_variants(make(tmp_path) / "variants.toml")
+    events: list[tuple[object, ...]] = []
+
+    async def run() -> None:
+        again = asyncio.Event()
+        pool = WorkerPool(variants, PoolSettings(1, 1, pin=False), WorkerEvents(
+            ready=lambda worker: again.set(), ended=lambda *_: None,
+            gone=lambda *event: events.append(event)))
+        await pool.start()
+        process = pool.process(0)
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        await asyncio.wait_for(again.wait(), 20)
+        await pool.stop()
+
+    asyncio.run(run())
+    assert events == [(0, "the worker process ended (signal SIGKILL)")]
