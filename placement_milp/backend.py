@@ -78,7 +78,7 @@ class Limits:
         return None if self.seconds is None else self.seconds - time.perf_counter() + start
 
     def rest(self, start: float) -> Limits:
-        """The same limits, of the time that is left: a moment at least."""
+        """Return the limits with the remaining time, a moment at least."""
         left = self.left(start)
         return self if left is None else replace(self, seconds=max(left, 0.001))
 
@@ -264,7 +264,7 @@ def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> 
 def relaxed_prices(
     lp: Any, objective: Any, rows: Mapping[str, int], *, maximise: bool, size: float
 ) -> dict[str, float]:
-    """What the objective of the relaxation gains per unit of a constraint's right-hand side.
+    """Return the shadow prices of constraints in the relaxation, per unit of right-hand side.
 
     ``rows`` has the positions of constraints of the form "at most", by any name.
     """

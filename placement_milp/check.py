@@ -37,7 +37,7 @@ def check_placement(problem: Problem, placement: Placement) -> None:
 def check_groups(
     problem: Problem, groups: Sequence[Group], gpus: Sequence[CutGpu] = ()
 ) -> None:
-    """Check that workers can do what the groups of a placement say, whatever it is worth."""
+    """Check that workers can do what the groups of a placement state; ignore its value."""
     placement = Placement(problem.name, "heuristic", 0.0, None, None, 0.0, (), tuple(groups), (),
                           gpus=tuple(gpus), problem=problem)
     check = _Check(problem, placement)
@@ -87,7 +87,7 @@ class _Check:
                 seen.add(name)
 
     def partitions(self) -> None:
-        """Each GPU is cut as the table of its positions allows, into what is in use."""
+        """Check that each GPU is cut into the instances in use, as its position table allows."""
         tables = {item.name: item for item in self.problem.worker_types if item.partitions}
         used: dict[str, set[str]] = {}
         for group in self.placement.groups:
@@ -138,7 +138,7 @@ class _Check:
                      f"{table.compute_slices}")
 
     def known(self) -> None:
-        """All names are those of the problem."""
+        """Check that all names are names of the problem."""
         for group in self.placement.groups:
             self.require(group.worker_type in self.types, "unknown worker type",
                          group.worker_type, ", ".join(self.types))
@@ -205,7 +205,7 @@ class _Check:
     def _queueing(
         self, group: Group, use: Use, entry: Latency, slow: float, family: Family
     ) -> None:
-        """A station with a queue: no more than full batches do, and each in time by itself.
+        """Check a station with a queue: its rate is at most that of full batches, each in time.
 
         What it answers in time is a matter of chance, and is checked by playing it.
         """

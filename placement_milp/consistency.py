@@ -118,7 +118,7 @@ class _Check:
                 self._current_instances(item, item.partitions)
 
     def _current_instances(self, item: WorkerType, table: PartitionTable) -> None:
-        """What a GPU is said to be cut into now has to be a layout of it."""
+        """Check that the current instances of a GPU form one of its layouts."""
         gpus = set(item.worker_names())
         taken: dict[str, list[int]] = {}
         compute: Counter[str] = Counter()

@@ -47,7 +47,7 @@ def positions(problem: Problem, cuts: Sequence[tuple[Cut, int]]) -> dict[str, Cu
 def cut_gpus(
     problem: Problem, layouts: Mapping[str, Cut], groups: Sequence[Group]
 ) -> tuple[CutGpu, ...]:
-    """What each GPU is cut into: instances in use, and those that exist and can stay."""
+    """Return the layout of each GPU: instances in use, and existing ones that can stay."""
     used = {worker for group in groups for worker in group.workers}
     found = []
     for item in problem.worker_types:
@@ -130,7 +130,7 @@ def _transport(
 
 
 def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
-    """What has to be loaded and unloaded, by worker; idle workers keep what they hold."""
+    """Return the loads and unloads of each worker; idle workers keep their models."""
     held = problem.held
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
     found = []

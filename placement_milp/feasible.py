@@ -30,7 +30,7 @@ class FeasibleBatch:
 
 
 def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
-    """A variant's latencies on a type, its own or those of ``latency_like``."""
+    """Return the latencies of a variant on a type, or of the type in ``latency_like``."""
     own = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
     if own or worker_type.latency_like is None:
         yield from own

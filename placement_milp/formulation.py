@@ -64,7 +64,7 @@ class Cut:
         return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
 
     def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
-        """Instances of a kind that exist and stay, all or those that hold a set."""
+        """Return the existing instances of a kind that stay: all, or those that hold a set."""
         return sum(f"{self.worker_type}/{name}" == kind and (name, start) in self.layout
                    and (held is None or held == holds) for name, start, holds in self.now)
 
@@ -195,7 +195,7 @@ def _cuts(program: PlacementProgram, item: WorkerType) -> Iterator[tuple[GpuStat
 
 
 def gpu_states(problem: Problem, item: WorkerType) -> dict[GpuState, list[str]]:
-    """GPUs of a type by what they are cut into and hold now; one state if moves do not count."""
+    """Group GPUs of a type by current layout and models; one group if moves do not count."""
     names = item.worker_names()
     if not problem.moves_count:
         return {frozenset(): list(names)}
@@ -451,7 +451,7 @@ _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
 
 
 def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
-    """By worker type: each set of variants that is held now, with the workers that hold it."""
+    """Return, by worker type, each set of variants held now with the workers that hold it."""
     held = problem.held
     found: dict[str, dict[frozenset[str], list[str]]] = {}
     for item in problem.instance_types:

@@ -16,7 +16,7 @@ def variants_from_profile(
     profile: ProfileSet, family: str, worker_type: str, *, statistic: Statistic = "p95",
     batches: Sequence[int] = (1, 2, 4, 8, 16, 32),
 ) -> tuple[Variant, ...]:
-    """A variant for each model of a profile, named ``FAMILY/MODEL``.
+    """Return a variant for each model of a profile, named ``FAMILY/MODEL``.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def with_instance_profile(
     variants: Sequence[Variant], families: Iterable[str],
     latencies: dict[str, tuple[Latency, ...]],
 ) -> tuple[Variant, ...]:
-    """Variants with the batches of a profile of instances beside their own.
+    """Return variants with the batches of an instance profile added to their own.
 
     A variant is the model of its name, or of the part after the last ``/``. A family that no
     variant is of gets the model of its own name as its only one, with accuracy 1; all its batches

@@ -51,7 +51,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def read_problem(path: str | os.PathLike[str]) -> Problem:
-    """The problem in a file.
+    """Read a placement problem from a file.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
 
 
 class PlacedGroups(NamedTuple):
-    """What a placement file says of the workers, and the problem that it answers."""
+    """Groups of workers of a placement file, and the problem that it answers."""
 
     problem: Problem
     groups: tuple[Group, ...]

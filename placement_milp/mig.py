@@ -100,7 +100,7 @@ def _devices(node: MigNode) -> list[dict[str, Any]]:
 
 
 def kubernetes_resources(placed: PlacedGroups, nodes: Sequence[MigNode]) -> dict[str, Any]:
-    """What nodes will offer, and what a container of each group of replicas asks for."""
+    """Return the resources that nodes offer, and the request of a container of each group."""
     cut = {gpu.worker_type for gpu in placed.gpus}
     replicas = []
     for group in placed.groups:

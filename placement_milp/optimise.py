@@ -56,7 +56,7 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """What the solver found."""
+    """Result of the staged optimisation."""
 
     # patterns with n_p >= 1, without variants that get no load
     used: tuple[tuple[Pattern, int], ...]
@@ -116,7 +116,7 @@ def optimise(
 
 
 def _goals(program: PlacementProgram) -> list[_Goal]:
-    """What the stages optimise."""
+    """Return the goals of the stages."""
     objective = program.problem.objective
     order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
              "fewest-workers": ("workers",),
@@ -156,7 +156,7 @@ def _size(problem: Problem, name: str) -> float:
 
 
 def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) -> None:
-    """Keep what a stage reached."""
+    """Constrain later stages to keep the value that a stage reached."""
     over = goal.expression * (1.0 / goal.size)
     held = over >= reached / goal.size - _STAGE_TOLERANCE if goal.maximise else (
         over <= reached / goal.size + _STAGE_TOLERANCE)

@@ -58,7 +58,7 @@ class Instance(Record):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable(Record):
-    """What a GPU can be cut into."""
+    """Instances that a GPU can be cut into, and where."""
 
     name: str  # of the GPU
     # compute_slices, memory_slices: that it has

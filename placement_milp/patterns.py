@@ -299,7 +299,7 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Patterns without those that another one of their family dominates."""
+    """Return the patterns that no other pattern of their family dominates."""
     demand = {family.name: family.demand_qps for family in problem.families}
     by_family: dict[str, list[Pattern]] = defaultdict(list)
     for pattern in patterns:

@@ -65,7 +65,7 @@ class Family(Record):
 
 @dataclass(frozen=True, slots=True)
 class WorkerType(Record):
-    """Like workers.
+    """Workers of one kind: number, memory, cost, and how they can be cut.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class Variant(Record):
 
 @dataclass(frozen=True, slots=True)
 class Holding(Record):
-    """What a worker holds now."""
+    """Variants that a worker holds now."""
 
     worker: str
     variants: Annotated[tuple[str, ...], EMPTY]
@@ -348,12 +348,12 @@ class Problem:
 
     @property
     def instance_types(self) -> tuple[WorkerType, ...]:
-        """The worker types, those that are cut into instances replaced by these."""
+        """Return the worker types, with partitioned types replaced by their instances."""
         return tuple(kind for item in self.worker_types for kind in item.instance_types())
 
     @property
     def moves_count(self) -> bool:
-        """Whether the objective counts what is moved."""
+        """Return whether the objective counts moves."""
         return self.objective.moving_price > 0.0 or "moving" in self.objective.order
 
     @property

@@ -165,7 +165,7 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
 
 
 def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
-    """What is answered of each family's demand."""
+    """Return the share of each family's demand that is answered."""
     groups = tuple(groups)
     queueing = problem.rules.in_time_quantile is not None
     return tuple(_family(family, groups, queueing) for family in problem.families)

@@ -72,7 +72,7 @@ class CutGpu(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """What is answered of a family's demand."""
+    """Demand of a family and the part of it that is answered."""
 
     # name, demand_qps, slo_ms: as asked
     name: str
@@ -100,7 +100,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the optimisation; what earlier stages reached is held."""
+    """One stage of the optimisation; values of earlier stages are kept."""
 
     metric: str  # the metric that was optimised
     # objective, dual_bound: reached; a bound on all placements
@@ -148,7 +148,7 @@ class Placement:
 
     @property
     def cost_per_hour(self) -> float:
-        """Of all workers and GPUs in use."""
+        """Return the cost per hour of all workers and GPUs in use."""
         return (sum(group.cost_per_hour for group in self.groups)
                 + sum(gpu.cost_per_hour for gpu in self.gpus))
 

@@ -28,7 +28,7 @@ _Preset = Callable[[Problem, Limits], Placement]
 
 
 def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _Preset:
-    """A preset that refuses what it does not keep: some rules, GPUs that are cut, if ``whole``."""
+    """Wrap a preset so that it refuses rules it ignores, and partitioned GPUs if ``whole``."""
 
     def refusal(what: str, where: str, value: object, allowed: str) -> InvalidValueError:
         return InvalidValueError(f"preset {name} does not know {what}", where=where, value=value,

@@ -103,7 +103,7 @@ def _saturate(
 
 
 def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
-    """A residual load on a worker of its own: the largest batch in the cycle that it fills."""
+    """Return a node for a residual load on one worker: the largest batch within its duty cycle."""
     (session,) = sessions
     limit = _limit_ms(problem, session)
     for batch in reversed(session.batches):

@@ -88,7 +88,7 @@ def rate_beside(
     first: Lane, first_qps: float, first_slo_ms: float, second: Lane, slo_ms: float,
     quantile: float, headroom: float, least: float = 0.0,
 ) -> float:
-    """Requests per second of a second model in turns with a first one, both in time; 0 for none.
+    """Return the rate of a second model that takes turns with a first, both in time; 0 for none.
 
     Rates up to ``least`` are not looked for: what is not in time there counts as none.
 

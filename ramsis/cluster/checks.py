@@ -31,7 +31,7 @@ def check_reachable(
 
 
 def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
-    """For each worker type a number from 0, the same for types that run alike.
+    """Number the worker types from 0, with the same number for types of equal service times.
 
     Alike are those that run the same models equally fast.
     """

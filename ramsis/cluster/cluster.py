@@ -17,7 +17,7 @@ MAX_WORKERS = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """Workers of some types, and queries of some SLO classes.
+    """Workers of several types, and SLO classes of the requests.
 
     Which stations answer them is said by the levels of a policy set
     (:class:`ramsis.runtime.policy_set.Station`).
@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def workers(self) -> int:
-        """Of all types."""
+        """Return the number of workers of all types."""
         return sum(one.count or 0 for one in self.worker_types)
 
     @property

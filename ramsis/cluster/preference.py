@@ -1,4 +1,4 @@
-"""What decides between policies that are equally good: early answers, or less work.
+"""Preference among equally good policies: early answers, or less work.
 
 Many policies have all but the same effective accuracy: at low loads it matters little whether a
 request waits for others before it is served. A preference p charges each request a small cost, at
@@ -27,7 +27,7 @@ WEIGHT = 2e-4
 
 
 def check_preference(prefer: str | None) -> None:
-    """Refuse what is not a preference; None is none."""
+    """Refuse an unknown preference; None means no preference."""
     if prefer is not None:
         check_known("unknown preference", prefer, PREFERENCES, "prefer")
 

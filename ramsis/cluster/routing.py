@@ -39,7 +39,7 @@ def split(
     process: ArrivalProcess, dispatch: str = "round-robin", *, share: float = 1.0,
     stations: int = 1,
 ) -> StationArrivals:
-    """What arrives at one of some like stations.
+    """Return the arrival process at one of several equal stations.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def split(
 
 
 def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
-    """What is left of a process when each request stays with a probability."""
+    """Thin a process: each request stays with a given probability."""
     ABOVE_ZERO.check("not a share of the queries", share=share)
     if share == 1.0:
         return process

@@ -87,7 +87,7 @@ class ServiceTimes:
 
     @classmethod
     def of_all(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
-        """As :meth:`of`, with all models in the order of the profile."""
+        """Return the times of all models of a profile, dominated ones included, in its order."""
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
             return cls.of_table(table)
@@ -99,12 +99,12 @@ class ServiceTimes:
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
-        """Times fixed at those of a latency table, all its models in its order."""
+        """Return times fixed at a latency table, with its models in its order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
                    run_as=table.run_as, padding=table.padding)
 
     def select(self, rows: IntArray) -> ServiceTimes:
-        """The models of these rows."""
+        """Return the times of some of the models."""
         return replace(self, models=tuple(self.models[m] for m in rows.tolist()),
                        accuracy=self.accuracy[rows], quantiles_ms=self.quantiles_ms[rows],
                        samples=self.samples[rows], run_as=self.run_as[rows])
@@ -177,7 +177,7 @@ class ServiceTimes:
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
-    """The latency table of a statistic; that of the p95 where times are drawn."""
+    """Return the latency table of a statistic; of the p95 where times are drawn."""
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError("unknown service times", where="service", value=service,
                                 allowed=", ".join((*STATISTICS, DISTRIBUTION)))
@@ -236,7 +236,7 @@ def _measured_quantiles(profile: ProfileSet) -> tuple[FloatArray, list[FloatArra
 
 
 def _shared_levels(profile: ProfileSet) -> FloatArray:
-    """Levels that serve every batch of a profile: those of its sketches, where that is enough.
+    """Return quantile levels for every batch of a profile: its sketches' levels where possible.
 
     A sketch of samples is at some of the levels of one of more samples.
     """
@@ -283,7 +283,7 @@ def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray]:
 
 
 def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
-    """Number of samples that each entry of a table rests on, shape (M, B); 0: not known.
+    """Return the number of samples behind each entry of a table, (M, B); 0 where unknown.
 
     Of an entry between two measured batches it is the smaller number of these.
     """
@@ -299,7 +299,7 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
 
 
 def _tails(profile: ProfileSet) -> Tails | None:
-    """What the measured batches share, as far as the number of their samples is known."""
+    """Return the pooled tail of the measured batches whose number of samples is known."""
     levels, measured = _measured_quantiles(profile)
     weights = hat_weights(levels)
     found = dict[str, list[Deviations]]()
@@ -314,7 +314,7 @@ def _tails(profile: ProfileSet) -> Tails | None:
 def _row(
     size: int, sizes: IntArray, own: FloatArray, stretch: float
 ) -> FloatArray:
-    """Quantiles of the batch size that is run, from those of the measured ones.
+    """Interpolate the quantiles of a batch size from the measured sizes.
 
     Beyond the largest of these they are its own times ``stretch``.
     """

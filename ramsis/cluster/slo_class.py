@@ -1,4 +1,4 @@
-"""SLO classes: shares of the queries, each with a deadline of its own."""
+"""SLO classes: shares of the requests, each with its own deadline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def classes_of(slo_ms: float | Sequence[SloClass]) -> tuple[SloClass, ...]:
 
 
 def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
-    """The classes by rising SLO, those of one SLO as one, with shares that sum to 1.
+    """Return the classes by rising SLO, equal SLOs merged, with shares that sum to 1.
 
     >>> merged_classes([SloClass(150.0, 0.5), SloClass(100.0, 0.25), SloClass(100.0, 0.25)])
     (SloClass(slo_ms=100.0, share=0.5), SloClass(slo_ms=150.0, share=0.5))

@@ -1,4 +1,4 @@
-"""Worker types: what workers there are, and what they run."""
+"""Worker types: numbers of workers, their profiles, speeds and costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramsis.profiles.model import ProfileSet
 
 @dataclass(frozen=True, eq=False)
 class WorkerType:
-    """Workers that are alike.
+    """Workers of one type: profile, number, speed and cost.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class WorkerType:
         check_positive(speed=self.speed)
 
     def service_times(self, service: str, max_batch: int) -> ServiceTimes:
-        """What batches of 1 … ``max_batch`` take; see :meth:`ServiceTimes.of`."""
+        """Return the service times of batches 1 … ``max_batch``; see :meth:`ServiceTimes.of`."""
         times = ServiceTimes.of(self.profile, service, max_batch)
         return times if self.speed == 1.0 else times.scaled(1.0 / self.speed)
 

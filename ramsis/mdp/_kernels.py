@@ -71,7 +71,7 @@ def policy_rows(
     rows: NDArray[np.uint64], indptr: NDArray[np.uint64], indices: NDArray[np.uint32],
     data: NDArray[np.float64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
-    """The CSR rows ``rows``, in that order, as a matrix of their own."""
+    """Return the CSR rows ``rows``, in that order, as a new matrix."""
     own = np.empty(rows.size + 1, dtype=np.uint64)
     own[0] = 0
     for i in range(rows.size):

@@ -85,7 +85,7 @@ def _gain_bounds(
 def _state_bounds(
     mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """As :func:`_gain_bounds`, from each state, by the components that it reaches."""
+    """Return bounds on the gain from each state, by the components that it reaches."""
     policy = SparseMDP(np.arange(mdp.n_states), mdp.action[rows], mdp.transition[rows],
                        mdp.reward[rows], mdp.costs[rows])
     return -_reached(policy, value, lower=True), _reached(mdp, value)

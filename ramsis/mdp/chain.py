@@ -100,7 +100,7 @@ class Elimination:
         self._work = work
 
     def expected(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As :meth:`Factorisation.expected`."""
+        """Return ``x`` with ``(I - P) x = right``, by elimination without subtractions."""
         found = np.stack([np.maximum(right, 0.0), np.maximum(-right, 0.0)], axis=1)
         for last in range(right.size - 1, 0, -1):
             found[:last] += np.outer(self._work[:last, last], found[last])
@@ -117,7 +117,7 @@ class Elimination:
 def absorption(
     inside: sparse.csr_array, leaving: NDArray[np.float64]
 ) -> Elimination | Factorisation:
-    """What is to be expected until the end: exactly up to 256 states, by sparse LU above."""
+    """Return a solver for expected totals until absorption, by its number of states."""
     if leaving.size <= _DIRECT_SIZE:
         return Elimination(inside, leaving)
     return Factorisation(passage(inside, leaving), pivots=False)

@@ -66,7 +66,7 @@ class DenseChain(NamedTuple):
 
 
 class ChainSolution(NamedTuple):
-    """What the equations of a chain give.
+    """Solution of the equations of a chain: gain, values and frequencies.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ def with_restarts(
 
 
 def rounding_error(value: FloatArray, costs: FloatArray) -> float:
-    """How much the rounding of relative values may move the gain, at steps of these costs."""
+    """Return how far rounding of relative values may move the gain, given the costs of steps."""
     return float(_ROUNDINGS * np.ptp(value) / costs.min())
 
 

@@ -176,7 +176,7 @@ def _closed(
 def _average_without_weak_links(
     mdp: SparseMDP, chain: sparse.csr_array, reward: FloatArray, cost: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """As :func:`_average` on the chain without its very small transitions."""
+    """Evaluate the average reward on the chain without its very small transitions."""
     strong = chain.copy()
     strong.data[strong.data < _WEAK_LINK] = 0.0
     strong.eliminate_zeros()

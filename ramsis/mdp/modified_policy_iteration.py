@@ -145,7 +145,7 @@ def _evaluate(
     transition: tuple[NDArray[np.uint64], NDArray[np.uint32], FloatArray],
     rows: NDArray[np.uint64], discount: float, value: FloatArray, advantage: FloatArray,
 ) -> None:
-    """Add to ``value`` what the policy of ``rows`` makes of it; ``advantage`` is overwritten."""
+    """Sweep ``value`` under the policy of ``rows``, in place; ``advantage`` is overwritten."""
     own = policy_rows(rows, *transition)
     span, shrinks = float(np.ptp(advantage)), True
     allowed = _REST * span

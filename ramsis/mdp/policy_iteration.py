@@ -174,7 +174,7 @@ def _improve(
 def _switch(
     mdp: SparseMDP, rows: IntArray, quality: FloatArray, size: FloatArray
 ) -> tuple[IntArray, bool]:
-    """The best pair of each state, the incumbent where it is as good up to rounding.
+    """Return the best pair of each state; the incumbent where it is as good up to rounding.
 
     ``size`` is that of the terms which a pair's quality is the sum of.
     """

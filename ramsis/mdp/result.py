@@ -1,4 +1,4 @@
-"""What a solver returns: a policy, its values, and a certificate of how good they are."""
+"""Result of a solver: a policy, its values, and a certificate of optimality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ramsis.errors import NotConvergedError
 
 
 class Criterion(StrEnum):
-    """What is maximised."""
+    """Criterion that is maximised: discounted or average reward."""
 
     DISCOUNTED = "discounted"
     AVERAGE = "average"

@@ -66,7 +66,7 @@ class Reduced:
 
 
 def eliminate_free_states(mdp: SparseMDP) -> Reduced:
-    """The same problem without the states that cost nothing."""
+    """Return the problem without the states that cost nothing."""
     free_pair = mdp.costs == 0.0
     several = np.diff(mdp.first)[mdp.state] > 1
     if (free_pair & several).any():
@@ -142,7 +142,7 @@ def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
 def _pass_through(
     through: sparse.csr_array, reward: FloatArray, free: IntArray, kept: IntArray
 ) -> tuple[FloatArray, sparse.csr_array]:
-    """What the free states earn until they are left, and where they are left to."""
+    """Return the rewards of free states until they are left, and the states reached then."""
     inside, leaving = through[:, free], through[:, kept]
     if not inside.nnz:
         return reward, leaving

@@ -125,7 +125,7 @@ def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
 
 
 def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:
-    """What a solver makes of a problem, and of those of the settings that it takes."""
+    """Run a solver on a problem, with those of the settings that it takes."""
     function = getattr(importlib.import_module(f"ramsis.mdp.{solver.module}"), solver.function)
     solution: Solution = function(mdp, **{name: settings[name] for name in solver.settings})
     return solution

@@ -248,7 +248,7 @@ class SparseMDP:
 def best_pairs(
     quality: NDArray[np.float64], state: NDArray[np.int64], first: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """As :meth:`SparseMDP.best`, for pairs sorted by state of which each state has some."""
+    """Return the best pair of each state, for pairs sorted by state; each state has some."""
     largest = np.maximum.reduceat(quality, first[:-1])
     hits = np.flatnonzero(quality >= largest[state])
     return largest, hits[np.searchsorted(state[hits], np.arange(first.size - 1))]
@@ -272,7 +272,7 @@ def kernel_arrays(
     mdp: SparseMDP
 ) -> tuple[NDArray[np.unsignedinteger], tuple[NDArray[np.unsignedinteger],
                                               NDArray[np.unsignedinteger], NDArray[np.float64]]]:
-    """What the compiled loops take: :attr:`SparseMDP.first`, and the transitions in CSR.
+    """Return the arrays of the compiled loops: :attr:`SparseMDP.first` and the CSR transitions.
 
     Indices are views as unsigned integers of the same width, which spares the loops the test for
     negative ones.

@@ -43,7 +43,7 @@ _ROUNDING = 1e-12
 
 
 def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
-    """The same scenario with so many workers of a type.
+    """Return the scenario with another number of workers of a type.
 
     What ``start`` says of single workers goes with these; all are active at the start where the
     scenario does not say fewer.
@@ -61,7 +61,7 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
 
 
 def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
-    """The same scenario with so much memory on each worker of a type.
+    """Return the scenario with another memory size of the workers of a type.
 
     Of what ``start`` says that these workers hold, the first models stay that have room.
     """
@@ -200,7 +200,7 @@ def fewest_in_scenario(
     seeds: Sequence[int] = range(5), most: int | None = None, least: float | None = None,
     on_trial: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """The fewest workers of a type, or least memory on each, to meet the target with.
+    """Find the fewest workers of a type, or the least memory on each, that meet the target.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def compare(
     bound: bool = False, slowdown: Slowdown | None = None, by: Sequence[str] = (),
     on_run: Callable[[], object] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Run schedulers on the same requests.
+    """Simulate schedulers on the same requests.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a trace's arrivals look like, beside the processes fitted to them."""
+"""Figure of the arrivals of a trace, and of the processes fitted to them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _Slots:
 
 
 def _stays(run: Run) -> dict[int, list[tuple[int, float, float, float]]]:
-    """By worker: model, start of its load, its end, and when the model was given up."""
+    """Return, by worker, each model with start and end of its load and the time of its unload."""
     gone: dict[tuple[int, int], list[float]] = {}
     leaving = [*zip(run.unload_worker.tolist(), run.unload_model.tolist(), run.unload_ms.tolist(),
                     strict=True)]

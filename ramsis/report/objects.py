@@ -37,7 +37,7 @@ def profile(shown: ProfileSet, *, batch: int = 1, statistic: Statistic = "p95") 
 
 
 def policy_set(shown: PolicySet[Policy]) -> Figure:
-    """What the policies of a simple set promise, by load."""
+    """Plot the promises of the policies of a simple set over the load."""
     return _captured(plot_promises, [level.policy for level in shown.levels], _ANY)
 
 
@@ -97,7 +97,7 @@ def simulation(shown: SimulationResult) -> Figure:
 
 
 def capacity(shown: Capacity) -> Figure:
-    """Violations by number of workers, of all that was tried."""
+    """Plot the violations of all trials over the number of workers."""
     tried = sorted((one.workers, one.simulation.violation_rate) for one in shown.trials
                    if one.simulation is not None)
     with captured() as found, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
@@ -122,7 +122,7 @@ def sweep(
     rows: Sequence[dict[str, Any]], *, x: str = "load_qps", y: str = "effective_accuracy",
     by: str = "scheduler", panels: str | None = None, axes: Sequence[str] = (),
 ) -> Figure:
-    """A quantity of a sweep's rows over an axis, a line for each value of another.
+    """Plot a quantity of a sweep's rows over an axis, with a line for each value of another.
 
     What else varies of ``axes`` has panels and lines of its own, so that no line joins cells that
     differ in more than ``x``.

@@ -50,7 +50,7 @@ def _style(placement: Placement, family: str) -> dict[str, Any]:
 
 
 def _draw_layouts(axes: Axes, placement: Placement) -> None:
-    """A row for each GPU, a box for each instance; what is idle is empty."""
+    """Draw a row for each GPU and a box for each instance; idle instances are empty."""
     tables = {item.name: item.partitions for item in placement.problem.worker_types}
     uses = {worker: group.uses for group in placement.groups for worker in group.workers}
     shown = placement.gpus[:_MOST_GPUS]
@@ -111,7 +111,7 @@ def _draw_families(axes: Axes, placement: Placement) -> None:
 def plot_simulated(
     rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
 ) -> None:
-    """Draw what each family is promised, by the placement and by policies, and what it gets.
+    """Draw promised and simulated figures of each family.
 
     Parameters
     ----------

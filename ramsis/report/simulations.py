@@ -1,4 +1,4 @@
-"""What schedulers did, promise or need against the load; what they and fleets did over time."""
+"""Figures of schedulers over the load, and of schedulers and fleets over time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
 
 
 def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
-    """As :func:`plot_loads`, what policies promise.
+    """Draw the promises of policies over the load, as :func:`plot_loads` draws simulations.
 
     Parameters
     ----------

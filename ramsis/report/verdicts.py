@@ -17,7 +17,7 @@ _MOST_NAMES = 5
 
 
 def target_words(row: Row) -> str:
-    """What a row says was asked of it, in words; empty where it says nothing.
+    """Describe the target of a row in words; empty where the row has none.
 
     >>> target_words({"max_violation": 0.001, "min_accuracy": 0.9})
     'at most 0.1 % violations, at least 0.9 accuracy'
@@ -32,7 +32,7 @@ def target_words(row: Row) -> str:
 
 
 def simulation_verdict(rows: Rows) -> list[str]:
-    """Which scheduler to take, what it violates, and which rows miss what was asked.
+    """Summarise a simulation: the best scheduler, its violations, and rows that miss the target.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def sweep_verdict(
     rows: Rows, axes: Mapping[str, str], *, score: str = "effective_accuracy",
     bound: str = "upper_bound", words: str = "effective accuracy",
 ) -> list[str]:
-    """Who is best where, by how much, how far from the bound, and which rows are overloaded.
+    """Summarise a sweep: winners by setting, margins, gaps to the bound, overloaded rows.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def check_consistency(scenario: Scenario, where: str) -> None:
 
 
 def _check_sizes(check: _Check, scenario: Scenario) -> None:
-    """Refuse what would fill the memory before anything else is looked at."""
+    """Refuse sizes that would fill the memory, before any other check."""
     types, models = scenario.worker_types, scenario.models
     for place, what, count in (
             ("worker_types", "workers", sum(one.count for one in types)),

@@ -23,7 +23,7 @@ def schema() -> dict[str, Any]:
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
-    """The scenario in a file.
+    """Read a scenario from a file.
 
     Parameters
     ----------

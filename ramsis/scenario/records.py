@@ -44,7 +44,7 @@ def _workload(item: Fields, key: str) -> WorkloadOf:
 
 
 def _models(item: Fields, key: str) -> tuple[str, ...]:
-    """Names of models, of which one may stand twice."""
+    """Read names of models; a name may occur twice."""
     models = item.items(key)
     for i, name in enumerate(models):
         if not isinstance(name, str) or not name:
@@ -86,7 +86,7 @@ class ScenarioWorkerType(Record):
 
 @dataclass(frozen=True, slots=True)
 class BatchTime(Record):
-    """What a batch of a model takes on a worker type."""
+    """Time of a batch of a model on a worker type."""
 
     worker_type: str  # its name
     batch: Count  # requests in the batch, from 1
@@ -115,7 +115,7 @@ class LoadTime(Record):
 
 @dataclass(frozen=True, slots=True)
 class Inference(Record):
-    """What a run of a model does."""
+    """Inference of a model: how requests form batches, and how many tokens they make."""
 
     # ``static``: requests are put together before a batch starts, and end together; ``none``:
     # one request at a time; ``continuous``: requests join and leave a batch that runs, and the
@@ -132,7 +132,7 @@ class Inference(Record):
 
 @dataclass(frozen=True, slots=True)
 class ScenarioModel(Record):
-    """A model, or several copies of it that are models of their own."""
+    """A model, or several copies of it that count as separate models."""
 
     name: str  # unique. Several copies are called ``NAME-1`` to ``NAME-copies``.
     # by worker type and batch. A batch of a size that is not listed runs as the next larger one

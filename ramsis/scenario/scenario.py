@@ -40,7 +40,7 @@ class Scenario:
         return ScenarioArrays.of(self.worker_types, self.models, self.streams, self.start)
 
     def with_traces(self) -> Scenario:
-        """The same with the content of the files that its streams name, to go without them."""
+        """Return the scenario with the contents of the files that its streams name."""
         return replace(self, streams=tuple(
             replace(one, workload=one.workload.read()) for one in self.streams))
 

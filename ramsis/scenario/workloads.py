@@ -68,11 +68,11 @@ class WorkloadOf(Protocol):
         ...
 
     def read(self) -> WorkloadOf:
-        """The same with the content of the file that it names, which is not read again."""
+        """Return the workload with the content of its file, which is not read again."""
         ...
 
     def content(self) -> tuple[FloatArray, ...]:
-        """What the file that it names says; nothing where it names none."""
+        """Return the content of the file of the workload; nothing where it names none."""
         ...
 
 

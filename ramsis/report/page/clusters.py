@@ -162,7 +162,7 @@ _AXES = {"rps": ("load of each model (requests/s)", "requests/s of each model"),
 
 
 def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What policies of sharing plan, what their plans deliver, and what none can pass."""
+    """Return the section on sharing policies: plans, simulated goodput, and the upper bound."""
     rows = [{**row, "not_served": ", ".join(row.get("unserved") or ()) or "–"} for row in rows]
     several = {name: len({row[name] for row in rows}) for name in _AXES}
     over = max(_AXES, key=several.__getitem__)

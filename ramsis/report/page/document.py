@@ -51,7 +51,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
 
 
 def _today() -> str:
-    """The date; that of the variable SOURCE_DATE_EPOCH, by which builds are made again."""
+    """Return the date, or the date in SOURCE_DATE_EPOCH for reproducible builds."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = float(epoch) if epoch.isdigit() else time.time()
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
@@ -73,7 +73,7 @@ def _verdicts(sections: Sequence[Section]) -> str:
 
 
 def side_by_side(sections: Sequence[Section]) -> list[Part]:
-    """A table for each kind of which there are several sections that share figures.
+    """Return a table for each kind that has several sections with figures in common.
 
     A column for each section, a row for each figure that two of them have. Of two sections the
     last column is what the second has more.
@@ -114,7 +114,7 @@ def _measures_row(name: str, own: Sequence[Section]) -> dict[str, str]:
 
 
 def _shades(sections: Sequence[Section]) -> dict[str, float]:
-    """Of each model on the page its place on the scale of colours, by rising accuracy.
+    """Return the place of each model of the page on the colour scale, by rising accuracy.
 
     Pages about one profile know the same models, so a model has one colour on all of them.
     """
@@ -201,7 +201,7 @@ def _json(value: Any) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers to seven digits; those that are none as null."""
+    """Round numbers to seven digits; NaN and infinities become null."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if abs(value) < float("inf") else None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a section of the page is made of: tables, figures, notes. Figures are plain JSON values.
+"""Parts of a page section: tables, figures, notes. Figures are plain JSON values.
 
 The kinds of figures are those of the page's script: ``curves`` (an axis of numbers), ``rows``
 (bars or points by name), ``map`` (the table of a policy) and ``explore`` (the cells of a sweep).
@@ -32,7 +32,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its title, what it shows in words, and what the script draws."""
+    """A figure: its title, its description, and the data that the script draws."""
 
     title: str
     label: str
@@ -149,7 +149,7 @@ def rows_figure(
     title: str, x: Axis, rows: Sequence[tuple[str, Sequence[Entry]]], *, dots: bool = False,
     names: Sequence[str] = (), models: bool = False,
 ) -> Figure:
-    """A bar of parts, or points on a line, for each name.
+    """Return a figure with a stacked bar, or points on a line, for each name.
 
     ``names`` gives the order of the parts' names; ``models`` says that they are models, which
     have the same colour everywhere.

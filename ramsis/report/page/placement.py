@@ -39,7 +39,7 @@ _FAMILIES = (
 
 
 def placement_section(path: Path, name: str) -> Section:
-    """What a placement file holds; ``name`` is what the reader knows it by."""
+    """Return the section on a placement file; ``name`` is its title for the reader."""
     found = placement_milp.read_placement(path)
     document = read_json(path)
     problem = found.problem
@@ -98,7 +98,7 @@ def placement_section(path: Path, name: str) -> Section:
 def _verdict(
     document: Mapping[str, Any], families: list[dict[str, Any]], workers: int
 ) -> list[str]:
-    """How good it is, what it costs, and what would help."""
+    """Summarise a placement: its quality, its cost, and the value of one more worker."""
     cost, prices = _number(document.get("cost_per_hour")), document.get("prices")
     found = [f"{document.get('status')}: {_words(document.get('effective_accuracy'))} effective "
              f"accuracy with {workers} worker{'' if workers == 1 else 's'}"

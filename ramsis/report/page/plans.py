@@ -103,7 +103,7 @@ def audit_section(
 
 
 def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
-    """What was reached, what could be, and with how many workers."""
+    """Summarise a plan: figures reached, the bound, and the number of workers."""
     found = [f"{row['effective_accuracy']:.4f} effective accuracy and "
              f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
              f"scheduler passes {row['upper_bound']:.4f}"]

@@ -1,4 +1,4 @@
-"""The section on a policy set: what it promises by load, and its tables as heat maps."""
+"""The section on a policy set: promises by load, and decision tables as heat maps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Levels = Sequence[Level[Policy]]
 def policies_section(
     policies: PolicySet[Policy], source: str, commands: Sequence[str] = ()
 ) -> Section:
-    """What the policies of a set promise, decide and rest on."""
+    """Return the section on a policy set: promises, decision tables and settings."""
     levels = sorted(policies.levels, key=lambda level: (level.arrivals, level.load_qps))
     first = levels[0].stations[0].policy
     rows = [_row(level) for level in levels]
@@ -65,7 +65,7 @@ def policies_section(
 
 
 def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
-    """What is promised, from the least to the most load, and where it is too much."""
+    """Summarise the promises from the lowest to the highest load, and overloaded levels."""
     low, high = rows[0], rows[-1]
     effective = [row["expected_effective_accuracy"] for row in rows]
     worst = max(row["expected_violation_rate"] for row in rows)
@@ -85,7 +85,7 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
 
 
 def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
-    """Of each load, what can be compared with other policies."""
+    """Return, for each load, the figures that can be compared with other policies."""
     found: dict[str, tuple[float | None, str]] = {}
     for row in rows:
         at = f" at {row['load_qps']:g} queries/s"

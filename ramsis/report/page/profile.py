@@ -16,7 +16,7 @@ _MOST_FINDINGS = 20
 
 
 def profile_section(profile: ProfileSet, source: str) -> Section:
-    """What a profile set holds: trade-off by batch size, latency by batch size, oddities."""
+    """Return the section on a profile: accuracy against latency, latency by batch, oddities."""
     statistic = _statistic(profile)
     sizes = sorted({item.batch for model in profile.models for item in model.batches})
     table = profile.latency_table(statistic, sizes[-1])
@@ -49,7 +49,7 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
 def _verdict(
     profile: ProfileSet, table: LatencyTable, front: tuple[str, ...], statistic: str
 ) -> list[str]:
-    """From what to what the front goes."""
+    """Summarise the range of the Pareto front."""
     kept = table.select(front)
     fast, best = kept.latency_ms[:, 0].argmin(), kept.accuracy.argmax()
     return [f"{len(front)} of {len(profile.models)} models are worth using: from "

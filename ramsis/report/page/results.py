@@ -42,7 +42,7 @@ _SIMULATED = (
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What schedulers did on a workload, against what was promised and the bound."""
+    """Return the section on a simulation: schedulers, their promises, and the bound."""
     rows = [{**row, "met": {True: "yes", False: "no", None: None}[row["meets_target"]]}
             if "meets_target" in row else row for row in rows]
     shown = with_values(_SIMULATED, rows)
@@ -69,7 +69,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
-    """Of each scheduler and load what can be compared with another simulation.
+    """Return, by scheduler and load, the figures that can be compared with another simulation.
 
     A simulation of one scheduler is compared with one of another scheduler.
     """

@@ -103,7 +103,7 @@ class Agent:
         return low, high, unit
 
     def features(self, observation: Vector) -> Vector:
-        """What the network is given, of the shape of the observation."""
+        """Return the inputs of the network; shaped as the observation."""
         low, high, unit = self.limits
         return (np.minimum(np.maximum(observation, low), high) / unit).astype(np.float32)
 
@@ -183,14 +183,14 @@ def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
 
 
 def _notes(top: Fields) -> Mapping[str, Any]:
-    """What is said for people; any object."""
+    """Return the notes of the file; any JSON object."""
     top.child("training")
     notes: Mapping[str, Any] = top.value("training")
     return notes
 
 
 def _check_shapes(layers: Sequence[Layer], inputs: int, outputs: int, where: str) -> None:
-    """Layers fit on each other, on what is observed, and on the actions."""
+    """Check that the layers fit each other, the observation and the actions."""
     for i, layer in enumerate(layers):
         if len(layer.weights) != inputs:
             raise InputFileError("network of the wrong shape",

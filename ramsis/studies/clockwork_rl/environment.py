@@ -97,7 +97,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         return self._observation, earned, over, not over and self.steps >= self.limit, {}
 
     def in_time_since(self) -> tuple[int, int]:
-        """Requests that were not in time, and those that were, since this was last asked."""
+        """Return the numbers of requests late and in time since the last call."""
         late, in_time = self._outcomes
         self._outcomes[:] = 0, 0
         return late, in_time
@@ -127,7 +127,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
 
 
 class _Learner(AgentView):
-    """Pauses the run for each decision, and adds up what was earned."""
+    """Scheduler that pauses the run for each decision and adds up the reward."""
 
     def __init__(
         self, engine: ClusterEngine, slots: int, reward: Reward, outcomes: list[int]
@@ -145,7 +145,7 @@ class _Learner(AgentView):
             self.engine.pause()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """What the requests of a batch came to."""
+        """Add the reward of the requests of a finished batch."""
         for request in self.engine.members(batch):
             if self.answered_in_time(request, self.engine.now_ms):
                 self.earned += self.reward.in_time
@@ -160,7 +160,7 @@ class _Learner(AgentView):
         super().lapse(request)
 
     def violated(self, request: int) -> None:
-        """What a violation takes."""
+        """Subtract the penalty of a violation."""
         self.outcomes[0] += 1
         alone_ms = self._alone_ms[self.model_of[request]]
         self.earned -= self.reward.violated + self.lost * alone_ms
@@ -171,12 +171,12 @@ class _Learner(AgentView):
                     <= self.deadline_ms[request] + _ROOM_MS)
 
     def decided(self, worker: int) -> None:
-        """What the work that a worker has costs."""
+        """Subtract the cost of the work that a worker has been given."""
         pending_ms = max(self.free_ms[worker] - self.engine.now_ms, 0.0)
         self.earned -= self.reward.work * pending_ms
 
     def give(self, worker: int, model: int, size: int) -> float:
-        """What a batch costs and is expected to earn."""
+        """Add the expected reward of a batch and subtract its cost."""
         queue, reward = self.queues[model], self.reward
         row = self.rows[worker][model]
         requests = [queue[i] for i in range(size)] if reward.early else []

@@ -44,7 +44,7 @@ class SlotDistribution(MaskableDistribution):
         return self
 
     def apply_masking(self, masks: Any) -> None:
-        """Leave out what the masks, of the shape of the logits, forbid."""
+        """Exclude the actions that the masks forbid; masks are shaped as the logits."""
         if masks is not None:
             allowed = torch.as_tensor(masks, dtype=torch.bool).reshape(self.logits.shape)
             self.logits = torch.where(allowed, self.logits, _HUGE)

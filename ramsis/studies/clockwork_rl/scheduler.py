@@ -62,14 +62,14 @@ class AgentView(Invoked):
         self._alone_ms: list[float] = [min(row[0] for row in rows) for rows in least]
 
     def room_ms(self, model: int) -> float:
-        """What a batch of one takes at least."""
+        """Return the shortest time of a batch of one."""
         return self._alone_ms[model]
 
     def decide(self, worker: int) -> None:
         """Nothing: whoever plays the agent decides."""
 
     def observe(self, worker: int) -> tuple[Vector, Mask]:
-        """What the agent sees of a worker, shape (2 slots + 1,), and the choices it has.
+        """Return the observation of a worker, shape (2 slots + 1,), and the mask of choices.
 
         The mask has the choices of all parts of the action, one part after the other: for each
         slot whether to run, then for each the batch size.

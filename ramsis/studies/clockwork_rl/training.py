@@ -184,7 +184,7 @@ def trainer(
 
 
 def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) -> None:
-    """Teach the network what the rule of the module does in so many decisions of its own."""
+    """Train the network to imitate the rule of the module on decisions of that rule."""
     env = ClusterEnv(scenario, settings.reward, first_steps=2000, most_steps=2000)
     env.reset(seed=settings.seed)
     rng = np.random.default_rng(settings.seed)

@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 def gathered(
     arrivals: _Floats, targets: _Ints, waiting_ms: float, lazy: bool, last_ms: float
 ) -> tuple[_Ints, _Ints, _Ints, _Floats]:
-    """First request, size, replica and time of sending of each batch of a model.
+    """Return first request, size, replica and sending time of each batch of a model.
 
     ``last_ms`` is the last arrival of all models, at which a lazy router sends what is open.
     """

@@ -1,4 +1,4 @@
-r"""What no plan can pass: an upper bound on requests in time, by what GPUs can do at each moment.
+r"""Upper bound on requests in time under GPU sharing, from what GPUs can do at each moment.
 
 The bound holds for every scheduler, even one that knows all arrivals, moves models at no cost and
 changes shares at any time. Only interference must saturate, with exponents of at least 1.

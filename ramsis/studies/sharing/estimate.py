@@ -127,7 +127,7 @@ class Estimator:
                         ends[begin[r]:begin[r + 1]], float(self.models[item.model].slo_ms)))
             for r, ((item, _, _), one) in enumerate(zip(keys, sent, strict=True)))
     def _sent_of(self, seed: int, model: int, targets: tuple[int, ...]) -> list[_Sent]:
-        """What the router sends to each replica of a model."""
+        """Return the batches that the router sends to each replica of a model."""
         first, size, replica, sent = gathered(
             self.arrivals[seed][model], np.array(targets, dtype=np.int64),
             float(self.router.waiting_ms), self.router.lazy, self._last[seed])

@@ -46,7 +46,7 @@ _EPSILON = 1e-9
 
 
 class GpuWorkload(NamedTuple):
-    """A batch on a share of a GPU: what the terms of interference see."""
+    """A batch on a share of a GPU, as the interference terms see it."""
 
     row: SharedBatch
     share: float
@@ -207,7 +207,7 @@ class Igniter:
         return []
 
     def _largest(self, model: SharedModel, rows: Sequence[SharedBatch]) -> list[_Part]:
-        """The largest workload that a GPU can serve, and so on with what is left."""
+        """Split a model into the largest workloads that a GPU can serve, until no load is left."""
         left, found = model.rate_rps, list[_Part]()
         whole = self._whole(model, rows)
         while left > _EPSILON:
@@ -220,7 +220,7 @@ class Igniter:
         return found
 
     def _whole(self, model: SharedModel, rows: Sequence[SharedBatch]) -> _Part | None:
-        """A workload of the largest batch that one GPU can serve as often as it is gathered."""
+        """Return the workload with the largest batch that one GPU can serve as often as it fills."""
         for batch in range(rows[-1].batch, 0, -1):
             row = between(rows, batch)
             assert row is not None

@@ -22,7 +22,7 @@ _MOST_GPUS = 100_000
 
 
 class SharingPolicy(Protocol):
-    """What a policy of one's own has to be."""
+    """Interface of a sharing policy."""
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
         """Replicas of the models on the GPUs."""
@@ -30,7 +30,7 @@ class SharingPolicy(Protocol):
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """What a policy decided, checked."""
+    """Checked plan of a sharing policy."""
 
     policy: str  # its name
     replicas: tuple[Replica, ...]  # as it returned them
@@ -40,7 +40,7 @@ class SharingPlan:
 
     @property
     def goodput_rps(self) -> float:
-        """Of all models, as planned."""
+        """Return the planned goodput of all models, in requests per second."""
         return math.fsum(self.planned_rps.values())
 
 

@@ -84,7 +84,7 @@ def plan(
     name: str, models: Sequence[SharedModel], gpus: Sequence[Gpu],
     policy: SharingPolicy | None = None,
 ) -> SharingPlan:
-    """What a policy decides, checked.
+    """Run a policy, and check its plan.
 
     Parameters
     ----------

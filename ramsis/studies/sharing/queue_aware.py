@@ -1,4 +1,4 @@
-"""A planner that counts on queueing: replicas by what the engine would make of them.
+"""Queue-aware planner: replicas are chosen by their estimated goodput in the engine.
 
 A plan is worth the requests that it answers in time, by the planner's own estimate
 (:mod:`ramsis.studies.sharing.estimate`): batches as the router gathers them at the model's rate,
@@ -172,7 +172,7 @@ class QueueAware:
 
 @dataclass(frozen=True)
 class _Worth:
-    """What a plan is worth: goodput as a share of the load, with small terms between equals."""
+    """Value of a plan: goodput as a share of the load, with small tie-breaking terms."""
 
     settings: QueueAware
     models: Sequence[SharedModel]
@@ -216,7 +216,7 @@ class _Worth:
         return sum(values) / len(values)
 
     def goodputs(self, state: State, seeds: int | None = None) -> list[float]:
-        """The same for each of the latencies."""
+        """Return the goodput at each of the latency factors."""
         total = sum(model.rate_rps for model in self.models)
         values = []
         for estimator in self.estimators:
@@ -286,7 +286,7 @@ class _Search:
             yield max((self._like(plan) for plan in plans), key=self.worth)
 
     def finer_plans(self, best: State) -> Iterator[State]:
-        """What a plan that leaves requests becomes: tuned, then with replicas that shed some."""
+        """Yield refinements of a plan: tuned batches, then replicas that shed requests."""
         if min(self.worth.goodputs(best)) >= _ALL * (1 + _FAIR * self.settings.fair):
             return
         yield self._tuned(best)

@@ -123,7 +123,7 @@ class _Choice(NamedTuple):
 
 
 class _Cluster:
-    """GPUs with what is used of them; GPUs in use come before empty ones."""
+    """GPUs and their used resources; GPUs in use come before empty ones."""
 
     def __init__(self, settings: Usher, gpus: Sequence[Gpu]) -> None:
         self.settings = settings
@@ -198,7 +198,7 @@ def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) ->
 
 
 def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator[_Choice]:
-    """Batches and numbers of replicas to try; numbers beyond what a batch needs are one choice."""
+    """Yield batches and replica counts to try; counts beyond the need are one choice."""
     rates: dict[int, float] = {}
     kinds = {gpu.gpu_type for gpu in cluster.gpus}
     for kind in kinds:

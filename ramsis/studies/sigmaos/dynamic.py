@@ -1,4 +1,4 @@
-r"""σOS: of a cold start, waiting and a remote copy, what is expected to take least time.
+r"""σOS, dynamic: the fastest expected of a cold start, waiting, and a remote copy.
 
 The source compares its three schedulers by what a request takes, with the time of a cold start
 :math:`T_{CS}`, of inference :math:`T_I`, of processing :math:`T_P` and of the network
@@ -50,7 +50,7 @@ class SigmaOSDynamic(SigmaOS):
             for model in models]
 
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
-        """The first request for which nothing is faster than what can begin now."""
+        """Choose the first request for which no option is faster than one that can begin now."""
         request = queue[0]
         state, workers = self.engine.requests, self.engine.workers
         stream, model = state.stream[request], state.model[request]
@@ -78,7 +78,7 @@ class SigmaOSDynamic(SigmaOS):
     def at_copies(
         self, best: _Best, stream: int, model: int, free: int
     ) -> list[tuple[float, float]]:
-        """What can begin at copies; of those to wait for, time, and more for each further one."""
+        """Update the best with free copies; return waits at busy ones and their increments."""
         workers, each_ms = self.engine.workers, self.inference_ms[model]
         loaded, free_cores = workers.loaded, workers.free_cores
         cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
@@ -101,7 +101,7 @@ class SigmaOSDynamic(SigmaOS):
         return wait
 
     def cold(self, best: _Best, stream: int, model: int) -> None:
-        """What a cold start would take at each proxy."""
+        """Offer a cold start at each proxy."""
         workers, now_ms = self.engine.workers, self.engine.now_ms
         types, copies, loading = workers.type, self.copies, workers.loading
         cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
@@ -122,7 +122,7 @@ class SigmaOSDynamic(SigmaOS):
                 best.offer(took_ms, (worker if here else _ANOTHER, worker))
 
     def load_left_ms(self, worker: int, model: int) -> float:
-        """What is left of the load of a model that is not loaded, those before it included."""
+        """Return the remaining load time of a model, including loads queued before it."""
         workers, now_ms = self.engine.workers, self.engine.now_ms
         loading = workers.loading[worker]
         if model in loading:
@@ -150,7 +150,7 @@ class _Best:
 
 
 def _waiting(wait: list[tuple[float, float]], least_ms: float, most: int) -> int:
-    """How many of those in a queue do best to wait.
+    """Return how many requests of a queue do best to wait.
 
     ``wait`` has what the first would take at each copy, and how much longer the next. Each that
     waits makes waiting longer, until what can begin now is as fast.

@@ -1,4 +1,4 @@
-"""How σOS serves requests: queues of tenants, machines with cores, a proxy on each.
+"""σOS: queues of tenants, machines with cores, and a proxy on each machine.
 
 A request waits in the queue of its tenant. Tenants are looked at in turn; of a tenant's requests
 the first one goes that can be placed: on a *machine*, of which it holds cores from then on, and
@@ -99,7 +99,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         return self.anywhere(request)
 
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
-        """Which request of a queue goes where now; all of it can be placed alike."""
+        """Choose which request of a queue goes where now; its requests have the same options."""
         place = self.place(queue[0])
         return None if place is None else (0, place)
 
@@ -147,7 +147,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
     # What follows from it.
 
     def register(self, worker: int, model: int) -> Copy:
-        """A copy of a model at a proxy, which every request is told of from now on."""
+        """Register a copy of a model at a proxy; later requests can be sent there."""
         self.used += 1
         copy = Copy(worker, model, self.used)
         self.copies[worker][model] = copy
@@ -253,7 +253,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         return True
 
     def serve(self, worker: int) -> None:
-        """Let a proxy load and run what it can."""
+        """Let a proxy start the loads and batches that it can."""
         engine, workers, here = self.engine, self.engine.workers, self.at_proxy[worker]
         if self.to_load[worker]:
             if workers.may_load(worker):

@@ -91,7 +91,7 @@ class Autoscale(Scheduler[ClusterEngine]):
             self.look()
 
     def on_timer(self, token: object) -> None:
-        """Look, or what the other scheduler asked for."""
+        """Review the workers, or pass the timer on to the wrapped scheduler."""
         if token is not _LOOK:
             self.inner.on_timer(token)
             return
@@ -99,7 +99,7 @@ class Autoscale(Scheduler[ClusterEngine]):
         self.engine.wake_at(self.engine.now_ms + self.every_ms, _LOOK)
 
     def look(self) -> None:
-        """Start the workers that are missing, stop those that are too many."""
+        """Start missing workers and stop surplus ones."""
         engine, now_ms = self.engine, self.engine.now_ms
         for kind, wanted in enumerate(self.wanted()):
             there = self.there[kind]

@@ -45,7 +45,7 @@ class Baseline(PhasedScheduler):
                 return
 
     def wanted(self) -> list[int]:
-        """Models to load, that of the request that has waited longest first."""
+        """Return the models to load, the one with the oldest request first."""
         return self.by_age([model for model in self.busy if self.nowhere(model)])
 
     def by_age(self, models: Iterable[int]) -> list[int]:
@@ -76,6 +76,6 @@ class Baseline(PhasedScheduler):
                 and workers.model_mb[model] <= workers.memory_mb[worker])
 
     def make_room(self, worker: int, model: int) -> None:
-        """Give up what a worker holds."""
+        """Unload the models that a worker holds."""
         for other in sorted(self.engine.workers.loaded[worker]):
             self.unload(worker, other)

@@ -98,7 +98,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
             self.engine.run(worker, model, batch)
 
     def _first(self, worker: int, models: Iterable[int]) -> tuple[float, int, int] | None:
-        """Of the batches that can be in time, the one whose last moment to start is first."""
+        """Return the batch with the earliest latest start among those that can be in time."""
         queues, deadline_ms = self.queues, self.engine.requests.deadline_ms
         batches = self.batches[self.engine.workers.type[worker]]
         best: tuple[float, int, int] | None = None
@@ -130,7 +130,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         return due_ms - alone_ms, model, 1
 
     def _oldest_late(self, models: Iterable[int]) -> tuple[float, int, int] | None:
-        """The request that has waited longest of those that are late."""
+        """Return the late request that has waited longest."""
         arrival_ms = self.engine.requests.arrival_ms
         return min(((arrival_ms[self.late[m][0]], m, 1) for m in models
                     if self.late[m] and not self.queues[m]), default=None)
@@ -142,7 +142,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         self.stay_awake()
 
     def on_timer(self, token: object) -> None:
-        """Load what is wanted most."""
+        """Load the models with the highest priority."""
         self.awake = False
         if not self.busy_with:
             return
@@ -167,7 +167,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         return (len(self.queues[model]) + len(self.late[model])) * self.each_ms[model]
 
     def held(self, worker: int) -> list[int]:
-        """What a worker holds or loads, of the models with requests that wait."""
+        """Return the models with waiting requests that a worker holds or loads."""
         workers = self.engine.workers
         return [m for m in self.busy_with
                 if m in workers.loaded[worker] or m in workers.loading[worker]]
@@ -211,7 +211,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         return True
 
     def by_worth(self, worker: int, plan: _Plan) -> list[tuple[float, int]]:
-        """What a worker holds, with the priority that it would have there without; by that."""
+        """Return the models of a worker by the priority that each would have unloaded."""
         if worker not in plan.by_worth:
             held = self.engine.workers.loaded[worker]
             wanted = self.busy_with.keys() & held

@@ -51,7 +51,7 @@ class ModifiedBaseline(Baseline):
         self._woken_ms = -1.0
 
     def wanted(self) -> list[int]:
-        """Models to load, that of the request that has waited longest first."""
+        """Return the models to load, the one with the oldest request first."""
         if not self.anywhere:
             return super().wanted()
         return self.by_age(self.busy)
@@ -91,7 +91,7 @@ class ModifiedBaseline(Baseline):
         return model not in self.engine.workers.loaded[worker] and super().able(worker, model)
 
     def make_room(self, worker: int, model: int) -> None:
-        """Give up what has not been run for longest, as far as needed."""
+        """Unload the least recently run models, as far as needed."""
         workers, used_ms = self.engine.workers, self.used_ms[worker]
         for other in sorted(workers.loaded[worker], key=lambda m: (used_ms.get(m, -1.0), m)):
             if workers.fits(worker, model):

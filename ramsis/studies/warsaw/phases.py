@@ -29,7 +29,7 @@ from ramsis.sim.engine.requests import WAITING
 
 
 class PhasedScheduler(Scheduler[ClusterEngine]):
-    """Inference in phases; what is loaded is up to subclasses.
+    """Scheduler with inference in phases; subclasses decide which models are loaded.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         self.settle((worker,))
 
     def on_timer(self, token: object) -> None:
-        """Look again at what is loaded."""
+        """Review the loaded models."""
         self.settle(range(len(self.engine.workers)))
 
     def on_stopped(self, worker: int) -> None:

@@ -1,1 +1,1 @@
-"""What is known of GPUs that models share: profiles, kernels, interference."""
+"""GPUs that models share: profiles, kernel metrics, interference."""

@@ -71,7 +71,7 @@ class Interference:
                                   InputFileError)
 
     def on_share(self, model: str, utilisation: float, mps_share: float | None) -> float:
-        """Factor on the latency of a batch that is held to a share, alone on the GPU."""
+        """Return the latency factor of a batch limited to a share, alone on the GPU."""
         if mps_share is None or utilisation <= mps_share:
             return 1.0
         exponent = self.exponents.get(model, self.share_exponent)

@@ -1,4 +1,4 @@
-"""What a model takes of a GPU, from a trace of its kernels.
+"""GPU utilisation of a model, from a trace of its kernels.
 
 Boundaries are the starts and ends of all kernels. Between two neighbouring ones the kernels that
 run are the same, and the *height* is the sum of a metric over them:
@@ -35,7 +35,7 @@ __all__ = ["V100", "GpuLimits", "Heights", "Kernel", "KernelMetrics", "Launch", 
 
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
-    """What a GPU can hold at once.
+    """Limits of a GPU: what it can hold at once.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Heights(NamedTuple):
 
 
 class KernelMetrics(NamedTuple):
-    """What a model takes of a GPU while it runs, as shares; sums over kernels may pass 1.
+    """Shares of a GPU that a model uses while it runs; sums over kernels may exceed 1.
 
     ``utilisation`` is that of the multiprocessors, at most 1 for each kernel.
     """
@@ -181,7 +181,7 @@ def heights(
 def kernel_metrics(
     kernels: Sequence[Kernel], gpu: GpuLimits, *, idle: bool = False
 ) -> KernelMetrics:
-    """What the kernels of a batch take of a GPU."""
+    """Compute the shares of a GPU that the kernels of a batch use."""
     if not kernels:
         raise InputFileError(describe("trace has no kernels"))
     starts = [kernel.start_ms for kernel in kernels]

@@ -101,7 +101,7 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
 
 
 def _table(path: Path, *needed: str) -> list[CsvRow]:
-    """The rows below the first line that has all of these columns (or columns and units).
+    """Return the rows below the first line that has all of these columns (or with units).
 
     Nsight Compute leaves out cells at the end of a row; a report ends where another header
     stands, and lines of a program's own may be anywhere.

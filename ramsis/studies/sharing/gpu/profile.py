@@ -1,4 +1,4 @@
-"""Profiles of sharing: what a batch of a model takes of a GPU, and how long it runs there alone.
+"""Sharing profiles: the GPU share that a batch of a model uses, and its time when alone.
 
 A CSV file with a row for each model and batch size; what is missing does not fit the GPU.
 
@@ -97,14 +97,14 @@ class SharingProfile:
         return tuple(dict.fromkeys(row.gpu_type for row in self.rows))
 
     def batches(self, model: str, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """What a model does with all of a GPU, by batch size; empty if it does not fit."""
+        """Return the batches of a model on a whole GPU, by size; empty if it does not fit."""
         check_known("model is not in the profile", model, self.models())
         return tuple(sorted((row for row in self.rows if row.mps_share is None
                              and (row.model, row.gpu_type) == (model, gpu_type)),
                             key=lambda row: row.batch))
 
     def latency_ms(self, model: str, gpu_type: str, batch: int, mps_share: float) -> float:
-        """Latency of a batch that is held to a share, on the line between measured shares."""
+        """Interpolate the latency of a batch limited to a share between measured shares."""
         curve = sorted((row.mps_share or 1.0, row.latency_ms) for row in self.rows
                        if (row.model, row.gpu_type, row.batch) == (model, gpu_type, batch))
         shares = [share for share, _ in curve]

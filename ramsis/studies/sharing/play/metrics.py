@@ -40,7 +40,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFigures:
-    """What a replica did."""
+    """Figures of one replica."""
 
     # model, gpu, batch: the replica
     model: str

@@ -76,7 +76,7 @@ def play(
     cluster: SharedCluster, replicas: Sequence[Replica], seed: int = 0, *,
     changes: Sequence[tuple[float, Sequence[Replica]]] = (), requests: Requests | None = None,
 ) -> Played:
-    """Play a plan.
+    """Simulate a plan on the cluster engine.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ def _goals(
     lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
 ) -> Iterator[pulp.LpAffineExpression]:
-    """What is minimised, one after the other."""
+    """Return the objectives that are minimised, one after the other."""
     if tie is not None:
         weights = np.random.default_rng(tie).uniform(-1, 1, len(x)).tolist()
         yield pulp.LpAffineExpression(list(zip(x.values(), weights, strict=True)))
@@ -220,7 +220,7 @@ def _goals(
 
 
 def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[ModelOnGpu]:
-    """The same instances on the GPUs of each type, the first models on the first GPUs."""
+    """Rearrange the instances of each GPU type so that the first models are on the first GPUs."""
     found = []
     for kind in dict.fromkeys(item.worker_type for item in chosen):
         mine = [item for item in chosen if item.worker_type == kind]

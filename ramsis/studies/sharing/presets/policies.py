@@ -74,7 +74,7 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
 def models_of_problem(
     problem: Problem, metric: str
 ) -> tuple[tuple[SharedModel, ...], tuple[Gpu, ...]]:
-    """The models and GPUs of a problem, with what a policy looks at."""
+    """Return the models and GPUs of a problem, with the metric that a policy uses."""
     check_one_variant_each(problem)
     gpus = tuple(Gpu(name, item.name) for item in problem.worker_types
                  for name in item.worker_names())
@@ -119,7 +119,7 @@ def _row(variant: Variant, item: WorkerType, entry: Latency, share: float) -> Sh
 
 
 def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu]:
-    """What the replicas are in the problem."""
+    """Return the replicas as instances of the problem."""
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
     found = []
