@@ -220,7 +220,7 @@ class Igniter:
         return found
 
     def _whole(self, model: SharedModel, rows: Sequence[SharedBatch]) -> _Part | None:
-        """Return the workload with the largest batch that one GPU can serve as often as it fills."""
+        """Return the workload of the largest batch that one GPU serves as fast as it fills."""
         for batch in range(rows[-1].batch, 0, -1):
             row = between(rows, batch)
             assert row is not None
