@@ -29,7 +29,7 @@ _STRETCH = 32  # queries of each worker that are simulated in turn
 
 
 class RunTerms(NamedTuple):
-    """What a run is under.
+    """Settings of a run: deadlines, workers, levels and the load monitor.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class DecisionRoom(NamedTuple):
 def _near_bin(
     per_ms: FloatArray, first_bin: NDArray[np.int64], level: int, slack_ms: float
 ) -> int:
-    """A slack bin at or a little below that of a slack: one looks on from there."""
+    """Return a bin at or slightly below the bin of a slack, from which a search goes upward."""
     bucket = min(max(slack_ms, 0.0) * per_ms[level], float(first_bin.shape[1] - 1))
     return int(first_bin[index(level), index(bucket)])
 
@@ -486,7 +486,7 @@ def _due(
     arrival_ms: FloatArray, slo_of: FloatArray, order: NDArray[np.int64],
     first: NDArray[np.int64], end: NDArray[np.int64],
 ) -> int:
-    """The line whose head is due first; at one instant that of the older query."""
+    """Return the queue whose head is due first; of equals the queue with the older request."""
     best, oldest, due_ms = 0, -1, np.inf
     for c in range(slo_of.size):
         if first[c] < end[c]:

@@ -20,7 +20,7 @@ _ALIKE = 1e-290  # differences that bins cannot divide
 
 
 class Window(NamedTuple):
-    """What is looked at, and what answers are judged by.
+    """Time window of a count, and the deadlines that answers are judged by.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Decisions(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What was counted in the window.
+    """Counts of a window.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ from ramsis.sim.tables import Compiled
 
 @dataclass(frozen=True, eq=False)
 class DrawnRequests:
-    """What a run is given: the arrivals, and the random numbers of service times and actions.
+    """Inputs of a run: arrivals, and random numbers for service times and actions.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def replay(
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
 ) -> Run:
-    """The same run as the plain engine's, by a kernel.
+    """Run a scheduler with a compiled kernel; the result equals the plain engine's.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def replay_level(
     level: Level[StationPlan], fleets: Fleets, given: DrawnRequests, route: IntArray,
     load_qps: float,
 ) -> Run:
-    """The same run as the plain engine's, each station by its kernel.
+    """Run a level with a kernel for each station; the result equals the plain engine's.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class SimulationSettings:
         check_positive(stated_load=self.stated_load)
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
-        """The load that schedulers are told; None where the load monitor anticipates it.
+        """Return the load that schedulers are told; None where the load monitor anticipates it.
 
         Raises
         ------
@@ -121,7 +121,7 @@ def simulate(
     keep_runs: bool = False,
     on_run: Callable[[Run], object] | None = None,
 ) -> SimulationResult:
-    """What a scheduler does with a workload.
+    """Simulate a scheduler on a workload.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def _only_station(level: Level[StationPlan], fleets: Fleets) -> StationPlan | No
 def _check_closed(
     workload: ClosedLoop, plan: ClusterPlan, settings: SimulationSettings
 ) -> None:
-    """Refuse what a closed loop cannot have."""
+    """Refuse settings that a closed loop cannot have."""
     if len(plan.fleets.classes) > 1:
         raise InvalidValueError(
             "a closed loop has no SLO classes: its users would have to be of one class each",

@@ -31,7 +31,7 @@ table of 32 rows to a longer queue."""
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """K like workers, the models that each holds, and the deadline of a query.
+    """K workers of one type, the models that each holds, and the deadline of a request.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Fleet:
                                   for model in one.profile.models))
 
     def running(self, run_as: IntArray | None) -> FloatArray:
-        """Quantiles of what batches take when they are run at other sizes than the table's.
+        """Return quantiles of service times for batches that run at other sizes.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Fleets:
         cls, cluster: Cluster, *, service: str | None = None, network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleets:
-        """The fleets of a cluster.
+        """Return the fleets of a cluster, one for each worker type.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class Fleets:
 
     @property
     def workers(self) -> int:
-        """Of all fleets."""
+        """Return the number of workers of all fleets."""
         return sum(fleet.workers for fleet in self.fleets)
 
     @property
@@ -295,7 +295,7 @@ class FleetSite:
 
     @cached_property
     def kind(self) -> IntArray:
-        """Each model is a kind of its own."""
+        """Return the kind of each model; in a fleet every model is its own kind."""
         return np.arange(len(self.models))
 
 
@@ -312,7 +312,7 @@ def drawn_slos(
 
 
 def _times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
-    """What batches of every size take that are run as they are; up to the largest that is run.
+    """Return times of batches that run at their own size, up to the largest size that runs.
 
     Parameters
     ----------

@@ -20,11 +20,11 @@ from ramsis.sim.tables import Compiled
 
 
 class ClusterScheduler(Protocol):
-    """What can be simulated on a cluster."""
+    """Interface of a scheduler that can be simulated on a cluster."""
 
     @property
     def name(self) -> str:
-        """As in results."""
+        """Return the name that results use."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class FleetScheduler(ClusterScheduler, Protocol):
     """A scheduler with its parameters, for any workers."""
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Check the parameters against a fleet, and do what can be done before any run."""
+        """Check the parameters against a fleet, and compute what all runs share."""
         ...
 
 
@@ -61,7 +61,7 @@ class PerType:
 
 @dataclass(frozen=True, eq=False)
 class Plan(PerType):
-    """How runs of a scheduler are started.
+    """A prepared scheduler: how its runs are started.
 
     A scheduler of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
 
@@ -91,7 +91,7 @@ class Plan(PerType):
 
 @dataclass(frozen=True, eq=False)
 class StationPlan:
-    """A station of a run: its workers, and what serves there.
+    """A station of a run: its workers and the scheduler that serves there.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class ClusterPlan:
 
     @classmethod
     def of_one(cls, plan: Plan, fleets: Fleets, fleet: Fleet | None = None) -> ClusterPlan:
-        """All workers are alike, and one station.
+        """Return a plan for workers of one type in one station.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class ClusterPlan:
 
     @classmethod
     def by_capacity(cls, spec: FleetScheduler, fleets: Fleets) -> ClusterPlan:
-        """A station of each type of workers, with shares by what it can answer in time."""
+        """Return a plan with a station for each worker type, with shares by in-time capacity."""
         slo_ms = fleets.classes[0].slo_ms
         within = [replace(fleet, slo_ms=slo_ms) if fleet.slo_ms != slo_ms else fleet
                   for fleet in fleets.fleets]

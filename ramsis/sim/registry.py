@@ -42,7 +42,7 @@ _Kind = Callable[..., Any]
 
 
 class Schedulers(Mapping[str, _Kind]):
-    """Schedulers by name: some that are at hand, and those that installed packages offer.
+    """Schedulers by name: shipped ones, and those that installed packages offer.
 
     What a package offers is imported when it is asked for. Parameters of a scheduler are those of
     its constructor.
@@ -52,7 +52,7 @@ class Schedulers(Mapping[str, _Kind]):
         self._own = dict(own)
 
     def also(self, own: Mapping[str, _Kind]) -> Schedulers:
-        """The same with others at hand, which take the place of those of their name."""
+        """Return the registry with further schedulers, which replace those of the same name."""
         return Schedulers({**self._own, **own})
 
     def __getitem__(self, name: str) -> _Kind:
@@ -136,7 +136,7 @@ class SchedulerSpec:
 
     @cached_property
     def of_fleets(self) -> FleetScheduler:
-        """What is prepared for fleets."""
+        """Return the object that is prepared for fleets."""
         if _is_class(self.kind):
             return self
         made: FleetScheduler = self.kind(**self.parameters)
@@ -159,7 +159,7 @@ class SchedulerSpec:
         return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """What can be done before any run; errors as of the scheduler."""
+        """Compute what all runs on a fleet share; errors are those of the scheduler."""
         if self.of_fleets is not self:
             return self.of_fleets.prepare(fleet)
         return Plan(self.name, self._start, own=self.own)
@@ -170,7 +170,7 @@ class SchedulerSpec:
         return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
 
     def document(self) -> dict[str, Any]:
-        """All that results depend on: of one of the user's own the content of its file, too."""
+        """Return all that results depend on, including the source file of a user's scheduler."""
         source = None if self.own is None else source_of(self.own)
         code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
         return {"name": self.name, **self.parameters, "code": code}
@@ -208,7 +208,7 @@ def scheduler(
     text: str, known: Mapping[str, _Kind] = SCHEDULERS, *,
     error: type[RamsisError] = InputFileError,
 ) -> SchedulerSpec:
-    """The scheduler that a text names; see the module's description.
+    """Return the scheduler that a text names; the module docstring gives the syntax.
 
     >>> scheduler("clockwork:ahead_ms=10").parameters
     {'ahead_ms': 10.0}
@@ -308,7 +308,7 @@ def _declared(kind: _Kind, engine: type) -> bool:
 
 
 def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
-    """What a text names, which has to be a scheduler."""
+    """Return the object that a text names; refuse what is not a scheduler."""
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError("not a scheduler", where="scheduler", value=text,
                              allowed="a subclass of ramsis.sim.Scheduler")

@@ -54,7 +54,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """Runs of one scheduler on one workload, a run for each seed.
+    """Runs of one scheduler on one workload, one for each seed.
 
     Attributes
     ----------

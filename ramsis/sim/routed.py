@@ -162,7 +162,7 @@ class _Token:
 
 
 class StationView:
-    """What the scheduler of one station sees of the engine, and does through it.
+    """View of the engine for the scheduler of one station.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def _ints() -> IntArray:
 
 
 class Site(Protocol):
-    """Workers and models of a run, numbered through.
+    """Workers and models of a run, with consecutive numbers.
 
     A scenario's is its :class:`~ramsis.scenario.ScenarioArrays`, that of fleets a
     :class:`~ramsis.sim.fleet.FleetSite`.
@@ -74,7 +74,7 @@ class Site(Protocol):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Names of models of which there are copies."""
+        """Return the names of models that have copies."""
         ...
 
     @property

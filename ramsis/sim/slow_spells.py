@@ -116,7 +116,7 @@ class SlowSpells:
 
     @classmethod
     def recorded(cls, measurement: Mapping[str, Any], where: str = "slow_spells") -> SlowSpells:
-        """Those that a profile's measurement recorded, under ``slow_spells``.
+        """Return the slow spells that a profile's measurement recorded (``slow_spells``).
 
         Raises
         ------

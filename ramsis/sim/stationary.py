@@ -25,7 +25,7 @@ _LEVELS = (0.5, 0.95, 0.99)
 def in_steady_state(
     run: Run, since_ms: float, until_ms: float, longest_queue: int
 ) -> Mapping[str, float]:
-    """The figures of a window; those of which nothing was seen are left out.
+    """Return the figures of a time window; figures without observations are left out.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def _rates(counted: _window.Counted) -> tuple[float, float]:
 def _counted(
     run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
 ) -> _window.Counted:
-    """What is counted in a window."""
+    """Count a time window with the compiled loops."""
     return _window.count(*_terms(run, since_ms, until_ms, levels))
 
 
 def _terms(
     run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
 ) -> tuple[_window.Decisions, _window.Window]:
-    """What the compiled loops take."""
+    """Return the arguments of the compiled loops."""
     assert run.queued is not None
     assert run.drop_queued is not None
     return (

@@ -98,7 +98,7 @@ class RoutedRequests:
 
     @property
     def sent(self) -> RoutedRequests:
-        """Those that are routed to a station."""
+        """Return the requests that are routed to a station."""
         return self.only(self.station != NOT_SENT)
 
 
@@ -129,7 +129,7 @@ def _drawn(
 def run_streams(
     stations: Sequence[StreamStation], requests: RoutedRequests, duration_ms: float
 ) -> Run:
-    """All stations in one run of the plain engine on requests that are all sent.
+    """Run all stations on the plain engine, on requests that all enter a queue.
 
     Service times have to be fixed; where they were drawn, what a station draws would depend on
     the others.

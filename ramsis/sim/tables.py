@@ -125,9 +125,9 @@ class Compiled:
 
     @property
     def central(self) -> bool:
-        """Whether queries may have different SLOs, and numbers draw answers in turn.
+        """Return whether it is a central queue, where requests may have different SLOs.
 
-        In other queues each query has a number of its own.
+        Random numbers draw answers in turn there; in other queues each request has its own number.
         """
         return self.kernel == "central-queue"
 

@@ -68,7 +68,7 @@ class Setting:
 
 
 class EventEngine:
-    """One run, in a setting; subclasses make it for fleets and for scenarios.
+    """Event engine of one run; subclasses build it for fleets and for scenarios.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class EventEngine:
         return self.workers.free_lanes[worker] > 0
 
     def idle_workers(self) -> list[int]:
-        """Those, in the order of their numbers."""
+        """Return the idle workers in the order of their numbers."""
         return [worker for worker, free in enumerate(self.workers.free_lanes) if free > 0]
 
     def in_service(self) -> list[int]:
@@ -603,7 +603,7 @@ class EventEngine:
         self, worker: int, model: int, requests: Sequence[int], run_as: int | None,
         work_ms: float | None,
     ) -> float:
-        """What a batch takes alone: stated, drawn, or by the tokens of its longest request."""
+        """Return the time of a batch alone: stated, drawn, or by its longest request."""
         if work_ms is not None:
             if not 0 < work_ms < inf:
                 self._refuse("not a batch's time", work_ms, "a finite number > 0")
@@ -652,7 +652,7 @@ class EventEngine:
         self, worker: int, model: int, requests: Sequence[int], steps_ms: Sequence[float],
         group: int,
     ) -> None:
-        """Each request of a continuous batch is recorded as a batch of its own."""
+        """Record each request of a continuous batch as its own batch."""
         tokens = self.times.tokens[self.times.kind[model]]
         new = []
         for request in requests:

@@ -102,7 +102,7 @@ class FleetEngine(EventEngine):
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The fleet as a scenario: what a scheduler of clusters is told of it.
+        """Return the fleet as a scenario, for schedulers of clusters.
 
         Its models are of one family, and loaded everywhere. Each SLO class has a stream, whose
         requests ask for the most accurate model that answers alone within the shortest SLO.
@@ -129,7 +129,7 @@ class FleetEngine(EventEngine):
 
     @cached_property
     def asked(self) -> int:
-        """The model that requests ask for, where a scheduler is to be told one."""
+        """Return the model that requests ask for, for schedulers that need one."""
         fleet = self.fleet
         least_ms = min([one.slo_ms for one in fleet.classes], default=fleet.slo_ms)
         return next(model for model in fleet.by_accuracy

@@ -42,7 +42,7 @@ class ClusterEngine(EventEngine):
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The workers as a fleet, for schedulers of like workers that hold all models."""
+        """Return the workers as a fleet, for schedulers of equal workers that hold all models."""
         return _fleet_of(self)
 
     @cached_property

@@ -33,7 +33,7 @@ _LOOKS_EACH = 1 << 16  # requests, at how much memory there is
 
 
 class RequestState:
-    """The requests of a run, a list entry for each; schedulers do not write to the lists.
+    """State of the requests of a run, as lists by request; schedulers do not write to them.
 
     Those that come by themselves are numbered in the order of their arrival. Those that a run
     makes follow, in the order in which it makes them.
@@ -85,7 +85,7 @@ class RequestState:
         return self.drawn[request]
 
     def tokens(self, request: int, quantiles: list[float]) -> float:
-        """Tokens that a request makes, of a distribution; of those of fleets, one."""
+        """Draw the tokens that a request generates; requests of fleets have one."""
         return 1.0
 
     def answered(self, request: int, now_ms: float) -> None:
@@ -158,7 +158,7 @@ class FleetRequests(RequestState):
 
 
 class ClusterRequests(RequestState):
-    """The requests of a scenario's streams.
+    """State of the requests of the streams of a scenario.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ class ClusterRequests(RequestState):
                 self._open(i, 0.0, counts[i])
 
     def _open(self, stream: int, now_ms: float, known: int) -> None:
-        """A stream begins, of which so many requests are there."""
+        """Begin a stream that already has some requests."""
         self._left[stream] = known
         loop = self._scenario.streams[stream].workload.loop
         if loop is not None:

@@ -65,7 +65,7 @@ class Scheduler(Generic[E]):
         """A time asked for has come."""
 
     def figures(self) -> dict[str, float]:
-        """Figures of its own, at the end of the run; they become columns of its row."""
+        """Return further figures at the end of the run; they become columns of its row."""
         return {}
 
 

@@ -77,7 +77,7 @@ class ClusterTimes(Times):
 
 
 class FleetTimes(Times):
-    """Times of fleets, of which each holds the models that follow those of the one before."""
+    """Service times of several fleets, with models numbered consecutively over the fleets."""
 
     def __init__(self, fleets: Sequence[Fleet]) -> None:
         count = [len(fleet.models) for fleet in fleets]

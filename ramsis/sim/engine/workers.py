@@ -84,7 +84,7 @@ class Workers:
     def to_give_up(
         self, worker: int, model: int, others: Iterable[int]
     ) -> list[int] | None:
-        """Of models that could be given up, the first that make room for one more.
+        """Return the first evictable models whose removal makes room for one more.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Workers:
         return gone
 
     def fits(self, worker: int, model: int, without: Collection[int] = ()) -> bool:
-        """Whether there is room for one more model.
+        """Return whether a worker has room for one more model.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class Workers:
             self.free_lanes[worker] = self.lanes[worker]
 
     def unload(self, worker: int, model: int) -> None:
-        """A model is given up."""
+        """Unload a model."""
         self.loaded[worker].remove(model)
         self._holders[model].remove(worker)
         self.free_mb[worker] += self.model_mb[model]
@@ -170,7 +170,7 @@ class Workers:
         self.free_cores[worker] = self.cores[worker]
 
     def stop(self, worker: int) -> None:
-        """A worker goes, and what it held with it."""
+        """Stop a worker and drop its models."""
         self.status[worker] = OFF
         self.free_lanes[worker] = 0
         for model in self.loaded[worker]:

@@ -103,7 +103,7 @@ class Metrics:
 
 
 def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
-    """The figures of a run.
+    """Compute the figures of a run.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class _Tally:
         self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:
-        """Quantiles of the response times: only those near them are looked at again."""
+        """Return quantiles of the response times; only values near them are sorted."""
         upto = np.cumsum(self._responses)
         if not upto[-1]:
             return [None] * len(levels)
@@ -245,7 +245,7 @@ class _Tally:
 
 
 class _Sums:
-    """The same of some of the requests of any run, by whole arrays."""
+    """Sums over a subset of the requests of a run, by array operations."""
 
     def __init__(self, run: Run, mine: BoolArray) -> None:
         until_ms, answered = run.duration_ms, mine & run.answered

@@ -33,7 +33,7 @@ class RunArrays(NamedTuple):
 
 
 class FigureTerms(NamedTuple):
-    """What the figures are under.
+    """Deadlines and tolerances that figures are computed with.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def tally(
     record: RunArrays, terms: FigureTerms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
 ) -> tuple[float, float]:
-    """Count what became of the queries.
+    """Count the outcomes of the requests.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def by_group(run: Run, group: IntArray, groups: int) -> GroupFigures:
 
 
 def jain_index(shares: Sequence[float] | FloatArray) -> float:
-    """Jain's index of some shares: 1 where all are alike, 1 / n where one of n has all.
+    """Return Jain's fairness index: 1 where all shares are equal, 1 / n where one has all.
 
     It is (Σ x)² / (n Σ x²) (Jain, Chiu and Hawe, 1984), and 1 where all are 0.
 

@@ -51,7 +51,7 @@ class BentoML(SingleModel):
     name: ClassVar[str] = "bentoml"
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Runs through the plain engine: what is fitted depends on what happened before."""
+        """Prepare runs on the plain engine, since the fit depends on the history of the run."""
         return Plan(self.name, partial(
             _Run, model=model_index(fleet, self.model), limit=self.limit(fleet),
             objective_ms=self.objective * fleet.slo_ms))
@@ -119,7 +119,7 @@ class _Dispatcher:
                 return
 
     def usual_look(self) -> tuple[bool, bool]:
-        """Whether the first request is given up, and whether a batch is ready."""
+        """Return whether the first request is dropped, and whether a batch is ready."""
         now_ms, count, line = self.engine.now_ms, len(self.queue), self.line
         first_ms = now_ms - self.queue[0][1]
         if count > 1 and first_ms + line.slope_ms * count + line.start_ms >= self.objective_ms:
@@ -132,7 +132,7 @@ class _Dispatcher:
         return False, not waits
 
     def trained_look(self) -> tuple[bool, bool]:
-        """The same in training."""
+        """Return the same decisions for the training phase."""
         spare, _, size = _TRAINING[self.phase]
         size = min(size, self.limit)
         count, first_ms = len(self.queue), self.engine.now_ms - self.queue[0][1]

@@ -69,7 +69,7 @@ class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
             self.serve()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """The worker takes its turn after those that are idle already."""
+        """Append the worker to the idle ones, which take turns."""
         self.idle.append(worker)
         if self.queue:
             self.serve()
@@ -136,7 +136,7 @@ def throughput_qps(fleet: Fleet, model: int) -> FloatArray:
 
 
 def most_efficient(fleet: Fleet, model: int, longest_ms: float = math.inf) -> int:
-    """The batch size of highest throughput among those that take no longer than a limit.
+    """Return the batch size of highest throughput within a time limit.
 
     Of equals the smallest; 1 where every batch takes longer. As a batch limit it is what brings a
     long queue down fastest: batches beyond it would be served slower by the query.

@@ -64,7 +64,7 @@ class _Run(EarliestDeadlineFirst):
         super().on_end(worker, batch)
 
     def next_batch(self, queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
-        """Of the worker that has been idle longest, which takes it."""
+        """Return the batch for the worker that has been idle longest."""
         worker = self.idle[0]
         size = min(queued, self.limit[worker])
         self.size[worker], self.started_ms[worker] = size, self.engine.now_ms

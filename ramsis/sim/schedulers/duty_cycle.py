@@ -47,7 +47,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
         self.serve()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """The worker takes its turn after those that are idle already."""
+        """Append the worker to the idle ones, which take turns."""
         self.idle.append(worker)
         self.serve()
 
@@ -71,7 +71,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
         return next(use for use in in_turn if self.queues[use])
 
     def batch(self, use: int) -> int:
-        """Size of the batch that starts now, after what it would answer late is dropped."""
+        """Return the size of the batch that starts now; drop requests it would answer late."""
         queue, most = self.queues[use], self.batches[use]
         if self.latency_ms is not None:
             engine, latency_ms = self.engine, self.latency_ms[use]

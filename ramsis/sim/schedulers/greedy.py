@@ -66,7 +66,7 @@ class Greedy(PerType):
 
 
 def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
-    """The same choices for every queue and every stretch of slack between two latencies."""
+    """Return the choices as tables over queue length and slack intervals between latencies."""
     late_model, late_batch = late or (0, 0)
     latency_ms = fleet.table.latency_ms
     edges = np.append(0.0, np.unique(latency_ms[latency_ms <= fleet.slo_ms]))

@@ -89,7 +89,7 @@ class Policies:
 
     @cached_property
     def policies(self) -> tuple[Policy, ...]:
-        """Of all levels and stations."""
+        """Return the policies of all levels and stations."""
         return tuple(station.policy for level in self.levels.levels for station in level.stations)
 
     @property
@@ -108,7 +108,7 @@ class Policies:
         return self.levels.loads()[-1]
 
     def at(self, load_qps: float) -> Level[Policy]:
-        """The lowest level that meets a load, else the highest; with what it promises."""
+        """Return the lowest level that meets a load, else the highest, with its promise."""
         return self.levels.at(load_qps).level
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
@@ -252,7 +252,7 @@ class Policies:
                 raise InputFileError(what, where=where, value=found, allowed=str(wanted) or "none")
 
     def check_models(self, policy: Policy, fleet: Fleet) -> None:
-        """Refuse a policy of which a fleet lacks models or batches."""
+        """Refuse a policy whose models or batches a fleet lacks."""
         where = f"{self.source}: policy for {policy.load_qps:g} QPS"
         missing = [model.name for model in policy.models if model.name not in fleet.models]
         if missing:

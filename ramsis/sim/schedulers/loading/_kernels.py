@@ -20,7 +20,7 @@ _ROUNDS = 3
 
 
 class HoldingArrays(NamedTuple):
-    """What workers hold and could hold; W workers, M models. The arrays change in place."""
+    """Current and possible holdings of W workers and M models; arrays change in place."""
 
     held: BoolArray  # shape (W, M): what each worker holds, or will when its load ends
     serving: BoolArray  # what it can run until then, shape (W, M)
@@ -71,7 +71,7 @@ def _sorted(places: IntArray, values: FloatArray) -> IntArray:
 def _spread(
     order: IntArray, m: int, work: FloatArray, loads: FloatArray, part: FloatArray
 ) -> None:
-    """Add one model's demand to its holders' loads, so that those that take some are level.
+    """Add one model's demand to its holders, so that those which take some have equal load.
 
     The holders are put into the order of their loads.
     """
@@ -102,7 +102,7 @@ def _balanced(
     held: BoolArray, work: FloatArray, loads: FloatArray, part: FloatArray, holders: IntArray,
     order: IntArray,
 ) -> float:
-    """As :func:`balanced`, with room for parts and holders (M, W), and an order (W,)."""
+    """Balance loads (:func:`balanced`) in given work arrays: parts, holders (M, W), order (W,)."""
     workers, models = held.shape
     loads[:] = 0.0
     part[:] = 0.0
@@ -170,7 +170,7 @@ def _cost(
 def best_change(
     holding: HoldingArrays, wanted: BoolArray, lasts_s: float, given_up: BoolArray
 ) -> tuple[float, int, int]:
-    """What the best change saves, its worker and model; ``given_up`` (M,) gets what gives way.
+    """Return saving, worker and model of the best change; ``given_up`` (M,) gets the evicted.
 
     What gives way is any one model if that is enough, else models by rising demand.
     """
@@ -294,7 +294,7 @@ def rates(seen: Seen, now_ms: float, found: FloatArray) -> None:
 def least_missed(
     model: int, free: BoolArray, loaded: BoolArray, seen: Seen, now_ms: float
 ) -> int:
-    """Of the free workers that hold a model, the one that other models need least.
+    """Return the free holder of a model that other models need least.
 
     A model needs each of the free workers that hold it by its rate over their number.
     """

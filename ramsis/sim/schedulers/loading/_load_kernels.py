@@ -16,7 +16,7 @@ _WITHOUT = 0.85  # share of the other holders' time up to which they do without 
 
 
 class Places(NamedTuple):
-    """What workers hold and could load. The arrays change in place."""
+    """Current holdings and possible loads of workers; arrays change in place."""
 
     # held, runs: what each worker holds, and can run, shape (W, M)
     held: BoolArray
@@ -38,7 +38,7 @@ class Room(NamedTuple):
 
 
 class AskedFor(NamedTuple):
-    """Estimates of what is asked for, by model, (M,). The arrays change in place."""
+    """Estimated demand by model, (M,); arrays change in place."""
 
     rate: FloatArray  # requests per ms
     slack_ms: FloatArray  # how long a request can wait
@@ -117,7 +117,7 @@ def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
 def _add_unserved(
     now_ms: float, places: Places, demand: AskedFor, missed: FloatArray
 ) -> None:
-    """Add the waiting requests that holders do not get to in time to ``missed``, (M,).
+    """Add to ``missed``, (M,), the waiting requests that holders cannot serve in time.
 
     A holder works off all that waits for what it holds at the same speed.
     """

@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
 
 
 class WorkerTimes(NamedTuple):
-    """What batches take on a worker, by kind and number of requests, (K, B + 1)."""
+    """Batch times on a worker, by kind and number of requests, (K, B + 1)."""
 
     took_ms: FloatArray  # of a batch of as many
     # the size of least time per request among as many requests; 0 where none can be run
@@ -133,7 +133,7 @@ def first_batch(
 def to_give_up(
     now_ms: float, due_ms: FloatArray, took_ms: FloatArray, best: IntArray, lanes: float
 ) -> int:
-    """How many of the oldest requests of a queue to give up, so that most of it is in time.
+    """Return how many of the oldest requests to drop so that most of a queue is in time.
 
     Each number is tried that lets the next batch have a further size. After it come the largest
     batches that are in time, one after the other, on as many ``lanes``.
@@ -247,7 +247,7 @@ def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
 def most_served(
     memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
 ) -> float:
-    """Requests that no placement exceeds, by prices of time and memory.
+    """Return an upper bound on served requests over all placements, at prices of time and memory.
 
     ``counts`` (K, M) are those of windows in each of which all workers have ``time_ms``.
     """

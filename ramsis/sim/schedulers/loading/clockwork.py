@@ -286,7 +286,7 @@ class Clockwork(Scheduler[ClusterEngine]):
         return sorted(found, key=self.free_ms.__getitem__)
 
     def load_cold(self) -> None:
-        """Load models that no worker holds, those of highest demand first."""
+        """Load models that no worker holds, highest demand first."""
         able = self.able() if self.cold else []
         while able and (model := self.most_wanted_cold(able[0])) is not None:
             for worker in able:

@@ -72,14 +72,14 @@ class CopyProblem:
         return int(np.count_nonzero(self.room_mb))
 
     def of(self, there: BoolArray) -> CopyProblem:
-        """The same with nothing on the workers that are not ``there``, (W,)."""
+        """Return the cluster with nothing on workers that are not ``there``, (W,)."""
         return replace(self, room_mb=np.where(there, self.room_mb, 0.0),
                        places=np.where(there, self.places, 0.0),
                        runs=self.runs & there[:, None])
 
 
 class Overload(NamedTuple):
-    """What a copy cannot serve, by model, (M,)."""
+    """Load that a further copy could not serve, by model, (M,)."""
 
     # largest work of a window in the largest batches that can be in time, in workers
     crowd: FloatArray
@@ -91,7 +91,7 @@ def choose_copies(
     cluster: CopyProblem, rate: FloatArray, work: FloatArray, held: BoolArray, least: float,
     overload: Overload | None = None,
 ) -> IntArray:
-    """Number of copies of each model, (M,).
+    """Choose the number of copies of each model, (M,).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def choose_copies(
 def place_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray
 ) -> BoolArray:
-    """Which worker holds which model, (W, M): those that are there stay, work is level."""
+    """Place copies on workers, (W, M): existing copies stay, work is balanced."""
     target = np.empty_like(held)
     put_copies(copies, work, cluster.memory_mb, cluster.room_mb, cluster.places, cluster.runs,
                held, target)

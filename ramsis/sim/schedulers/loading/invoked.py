@@ -69,7 +69,7 @@ class Invoked(Scheduler[ClusterEngine]):
         self.start(worker)
 
     def begin(self) -> bool:
-        """Drop what is overdue and load what is nowhere; whether anything waits."""
+        """Drop overdue requests, load models held nowhere, and return whether requests wait."""
         self.awake = False
         now_ms, deadline_ms = self.engine.now_ms, self.deadline_ms
         waiting = []

@@ -108,7 +108,7 @@ class LeastRecentlyUsed(Scheduler[ClusterEngine]):
             engine.run(worker, model, [queue.popleft()])
 
     def make_room(self, worker: int, model: int) -> None:
-        """Unload what has not run for longest and does not run now."""
+        """Unload the least recently used models that do not run now."""
         engine, used = self.engine, self.used[worker]
         for other in list(used):
             if engine.workers.fits(worker, model):

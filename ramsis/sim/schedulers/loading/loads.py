@@ -62,7 +62,7 @@ _FIRST = 0.25  # of a window, until the first plan
 
 
 class LoadsByPlan(Scheduler[ClusterEngine]):
-    """What is loaded where; which batches run is up to the subclass, which has the queues.
+    """Scheduler that plans which models are loaded where; subclasses decide about batches.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             np.minimum(self.soonest_ms, ready_ms, out=self.soonest_ms, where=runs)
 
     def now_held(self) -> BoolArray:
-        """What the workers hold, (W, M)."""
+        """Return the models that workers hold, (W, M)."""
         found = np.zeros((len(self.held), len(self.holders)), dtype=bool)
         for worker, models in enumerate(self.held):
             found[worker, models] = True
         return found
 
     def follow(self, held: Mapping[int, Collection[int]]) -> None:
-        """Hold what is given, by worker, and plan nothing."""
+        """Hold a given placement and plan no changes."""
         self.fixed = True
         self.target = np.zeros_like(self.target)
         for worker, models in held.items():
@@ -184,7 +184,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return False
 
     def look(self) -> None:
-        """Count what has come, plan anew where it is time, and load."""
+        """Count new requests, plan again when due, and start loads."""
         now_ms = self.engine.now_ms
         self.look_ms = now_ms + self.every_ms
         if now_ms >= self.plan_ms:
@@ -209,7 +209,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
-        """Set shares of time as of the last look: before what they follow from changes."""
+        """Update the shares of time before the holdings they depend on change."""
         if self.looked_cost_ms is None:
             return
         self.set_shares_of(
@@ -222,7 +222,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.plan_ms = min(self.plan_ms, self.window_begin_ms + _FIRST * self.window_ms)
 
     def plan(self) -> None:
-        """What workers are to hold from now on, by the windows seen."""
+        """Plan what workers hold from now on, from the windows seen."""
         counts, held = np.array(self.recent), self.places.held
         self.rate[:] = counts.sum(axis=0) / len(counts) / self.window_ms
         if self.fixed:
@@ -252,7 +252,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         return self.cluster if all(there) else self.cluster.of(np.array(there))
 
     def note_missing(self, worth: FloatArray) -> None:
-        """What each worker is to load, that of most worth last."""
+        """Note the loads of each worker, the most valuable last."""
         missing = self.target & ~self.places.held
         self.to_load = [[] for _ in missing]
         pairs = zip(*(each.tolist() for each in missing.nonzero()), strict=True)
@@ -260,7 +260,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             self.to_load[worker].append(model)
 
     def on_stopped(self, worker: int) -> None:
-        """A worker has gone, with what it held."""
+        """Forget the holdings of a stopped worker."""
         self.to_load[worker].clear()
         for model in self.held[worker].tolist():
             self.note_held(worker, model)
@@ -287,7 +287,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
-        """What is asked for most of what none holds, for the time of a further copy's load, or -1.
+        """Return the most demanded unheld model during the load of a further copy, or -1.
 
         There is none where the further copy would not be loaded, or have no room beside it.
         """
@@ -386,7 +386,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
             self.load_more()
 
     def room(self, worker: int, model: int) -> bool:
-        """Make room for a model of the plan; whether that could be done, nothing goes if not.
+        """Make room for a planned model; return whether it was possible, else change nothing.
 
         What the plan does not want goes, that of least rate per MB first.
         """
@@ -423,7 +423,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
 
 
 def _batches(engine: ClusterEngine) -> tuple[FloatArray, FloatArray]:
-    """What a batch takes at the shortest, and a request in it on the mean worker, (M, B)."""
+    """Return the shortest batch time, and the mean time per request over workers, (M, B)."""
     rows = [engine.times.rows[kind] for kind in engine.workers.type]
     most = max(len(row) for one in rows for row in one)
     took_ms = np.array([[[*row, *[inf] * (most - len(row))] for row in one] for one in rows])

@@ -106,7 +106,7 @@ class Planned(LoadsByPlan):
     # Events.
 
     def on_start(self) -> None:
-        """Load what a given plan wants and workers lack."""
+        """Start the loads that a given plan still needs."""
         for worker in range(len(self.to_load)):
             self.load_planned(worker)
 
@@ -136,7 +136,7 @@ class Planned(LoadsByPlan):
                 return
 
     def on_ready(self, request: int) -> None:
-        """As an arrival."""
+        """Handle a request that has become ready as an arrival."""
         self.on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
@@ -163,7 +163,7 @@ class Planned(LoadsByPlan):
         self.load_more()
 
     def on_stopped(self, worker: int) -> None:
-        """A worker has gone, with what it held."""
+        """Forget the holdings of a stopped worker."""
         super().on_stopped(worker)
         if worker in self.free:
             self.free.remove(worker)
@@ -171,7 +171,7 @@ class Planned(LoadsByPlan):
     # Batches.
 
     def insert(self, queue: deque[int], request: int) -> None:
-        """Put a request before those that are due later."""
+        """Insert a request before those that are due later."""
         place, due_ms = len(queue), self.deadline_ms[request]
         while place and self.deadline_ms[queue[place - 1]] > due_ms:
             place -= 1
@@ -237,7 +237,7 @@ class Planned(LoadsByPlan):
         self.requeue(model)
 
     def drop_late(self, model: int) -> None:
-        """Drop what can be in time no more."""
+        """Drop the requests of a model that can no longer be in time."""
         queue = self.waiting[model]
         limit_ms = self.engine.now_ms + self.shortest_ms[model] - EPSILON_MS
         while queue and self.deadline_ms[queue[0]] < limit_ms:
@@ -276,7 +276,7 @@ class Planned(LoadsByPlan):
 
 
 def _times(engine: ClusterEngine, worker_type: int) -> WorkerTimes:
-    """What batches take on a worker type."""
+    """Return the batch times of a worker type."""
     kinds = engine.times.kind
     of_kind = dict(zip(kinds, engine.times.rows[worker_type], strict=True))
     most = max(len(row) for row in of_kind.values())

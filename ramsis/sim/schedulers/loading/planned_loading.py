@@ -138,7 +138,7 @@ class PlannedLoading(Scheduler[ClusterEngine]):
             self.stay_awake()
 
     def free_holder(self, model: int) -> int | None:
-        """Of the free workers that hold a model, the one that other models need least."""
+        """Return the free holder of a model that other models need least."""
         free = self.free
         found = [worker for worker in self.waiting.holders[model] if free[worker]]
         if len(found) < 2:
@@ -146,7 +146,7 @@ class PlannedLoading(Scheduler[ClusterEngine]):
         return self.demand.least_missed(model, self.free_now, self.loaded, self.engine.now_ms)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve what waits for the worker, or load what was planned."""
+        """Serve requests that wait for the worker, or start its planned load."""
         self.proceed(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
@@ -207,7 +207,7 @@ class PlannedLoading(Scheduler[ClusterEngine]):
         self.stay_awake()
 
     def look_at(self, worker: int) -> None:
-        """Note what follows from what a worker holds, loads or is to load."""
+        """Update the state derived from what a worker holds, loads or is to load."""
         workers, holding = self.engine.workers, self.holding
         held, loading = workers.loaded[worker], workers.loading[worker]
         change = self.pending.get(worker)
@@ -229,7 +229,7 @@ class PlannedLoading(Scheduler[ClusterEngine]):
                 break
 
     def fill(self) -> None:
-        """Load, on each idle worker with room, the model of which there are fewest copies."""
+        """Load, on each idle worker with room, the model with the fewest copies."""
         workers, holders = self.engine.workers, self.waiting.holders
         for worker in sorted(self.roomy):
             if (not workers.may_load(worker) or workers.running[worker]
@@ -272,13 +272,13 @@ class PlannedLoading(Scheduler[ClusterEngine]):
             self.begin(change)
 
     def begin(self, change: Change) -> None:
-        """Let a worker change what it holds as soon as it is idle."""
+        """Schedule a change of holdings for when the worker is idle."""
         self.pending[change.worker] = change
         self.look_at(change.worker)
         self.proceed(change.worker)
 
     def load_missing(self, models: Iterable[int]) -> None:
-        """Load models that no worker holds, in the place of what is least needed."""
+        """Load models that no worker holds in place of the least needed ones."""
         workers = self.engine.workers
         for model in models:
             if (self.waiting.holders[model] or self.coming[model]

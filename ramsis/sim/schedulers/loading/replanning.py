@@ -78,7 +78,7 @@ class Demand:
     def least_missed(
         self, model: int, free: BoolArray, loaded: BoolArray, now_ms: float
     ) -> int:
-        """Of the free workers that hold a model, the one that other models need least.
+        """Return the free holder of a model that other models need least.
 
         A model needs each free worker that holds it by its rate over their number.
 
@@ -122,7 +122,7 @@ class Change:
 
 
 class FleetHoldings(kernels.HoldingArrays):
-    """What workers hold and could hold, and how a change alters it."""
+    """Current and possible holdings of workers, and the effect of changes."""
 
     __slots__ = ()
 
