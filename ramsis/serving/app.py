@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -130,7 +131,18 @@ def application(
         text, content_type = server.metrics.text(request.headers.get("accept", ""))
         return Response(text, media_type=content_type)
 
-    app = Starlette(routes=[
+    def refusal(request: Request, error: Exception) -> Response:
+        """An error of HTTP, as the protocol has errors."""
+        assert isinstance(error, HTTPException)
+        said = {404: "nothing is at this path", 405: "not a method of this path"}
+        response = json({"error": said.get(error.status_code, error.detail)}, error.status_code)
+        response.headers.update(error.headers or {})
+        return response
+
+    def failure(request: Request, error: Exception) -> Response:
+        return json({"error": "the server failed; its log says why"}, 500)
+
+    app = Starlette(exception_handlers={HTTPException: refusal, Exception: failure}, routes=[
         Route(model + "/infer", infer), Route(version + "/infer", infer),
         Route("/v2/health/live", live), Route("/v2/health/ready", ready),
         Route("/v2", about), Route("/v2/", about),
@@ -214,6 +226,8 @@ class _Infer:
             headers.append((b"retry-after", _RETRY_AFTER_S))
         elif isinstance(error, _RefusedError):
             status = error.status
+            if status == 405:
+                headers.append((b"allow", b"POST"))
         else:
             status = 400 if isinstance(error, InvalidValueError) else 500
         self._server.metrics.refused.of[str(status),] += 1

@@ -8,6 +8,10 @@ room, and else the one that has been idle longest. A connection whose request is
 alone, unless its client does not read the answer. When a client leaves, what works on its answer
 is cancelled.
 
+Requests that are sent behind each other are answered in turn. Where many wait for their answers,
+the rest is neither parsed nor read until some are given. What is no request is refused in JSON, as
+the protocol has errors, and in its turn. A wish to upgrade is ignored (RFC 9110, section 7.8).
+
 An application costs a request a task, two messages each way and their checks. So small requests
 for inference that come whole, and not behind others that are not answered, are answered at once,
 without one; their number is what a server is judged by. All others go by the application.
@@ -16,12 +20,17 @@ without one; their number is what a server is judged by. All others go by the ap
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ramsis.errors import check_number_of, check_positive
@@ -38,13 +47,16 @@ could send a request just as the server closes it, and get no answer."""
 _KNOWN_HEADS, _LARGEST_KNOWN = 256, 1 << 11
 """So many heads of requests, of up to so many bytes, are kept once they are read."""
 _END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
+_SCANNED = 1 << 12
+"""In more bytes at once the end of a body is looked for by its length: a search takes longer."""
 _LINGER_S = 2.0
 _DISCARDED = 1 << 20
 """So many bytes, or so long, a connection is read that was refused: it would not see why, else."""
 _REFUSAL = (b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%s")
 _PIPELINED = 8
-"""Requests of a connection that are answered one after the other."""
+"""Requests of a connection that wait for their answers before more of them are parsed."""
 _LINE = 4
 """Bytes of a header besides its name and value."""
 _CODED = (b"content-encoding", b"transfer-encoding")
@@ -207,8 +219,10 @@ class Connections:
                 owes_s = loop.time() - since_s
                 if owes_s < limits.head_s:
                     break
+                if connection.waits:
+                    continue
                 if connection.in_head:
-                    connection.refuse(b"408 Request Timeout", b"the headers took too long")
+                    connection.refuse(b"408 Request Timeout", "the headers took too long")
                 elif owes_s > limits.request_s + _LINGER_S:  # the application has said so
                     connection.abort()
             for connection, since_s in list(self._idle.items()):
@@ -227,6 +241,25 @@ class Connections:
             connection.abort()
             return True
         return False
+
+
+class _Flow(FlowControl):
+    """Flow control of a connection that reads nothing while requests of it are held back."""
+
+    holds = False
+
+    def hold(self, holds: bool) -> None:
+        """Stop reading, or go on."""
+        held, self.holds = self.holds, holds
+        if holds:
+            self.pause_reading()
+        elif held:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading, unless requests are held back."""
+        if not self.holds:
+            super().resume_reading()
 
 
 class _Exchange:
@@ -277,8 +310,15 @@ class Connection(HttpToolsProtocol):
     group: Connections
     in_head = True
     answering: asyncio.Task[Any] | None = None
+    flow: _Flow
     _whole = False  # whether all requests that have begun are whole
+    _has_cycle = False  # whether the application has the last request
+    _upgrades = False  # whether the last head wishes to
+    _length: int | None = None  # of the body of the last request, where its head states it
     _refused = False
+    _refusal = b""  # that is to be sent once all requests before it are answered
+    _behind = b""  # bytes of which those from _parsed on are held back
+    _parsed = 0
     _owes, _idles = True, False  # as the group knows
     _held: list[bytes] | None = None  # the body of a request that may be answered at once
     _chunk = b""  # that are read now, where a request begins with them
@@ -286,8 +326,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Count it."""
-        self._cycles = deque[Any]()
+        self._cycles = deque[Any]()  # of requests that wait for their answers
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self.group.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -297,7 +338,7 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             if isinstance(cycle, _Exchange):
                 cycle.leave()
-        self._hold(-self._pending)
+        self._release()
         self.group.closed(self)
         if self.answering is not None:
             self.answering.cancel()
@@ -316,12 +357,56 @@ class Connection(HttpToolsProtocol):
                 self._begin(known[0].headers, known[1], keep_alive=True)
                 return
             self._chunk = data
+        if self._is_one(data) or len(self._cycles) + data.count(_END) <= _PIPELINED:
+            self._parse(data)
+            self._chunk = b""
+            self._settle()
+        else:
+            self._behind, self._parsed = self._behind[self._parsed:] + data, 0
+            self.group.received(len(data))
+            self._go_on()
+
+    @property
+    def waits(self) -> bool:
+        """Whether requests are held back until others are answered."""
+        return bool(self._behind)
+
+    def _is_one(self, data: bytes) -> bool:
+        """Whether many bytes are known to belong to one request."""
+        if len(data) < _SCANNED or self.waits or len(self._cycles) > 1:
+            return False
+        if not self.in_head:
+            return self._length is not None and len(data) <= self._length - self._body
+        end = data.find(_END) + len(_END)
+        stated = _LENGTH.search(data, 0, end)
+        return stated is not None and len(data) <= end + int(stated[1])
+
+    def _go_on(self) -> None:
+        """Parse what was held back, a request at a time, while few wait for their answers."""
+        while (self._parsed < len(self._behind) and len(self._cycles) < _PIPELINED
+               and not self._refused and not self.transport.is_closing()):
+            end = self._behind.find(_END, self._parsed) + len(_END)
+            if end < len(_END):
+                end = len(self._behind)
+            piece = self._behind[self._parsed : end]
+            self._parsed = end
+            self.group.received(-len(piece))
+            self._parse(piece)
+        self._chunk = b""
+        if self._parsed == len(self._behind):
+            self._behind, self._parsed = b"", 0
+        self.flow.hold(self.waits)
+        self._settle()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse, and count what is not a body."""
         body = self._body
         self._beside = self._seen = self._beside + len(data)
-        HttpToolsProtocol.data_received(self, data)
-        if self._held is not None and not self._refused and not self.transport.is_closing():
+        self._feed(data)
+        if self._refused:
+            return
+        if self._held is not None and not self.transport.is_closing():
             self._to_application()  # the rest is not here
-        self._chunk = b""
         if self._whole:
             if self._pending:
                 self._hold(-self._pending)
@@ -331,24 +416,59 @@ class Connection(HttpToolsProtocol):
                 self._refuse_head()
             else:
                 self._hold(len(data))
-        self._settle()
+
+    def _feed(self, data: bytes) -> None:
+        """Give bytes to the parser.
+
+        It ends after the head of a request that wishes to upgrade. Another one goes on, with the
+        same head but for the wish.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._refused:
+                return
+            head = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url,
+                                          self.parser.get_http_version().encode())
+            lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            with contextlib.suppress(AttributeError):  # as uvicorn's
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._feed(b"".join((head, *lines, b"\r\n", data[upgrade.args[0]:])))
+        except httptools.HttpParserCallbackError as error:
+            self.logger.error("Exception while reading a request", exc_info=error)
+            self.refuse(b"500 Internal Server Error", "the server failed; its log says why")
+        except httptools.HttpParserError as error:
+            self.refuse(b"400 Bad Request", f"not an HTTP/1.1 request ({error})")
 
     def on_message_begin(self) -> None:
         """A request begins."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
-        self._whole = False
+        self._whole = self._has_cycle = False
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole; headers after a body are left out."""
-        self.in_head = False
         if self._seen > self.group.limits.head_bytes and self._head() > (
                 self.group.limits.head_bytes):
             self._refuse_head()
-        if self._refused:
             return
-        self._held = []
-        if not self._is_for_at_once():
-            self._to_application()
+        hosts, length, coded = 0, None, False
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                length = whole_number(value.decode("latin-1"))
+            elif name in _CODED:
+                coded = True
+        self._length, self._upgrades = length, self.parser.should_upgrade()
+        if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            self.refuse(b"400 Bad Request", f"a request has one Host header; this one has {hosts}")
+        elif self._upgrades and self.parser.get_method() == b"CONNECT":
+            self.refuse(b"501 Not Implemented", "this server is no proxy")
+        elif not self._upgrades:
+            self.in_head, self._held = False, []
+            if coded or length is None or not self._is_for_at_once(length):
+                self._to_application()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body has come."""
@@ -360,6 +480,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        if self._upgrades:  # its body is still to be parsed
+            return
         self._whole = self.in_head = True
         self._body = self._beside = 0
         if self._refused:
@@ -382,8 +504,13 @@ class Connection(HttpToolsProtocol):
         self._cycles.popleft().body = bytearray()
         if self.transport.is_closing():
             self.group.unread(self)
-        elif not self.in_head:
-            self.loop.call_later(_LINGER_S, self._end_of, self.cycle)
+        elif self._refused:
+            self._send_refusal()
+        else:
+            if self.waits:  # not now: this may be in the middle of an event
+                self.loop.call_soon(self._go_on)
+            if not self.in_head:
+                self.loop.call_later(_LINGER_S, self._end_of, self.cycle)
         self._settle()
 
     def pause_writing(self) -> None:
@@ -401,36 +528,52 @@ class Connection(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
         self.group.unread(self)
 
-    def refuse(self, status: bytes, reason: bytes) -> None:
-        """Answer with an error, read a little more so that it arrives, and close."""
-        self._refused = True
-        self._hold(-self._pending)
-        said = b'{"error":"%s"}' % reason
-        self.transport.write(_REFUSAL % (status, len(said), said))
+    def refuse(self, status: bytes, reason: str) -> None:
+        """Answer with an error in its turn, read a little more so that it arrives, and close."""
+        cycle = self.cycle
+        self._refused, self._held = True, None
+        self._release()
         self._say(owes=False, idle=False)
-        self.group.unread(self)
-        self.loop.call_later(_LINGER_S, self.abort)
+        said = json.dumps({"error": reason}).encode()
+        if self.in_head or not self._has_cycle:
+            self._refusal = _REFUSAL % (status, len(said), said)
+        elif not cycle.response_complete:
+            if cycle.response_started:
+                self.abort()
+                return
+            self._refusal = _REFUSAL % (status, len(said), said)
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._cycles.pop()
+            if self.pipeline:
+                self.pipeline.popleft()
+        self._send_refusal()
+
+    def _send_refusal(self) -> None:
+        """Send a refusal if all requests before it are answered, and close."""
+        if not self._cycles:
+            self.transport.write(self._refusal)
+            self.group.unread(self)
+            self.loop.call_later(_LINGER_S, self.abort)
 
     def abort(self) -> None:
         """Close at once."""
-        self._hold(-self._pending)
+        self._release()
         self.transport.abort()
 
-    def _is_for_at_once(self) -> bool:
+    def _release(self) -> None:
+        """Forget what has come of requests that are not whole, or are held back."""
+        self._hold(-self._pending)
+        held_back, self._behind, self._parsed = len(self._behind) - self._parsed, b"", 0
+        self.group.received(-held_back)
+
+    def _is_for_at_once(self, length: int) -> bool:
         """Whether a request may be answered without the application, if the rest of it is here."""
         at_once = self.group.at_once
-        if (at_once is None or self.url not in at_once.paths
-                or self.parser.get_method() != b"POST" or self.expect_100_continue
-                or self.parser.should_upgrade() or self.flow.write_paused
-                or not (self.cycle is None or self.cycle.response_complete)):
-            return False
-        length = None
-        for name, value in self.headers:
-            if name == b"content-length":
-                length = whole_number(value.decode("latin-1"))
-            elif name in _CODED:
-                return False
-        return length is not None and length <= at_once.largest
+        return not (at_once is None or self.url not in at_once.paths
+                    or self.parser.get_method() != b"POST" or self.expect_100_continue
+                    or self.flow.write_paused or length > at_once.largest
+                    or not (self.cycle is None or self.cycle.response_complete))
 
     def _to_application(self) -> None:
         """Have the application answer a request, of whose body a part may be here."""
@@ -440,11 +583,14 @@ class Connection(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         self.scope["state"]["connection"] = self
-        HttpToolsProtocol.on_headers_complete(self)
+        try:
+            HttpToolsProtocol.on_headers_complete(self)
+        except (httptools.HttpParserInvalidURLError, AttributeError):  # the latter without a path
+            self.refuse(b"400 Bad Request", "not a URL with a path")
+            return
         self.headers = []
+        self._has_cycle = True
         self._cycles.append(self.cycle)
-        if len(self._cycles) > _PIPELINED:
-            self.abort()
         for body in held:
             HttpToolsProtocol.on_body(self, body)
 
@@ -470,7 +616,7 @@ class Connection(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self.refuse(b"431 Request Header Fields Too Large",
-                    b"headers of more than %d bytes" % self.group.limits.head_bytes)
+                    f"headers of more than {self.group.limits.head_bytes} bytes")
 
     def _end_of(self, cycle: object) -> None:
         if self.cycle is cycle and not self.in_head:
@@ -487,10 +633,10 @@ class Connection(HttpToolsProtocol):
             return
         cycle = self.cycle
         answered = cycle is None or cycle.response_complete
-        if not answered and not cycle.more_body:
+        if not answered and not cycle.more_body and not self.waits:
             self._say(owes=False, idle=False)
         else:  # bytes between requests end the time to be idle, and count as a request's first
-            idle = self._whole and not self._beside
+            idle = self._whole and not self._beside and not self.waits
             self._say(owes=not idle, idle=idle)
 
     def _say(self, *, owes: bool, idle: bool) -> None:

@@ -205,7 +205,7 @@ def test_a_front_end_that_stood_still_answers_all_that_came_meanwhile_and_later(
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
                     "parameters": {"binary_data_size": len(rows)}}],
         "parameters": {"deadline_ms": 5000.0}}).encode()
-    sent = (f"POST /v2/models/sums/infer HTTP/1.1\r\nInference-Header-Content-Length: "
+    sent = (f"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: "
             f"{len(asked)}\r\nContent-Length: {len(asked + rows)}\r\n\r\n").encode() + asked + rows
     statuses, took_s = Counter[bytes](), dict[int, float]()
 

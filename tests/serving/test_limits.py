@@ -278,19 +278,6 @@ def test_an_answer_that_is_not_read_is_not_kept(server: Running) -> None:
     assert "Traceback" not in server.errors.read_text()
 
 
-def test_requests_behind_each_other_are_answered_in_turn_if_they_are_few(
-    server: Running,
-) -> None:
-    asked = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-    with opened(server, 5 * asked) as client:
-        found, ends = b"", time.monotonic() + 5
-        while found.count(b"{\"live\":true}") < 5 and time.monotonic() < ends:
-            found += client.recv(1000)
-        assert found.count(b"{\"live\":true}") == 5
-    with opened(server, 5000 * asked) as client:
-        assert said(client).count(b"200 OK") < 20
-
-
 @pytest.mark.slow
 def test_stopping_takes_no_longer_than_it_is_given(folder: Path) -> None:
     """Not with requests that wait long, nor with some that are not whole."""
