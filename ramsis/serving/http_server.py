@@ -16,6 +16,7 @@ import uvicorn
 from ramsis.errors import InvalidValueError
 from ramsis.serving.app import application
 from ramsis.serving.connections import ConnectionLimits, Connections
+from ramsis.serving.logs import records_in
 from ramsis.serving.server import Server
 
 _BACKLOG = 2048
@@ -92,7 +93,10 @@ async def serve(
     beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     give_end: Callable[[Callable[[], None]], object] = lambda end: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; then answer what is under way, and end.
+    """Serve until SIGINT, SIGTERM or SIGHUP; then answer what is under way, and end.
+
+    A second signal ends it at once. A SIGHUP that the process ignores, as under ``nohup``, stays
+    ignored.
 
     Parameters
     ----------
@@ -131,19 +135,23 @@ async def serve(
                 connection.transport.abort()
 
         def end() -> None:
-            if not http.should_exit:
+            if http.should_exit:
+                server.wait_no_longer()
+            else:
+                http.should_exit = True
+                server.log("stopping", drain_s=server.settings.drain_s)
                 tasks.append(loop.create_task(drain()))
-            # A second signal ends it at once.
-            http.force_exit, http.should_exit = http.should_exit, True
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, end)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                loop.add_signal_handler(number, end)
         give_end(end)
         host, port = listening.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         tasks += [loop.create_task(one()) for one in beside]
         try:
-            await http.serve(sockets=[listening])
+            with records_in(server.log):
+                await http.serve(sockets=[listening])
         finally:
             for task in tasks:
                 task.cancel()

@@ -1,20 +1,164 @@
-"""Structured logs: one JSON object a line, on stderr."""
+"""Structured logs on stderr, one JSON object a line, that hold nobody up.
+
+A thread of its own writes the lines, so a reader that stops reading holds up that thread alone.
+Lines that it cannot write for long, and those of an event that happens very often, as a client can
+cause it, are left out and counted. The log says how many, once it can.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import datetime
 import json
+import logging
+import math
+import os
+import select
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 Log = Callable[..., None]
 """``log(event, **fields)``."""
 
+_MOST_LINES = 1000
+"""That wait to be written."""
+_BURST, _PER_S = 100, 1.0
+"""Lines of an event at once, and each second after."""
+_MOST_TEXT = 4000
+"""Characters of a field, beyond which its middle is left out."""
+_SAID_EACH_S = 10.0
+_LAST_LINES_S = 1.0
+"""Time for lines that are not yet written when the process ends."""
+
+
+class LogWriter:
+    """Lines that wait to be written to stderr, and the thread that writes them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lines = deque[tuple[str, Counter[str]]]()  # and what is left out without them
+        self._left_out = Counter[str]()  # lines by event, since the log said so
+        self._said_s = -math.inf
+        self._allowance = dict[str, tuple[float, float]]()  # lines of an event, and as of when
+        self._thread: threading.Thread | None = None
+        self._writes = False
+
+    def write(self, event: str, fields: dict[str, object]) -> None:
+        """Take a line, unless it is one too many."""
+        with self._changed:
+            if len(self._lines) >= _MOST_LINES or not self._allows(event):
+                self._left_out[event] += 1
+            else:
+                self._lines.append((_line(event, fields), Counter({event: 1})))
+            if self._thread is None or not self._thread.is_alive():  # as after a fork
+                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all is written, but not long."""
+        with self._changed:
+            self._said_s = -math.inf
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: not (self._lines or self._writes or self._is_to_say()), _LAST_LINES_S)
+
+    def _allows(self, event: str) -> bool:
+        now_s = time.monotonic()
+        lines, as_of_s = self._allowance.get(event, (_BURST, now_s))
+        lines = min(lines + _PER_S * (now_s - as_of_s), _BURST)
+        self._allowance[event] = max(lines - 1.0, 0.0) if lines >= 1.0 else lines, now_s
+        return lines >= 1.0
+
+    def _is_to_say(self) -> bool:
+        """Whether the log is to say now what was left out."""
+        return bool(self._left_out) and time.monotonic() >= self._said_s + _SAID_EACH_S
+
+    def _run(self) -> None:
+        while True:
+            line, lines = self._next()
+            try:
+                _write(line)
+            except (OSError, ValueError):  # a full disk, a reader that is gone
+                with self._changed:
+                    self._left_out.update(lines)
+
+    def _next(self) -> tuple[str, Counter[str]]:
+        """The next line, as soon as there is one."""
+        with self._changed:
+            self._writes = False
+            self._changed.notify_all()
+            while not self._lines:
+                if self._is_to_say():
+                    left_out, self._left_out = self._left_out, Counter()
+                    self._said_s = time.monotonic()
+                    self._lines.append((_line("lines left out", {
+                        "count": left_out.total(), "events": left_out}), left_out))
+                else:
+                    self._changed.wait(_SAID_EACH_S if self._left_out else None)
+            self._writes = True
+            return self._lines.popleft()
+
+
+class _Records(logging.Handler):
+    """Libraries' log records, as lines of the log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record."""
+        self._log(record.levelname.lower(), logger=record.name, message=self.format(record))
+
+
+@contextmanager
+def records_in(log: Log) -> Iterator[None]:
+    """Bring what libraries log to the structured log, which never waits for its reader."""
+    root, handler = logging.getLogger(), _Records(log)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _line(event: str, fields: dict[str, object]) -> str:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    shown = {name: _shortened(value) if isinstance(value, str) else value
+             for name, value in fields.items()}
+    return json.dumps({"time": now, "event": event, **shown}, default=str) + "\n"
+
+
+def _shortened(text: str) -> str:
+    half = _MOST_TEXT // 2
+    return text if len(text) <= _MOST_TEXT else f"{text[:half]} ... {text[-half:]}"
+
+
+def _write(line: str) -> None:
+    """Write to the file descriptor of stderr, whose buffer another thread could want at exit."""
+    try:
+        stderr = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # no file, as in a notebook
+        if sys.stderr is not None:
+            sys.stderr.write(line)
+        return
+    data = memoryview(line.encode())
+    while data:
+        with suppress(BlockingIOError):
+            data = data[os.write(stderr, data):]
+            continue
+        select.select([], [stderr], [])
+
+
+_WRITER = LogWriter()
+atexit.register(_WRITER.flush)
+
 
 def log_line(event: str, **fields: object) -> None:
-    """Write an event with its fields to stderr; serving goes on where nothing can be written."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    with contextlib.suppress(OSError, ValueError):  # a full disk, a reader that is gone
-        print(json.dumps({"time": now, "event": event, **fields}, default=str), file=sys.stderr,
-              flush=True)
+    """Write an event with its fields to stderr, without waiting; serving goes on if it fails."""
+    _WRITER.write(event, fields)

@@ -365,6 +365,10 @@ class Server:
             self._fail(running, "the server has stopped")
         self._running.clear()
 
+    def wait_no_longer(self) -> None:
+        """Let :meth:`drain` end now, with an error for what is not answered."""
+        self._ends_ms = -math.inf
+
     async def stop(self) -> None:
         """Do as :meth:`drain`, whose time counts from its first call, and end the workers."""
         await self.drain()

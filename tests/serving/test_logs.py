@@ -1,0 +1,174 @@
+"""Logs hold nobody up, whoever reads them and whatever clients cause; and signals end a server."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from tests.serving.servers import ROOT, Running, body, command, make
+from tests.serving.test_at_once import answers, request
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+SMALLEST_PIPE = 4096
+FAILING, HANGING = body(888.0, deadline_ms=60_000), body(777.0, deadline_ms=60_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("logs"), slo_ms=500.0)
+
+
+@contextlib.contextmanager
+def logging_to(stderr: int | IO[str], folder: Path, *options: str, before: tuple[str, ...] = ()
+               ) -> Iterator[Running]:
+    """A server with a stderr of its own, after a command that starts it."""
+    process = subprocess.Popen([*before, *command(folder, *options)], stdout=subprocess.PIPE,
+                               stderr=stderr, text=True,
+                               env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().rpartition("/")[2].strip().partition(":")
+        yield Running(process, host, int(port), folder, folder / "log.txt")
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def fail(server: Running, count: int) -> None:
+    """Have the model fail for so many requests, one after the other."""
+    with socket.create_connection((server.host, server.port), 20) as connection:
+        for _ in range(count):
+            connection.sendall(request(json.dumps(FAILING).encode()))
+            ((status, _, _),) = answers(connection, 1)
+            assert status == 500
+
+
+def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, SMALLEST_PIPE)
+    try:
+        with logging_to(writer, folder) as server:
+            fail(server, 60)  # more than 4 kB of lines
+            assert server.infer([[1, 2, 3]])[0] == 200
+            begun = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(20) == 0
+            assert time.monotonic() - begun < 10
+        assert len(os.read(reader, 1 << 16)) > SMALLEST_PIPE - 300  # of whole lines
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_lines_that_clients_cause_are_limited_and_the_rest_counted(folder: Path) -> None:
+    """Under nohup, which a signal of a terminal that is closed does not end."""
+    log = folder / "log.txt"
+    with log.open("w") as written, logging_to(written, folder, before=("nohup",)) as server:
+        server.process.send_signal(signal.SIGHUP)
+        fail(server, 300)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
+    events = Counter(line["event"] for line in lines)
+    assert 100 <= events["batch failed"] < 250
+    left_out = sum(line["events"]["batch failed"] for line in lines
+                   if line["event"] == "lines left out")
+    assert events["batch failed"] + left_out == 300
+    assert {"ready", "stopping", "stopped"} <= set(events)
+
+
+def test_a_signal_lets_requests_end_and_a_second_one_does_not(folder: Path) -> None:
+    log = folder / "log.txt"
+    with log.open("w") as written, \
+            logging_to(written, folder, "--batch-timeout-s", "60", "--drain-s", "60") as server, \
+            socket.create_connection((server.host, server.port), 20) as hung:
+        hung.sendall(request(json.dumps(HANGING).encode()))
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("stopping")
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(0.5)
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert time.monotonic() - begun < 3
+        ((status, _, document),) = answers(hung, 1)
+    assert (status, "the server has stopped" in str(document)) == (500, True)
+
+
+class Full:
+    """A file that is full at first."""
+
+    def __init__(self) -> None:
+        self.is_full, self.lines = True, list[dict[str, Any]]()
+
+    def write(self, text: str) -> None:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        self.lines.append(json.loads(text))
+
+
+def test_lines_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ramsis.serving.logs import LogWriter
+
+    full, log = Full(), LogWriter()
+    monkeypatch.setattr(sys, "stderr", full)
+    for number in range(3):
+        log.write("early", {"number": number})
+    log.flush()
+    full.is_full = False
+    log.write("long", {"text": "x" * 10_000})
+    log.flush()
+    assert [line["event"] for line in full.lines] == ["long", "lines left out"]
+    assert len(full.lines[0]["text"]) < 5_000
+    assert (full.lines[1]["count"], full.lines[1]["events"]) == (3, {"early": 3})
+
+
+def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ramsis.serving import logs
+
+    monkeypatch.setattr(logs, "_BURST", 10_000)
+    full, log, released = Full(), logs.LogWriter(), threading.Event()
+    full.is_full = False
+    slow, full.write = full.write, lambda text: released.wait(20) and slow(text)  # type: ignore
+    monkeypatch.setattr(sys, "stderr", full)
+    for number in range(1500):
+        log.write("many", {"number": number})
+    released.set()
+    log.flush()
+    *lines, last = full.lines
+    assert 1000 <= len(lines) <= 1001
+    assert last["events"] == {"many": 1500 - len(lines)}
+
+
+def test_what_libraries_log_is_a_line_with_its_traceback() -> None:
+    import logging
+
+    from ramsis.serving.logs import records_in
+
+    found: list[dict[str, Any]] = []
+    with records_in(lambda event, **fields: found.append({"event": event, **fields})):
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("uvicorn.error").exception("failed")
+    assert [(one["event"], one["logger"]) for one in found] == [("error", "uvicorn.error")]
+    assert found[0]["message"].endswith("ValueError: why")
