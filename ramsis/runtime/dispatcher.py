@@ -89,8 +89,8 @@ class Dispatcher(Generic[R]):
     ----------
     policies
         The set that serves.
-    level
-        Its level that serves.
+    slowness
+        How many times as long batches take as profiled; see :meth:`take_slowness`.
     monitor
         Of the load; fed by arrivals.
 
@@ -120,10 +120,10 @@ class Dispatcher(Generic[R]):
         self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
     ) -> None:
         self.settings = settings or DispatchSettings()
-        self.slowdown = 1.0
+        self.slowness = 1.0
         self._serve_by(policies)
         self.monitor = LoadMonitor(self.settings.window_ms)
-        self.level = self._level_at(0.0)
+        self._choice = policies.at(0.0, self.settings.process)
         self._worker_types = dict(policies.worker_types)
         self._uniform = drawn_from(self.settings.uniform)
         workers = sum(self._worker_types.values())
@@ -136,6 +136,11 @@ class Dispatcher(Generic[R]):
             self._division(level)
         self._stations: list[StationQueues[Ticket[R]]] = []
         self._open([])
+
+    @property
+    def level(self) -> Level[Selector]:
+        """The level that serves."""
+        return self._choice.level
 
     @property
     def overhead_ms(self) -> float:
@@ -349,11 +354,7 @@ class Dispatcher(Generic[R]):
             self._division(level)
         self._serve_by(policies)
         orders: Orders[R] = Orders([], [])
-        if not self._divided_anew(now_ms, orders):
-            for station in self._stations:
-                for queue in station.queues:
-                    self._act(station, queue, now_ms, orders)
-        return orders
+        return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
         """Take another overhead from every slack from now on, also of what waits.
@@ -364,29 +365,33 @@ class Dispatcher(Generic[R]):
             It is negative or not finite.
         """
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
-        now_ms = self._clock(now_ms)
-        orders: Orders[R] = Orders([], [])
         for station in self._stations:
             station.overhead_ms = overhead_ms
-            for queue in station.queues:
-                self._act(station, queue, now_ms, orders)
-        return orders
+        return self._all_asked(self._clock(now_ms))
 
-    def take_slowdown(self, now_ms: float, slowdown: float) -> Orders[R]:
-        """Batches take so many times as long as the policies count on, from now on.
+    def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
+        """Batches take so many times as long as profiled from now on.
 
-        A load is then as heavy as one so many times as large, whose level serves; of a set of one
-        level nothing changes.
+        The policies for that slowness serve, as :meth:`PolicySet.at` says; what the set's
+        policies do not reach divides every slack, also of what waits.
 
         Raises
         ------
         InvalidValueError
             It is not a finite number above 0.
         """
-        check_positive(slowdown=slowdown)
-        self.slowdown = slowdown
+        check_positive(slowness=slowness)
+        self.slowness = slowness
         orders: Orders[R] = Orders([], [])
-        self._divided_anew(self._clock(now_ms), orders)
+        now_ms = self._clock(now_ms)
+        return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
+
+    def _all_asked(self, now_ms: float) -> Orders[R]:
+        """Ask about every queue."""
+        orders: Orders[R] = Orders([], [])
+        for station in self._stations:
+            for queue in station.queues:
+                self._act(station, queue, now_ms, orders)
         return orders
 
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
@@ -452,13 +457,6 @@ class Dispatcher(Generic[R]):
         self.policies, self._classes = policies, sorted(policies.slo_classes)
         self._routed = len(policies.worker_types) * len(self._classes) > 1
 
-    def _level_at(self, load_qps: float) -> Level[Selector]:
-        process = self.settings.process
-        highest_qps = self.policies.loads(process)[-1]
-        if load_qps <= highest_qps:  # one above it is told to who wants to know
-            load_qps = min(self.slowdown * load_qps, highest_qps)
-        return self.policies.at(load_qps, process).level
-
     def _division(self, level: Level[Selector]) -> list[StationWorkers]:
         return division(level, self._worker_types)
 
@@ -467,11 +465,13 @@ class Dispatcher(Generic[R]):
     ) -> bool:
         """Take the level of the load; whether it divides the workers otherwise than the last."""
         known = self.settings.load_qps
-        level = self._level_at(self.monitor.load_qps(now_ms) if known is None else known)
-        if level is self.level:
-            return False
-        before, self.level = self.level, level
-        if self._division(before) == self._division(level):
+        choice = self.policies.at(self.monitor.load_qps(now_ms) if known is None else known,
+                                  self.settings.process, self.slowness)
+        before, self._choice = self._choice, choice
+        if choice.slowness != before.slowness:
+            self._take_slowness_of_choice()
+        if (choice.level is before.level
+                or self._division(before.level) == self._division(choice.level)):
             return False
         self._open([*self._waiting(), *newcomers], now_ms, orders)
         return True
@@ -487,6 +487,7 @@ class Dispatcher(Generic[R]):
             StationQueues(dispatch, workers, idle, self._serving, self._up,
                           self.overhead_ms, attrgetter("late_until_ms"), _held_as_ms)
             for dispatch, workers, _ in self._division(self.level)]
+        self._take_slowness_of_choice()
         self._queues = [queue for station in self._stations for queue in station.queues]
         for ticket in tickets:
             _joined(self._station_of(ticket), ticket)
@@ -494,6 +495,10 @@ class Dispatcher(Generic[R]):
             for station in self._stations:
                 for queue in station.queues:
                     self._act(station, queue, now_ms, orders)
+
+    def _take_slowness_of_choice(self) -> None:
+        for station in self._stations:
+            station.slowness = self._choice.slowness
 
     def _station_of(self, ticket: Ticket[R]) -> StationQueues[Ticket[R]]:
         if len(self._stations) == 1:

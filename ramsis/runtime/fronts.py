@@ -101,9 +101,9 @@ class Front(Generic[R]):
         """Take another overhead from every slack; see :meth:`Dispatcher.take_overhead`."""
         self._event(self.dispatcher.take_overhead, overhead_ms)
 
-    def take_slowdown(self, slowdown: float) -> None:
-        """Batches take so many times as long; see :meth:`Dispatcher.take_slowdown`."""
-        self._event(self.dispatcher.take_slowdown, slowdown)
+    def take_slowness(self, slowness: float) -> None:
+        """Batches take so many times as long; see :meth:`Dispatcher.take_slowness`."""
+        self._event(self.dispatcher.take_slowness, slowness)
 
     def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
         """Pass an event to the dispatcher, with the time first, and obey."""

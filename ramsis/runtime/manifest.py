@@ -22,7 +22,7 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.policy_set import Level, PolicySet, Station
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import MAX_WORKERS
-from ramsis.runtime.table_reader import arrivals_of
+from ramsis.runtime.table_reader import arrivals_of, slowness_of
 
 MANIFEST_FORMAT = "ramsis.manifest/1"
 MANIFEST_NAME = "manifest.json"
@@ -30,7 +30,7 @@ WHOLE_NAME = ".whole"
 
 _ROUNDING = 1e-6
 _LONGEST_NAME = 255
-_LEVEL_KEYS = ("load_qps", "arrivals", "stations")
+_LEVEL_KEYS = ("load_qps", "slowness", "arrivals", "stations")
 _STATION_KEYS = ("name", "file", "fingerprint", "dispatch", "worker_types", "workers", "load_qps",
                  "share")
 
@@ -165,7 +165,7 @@ def _level(
                                 value=total, allowed="1")
     expected = {key: entry.value(key) for key in entry if key not in _LEVEL_KEYS}
     return Level(entry.number("load_qps", POSITIVE), arrivals_of(entry.child("arrivals")),
-                 stations, expected)
+                 stations, expected, slowness_of(entry))
 
 
 def _station(

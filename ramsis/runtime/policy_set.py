@@ -11,14 +11,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.figures import figure_of
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
 from ramsis.tables import Column, html_table
 
 _COLUMNS = (
-    Column("load_qps", "load (queries/s)", "g"), Column("arrivals", "arrivals"),
+    Column("load_qps", "load (queries/s)", "g"), Column("slowness", "slowness", "g"),
+    Column("arrivals", "arrivals"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
@@ -77,7 +78,7 @@ class Station(NamedTuple, Generic[P]):
 
 
 class Level(NamedTuple, Generic[P]):
-    """The stations for one load and arrival process.
+    """The stations for one load, slowness and arrival process.
 
     Attributes
     ----------
@@ -89,12 +90,15 @@ class Level(NamedTuple, Generic[P]):
         One or more.
     expected
         What they promise together, as plain JSON values by the manifest's names.
+    slowness
+        The policies count on service times so many times as long as profiled.
     """
 
     load_qps: float
     arrivals: str
     stations: tuple[Station[P], ...]
     expected: Mapping[str, Any]
+    slowness: float = 1.0
 
     @property
     def policy(self) -> P:
@@ -137,14 +141,21 @@ class Level(NamedTuple, Generic[P]):
 
 
 class Choice(NamedTuple, Generic[P]):
-    """The level for an anticipated load.
+    """The level for an anticipated load and slowness.
 
-    ``above_highest`` says that the anticipated load passes every level, so that what the policies
-    promise does not hold.
+    Attributes
+    ----------
+    level
+    above_highest
+        Whether the load passes every level, so that what the policies promise does not hold.
+    slowness
+        Batches take so many times as long as the level's policies count on, 1 or more: every
+        slack is divided by it before a lookup.
     """
 
     level: Level[P]
     above_highest: bool
+    slowness: float = 1.0
 
     @property
     def level_qps(self) -> float:
@@ -163,15 +174,26 @@ class Choice(NamedTuple, Generic[P]):
 
 
 class _Levels(Generic[P]):
-    """The levels of one arrival process, by rising load."""
+    """The levels of one arrival process and slowness, by rising load."""
 
-    __slots__ = ("above", "choices", "loads")
+    __slots__ = ("choices", "loads")
 
     def __init__(self, levels: list[Level[P]]) -> None:
         levels.sort(key=lambda level: level.load_qps)
         self.loads = tuple(level.load_qps for level in levels)
         self.choices: list[Choice[P]] = [Choice(level, False) for level in levels]
         self.choices.append(Choice(levels[-1], True))
+
+
+class _Process(Generic[P]):
+    """The levels of one arrival process, by rising slowness."""
+
+    __slots__ = ("above", "by_slowness", "slownesses")
+
+    def __init__(self, levels: list[Level[P]]) -> None:
+        self.slownesses = sorted({level.slowness for level in levels})
+        self.by_slowness = [_Levels([level for level in levels if level.slowness == slowness])
+                            for slowness in self.slownesses]
         self.above = False
 
 
@@ -181,7 +203,7 @@ class PolicySet(Generic[P]):
     Parameters
     ----------
     levels
-        One for each load and arrival process.
+        One for each load, slowness and arrival process.
     worker_types
         Workers by name of the type.
     slo_classes
@@ -200,7 +222,7 @@ class PolicySet(Generic[P]):
     Raises
     ------
     InvalidValueError
-        When there is no level, or two for the same load and arrival process.
+        When there is no level, or two for the same load, slowness and arrival process.
     """
 
     def __init__(
@@ -213,17 +235,19 @@ class PolicySet(Generic[P]):
     ) -> None:
         self.levels = tuple(levels)
         self.worker_types, self.slo_classes = dict(worker_types), dict(slo_classes)
-        groups: dict[str, dict[float, Level[P]]] = {}
+        groups: dict[str, dict[tuple[float, float], Level[P]]] = {}
         for level in self.levels:
             group = groups.setdefault(level.arrivals, {})
-            if level.load_qps in group:
+            key = level.slowness, level.load_qps
+            if key in group:
+                slower = "" if level.slowness == 1 else f", slowness {level.slowness:g}"
                 raise InvalidValueError("two policies for one load and arrival process",
-                                        value=f"{level.load_qps} QPS, {level.arrivals}")
-            group[level.load_qps] = level
+                                        value=f"{level.load_qps} QPS, {level.arrivals}{slower}")
+            group[key] = level
         if not groups:
             raise InvalidValueError("a policy set needs at least one policy")
-        self._by_process: dict[str, _Levels[P]] = {
-            key: _Levels(list(group.values())) for key, group in groups.items()
+        self._by_process: dict[str, _Process[P]] = {
+            label: _Process(list(group.values())) for label, group in groups.items()
         }
         only = list(self._by_process.values())
         self._only = only[0] if len(only) == 1 else None
@@ -236,15 +260,17 @@ class PolicySet(Generic[P]):
         """The same set with something else in its stations."""
         levels = [Level(level.load_qps, level.arrivals,
                         tuple(Station(*station[:-1], change(station.policy))
-                              for station in level.stations), level.expected)
+                              for station in level.stations), level.expected, level.slowness)
                   for level in self.levels]
         return PolicySet(levels, self.worker_types, self.slo_classes,
                          on_above_highest=on_above_highest)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The levels with what they promise, by arrival process and rising load."""
-        levels = sorted(self.levels, key=lambda level: (level.arrivals, level.load_qps))
-        return [{"load_qps": level.load_qps, "arrivals": level.arrivals,
+        """The levels with what they promise, by arrival process, slowness and rising load."""
+        levels = sorted(self.levels, key=lambda level: (level.arrivals, level.slowness,
+                                                        level.load_qps))
+        return [{"load_qps": level.load_qps, "slowness": level.slowness,
+                 "arrivals": level.arrivals,
                  "stations": len(level.stations), **level.expected} for level in levels]
 
     def plot(self) -> Any:
@@ -262,10 +288,18 @@ class PolicySet(Generic[P]):
 
     def loads(self, process: str | None = None) -> tuple[float, ...]:
         """The loads in queries per second that there are levels for, rising."""
-        return self._group(process).loads
+        return tuple(sorted({load_qps for levels in self._group(process).by_slowness
+                             for load_qps in levels.loads}))
 
-    def at(self, load_qps: float, process: str | None = None) -> Choice[P]:
-        """The lowest level that meets the anticipated load.
+    def at(
+        self, load_qps: float, process: str | None = None, slowness: float = 1.0
+    ) -> Choice[P]:
+        """The lowest level that meets the anticipated load when service is so slow.
+
+        Of the slownesses that the set has policies for, the lowest serves that is not below the
+        present one. Where all are below, that of the highest serves with what is left of the
+        slowness, r: measured in service times, all of which are r times as long, r times the load
+        arrives and the slack is an r-th.
 
         Parameters
         ----------
@@ -274,25 +308,36 @@ class PolicySet(Generic[P]):
             the highest one, flagged in the answer.
         process
             Label of the arrival process; may be left out when the set has only one.
+        slowness
+            Batches take so many times as long as profiled, > 0.
 
         Raises
         ------
         InvalidValueError
-            When the load is negative or NaN, the set has no such process, or none is named
-            and it has several.
+            When the load is negative or NaN, the slowness not a finite number above 0, the set
+            has no such process, or none is named and it has several.
         """
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
                                     allowed="0 or more")
-        group = self._group(process)
-        choice = group.choices[bisect_left(group.loads, load_qps)]
+        group, left = self._group(process), 1.0
+        place = 0
+        if slowness != 1.0 or len(group.slownesses) > 1:
+            check_positive(slowness=slowness)
+            place = bisect_left(group.slownesses, slowness)
+            if place == len(group.slownesses):
+                place -= 1
+                left = slowness / group.slownesses[place]
+                load_qps *= left
+        levels = group.by_slowness[place]
+        choice = levels.choices[bisect_left(levels.loads, load_qps)]
         if choice.above_highest != group.above:
             group.above = choice.above_highest
             if group.above and self._on_above_highest is not None:
                 self._on_above_highest(load_qps)
-        return choice
+        return choice if left == 1.0 else Choice(choice.level, choice.above_highest, left)
 
-    def _group(self, process: str | None) -> _Levels[P]:
+    def _group(self, process: str | None) -> _Process[P]:
         if process is None and self._only is not None:
             return self._only
         if process in self._by_process:
@@ -320,5 +365,5 @@ def set_of_selectors(
         types, classes = {ALL_WORKERS: table.workers}, {table.slo_ms: 1.0}
         station = Station(ALL_WORKERS, (ALL_WORKERS,), table.workers, table.load_qps, classes,
                           selector)
-        levels.append(Level(table.load_qps, table.arrivals, (station,), {}))
+        levels.append(Level(table.load_qps, table.arrivals, (station,), {}, table.slowness))
     return PolicySet(levels, types, classes, on_above_highest=on_above_highest)

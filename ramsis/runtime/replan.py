@@ -127,9 +127,11 @@ class Replanner:
         """The set that is served now; whoever holds it keeps it whole."""
         return self._policies
 
-    def at(self, load_qps: float, process: str | None = None) -> Choice[Selector]:
+    def at(
+        self, load_qps: float, process: str | None = None, slowness: float = 1.0
+    ) -> Choice[Selector]:
         """As :meth:`PolicySet.at` of the set that is served now; it waits for nothing."""
-        return self._policies.at(load_qps, process)
+        return self._policies.at(load_qps, process, slowness)
 
     def plan_load(self, load_qps: float) -> None:
         """Have a policy made for a load in queries per second, > 0, and added to the set.

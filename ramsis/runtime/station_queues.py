@@ -181,6 +181,14 @@ class StationQueues(Generic[T]):
     held_as_ms
         The deadline as which a request is held that could still wait for company, where that is
         earlier than its own; by default its own.
+
+    Attributes
+    ----------
+    overhead_ms
+        Taken from every slack from now on.
+    slowness
+        Batches take so many times as long as the table counts on: every slack is divided by it,
+        after the overhead has been taken. 1 at first.
     """
 
     def __init__(
@@ -190,6 +198,7 @@ class StationQueues(Generic[T]):
         held_as_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
+        self.slowness = 1.0
         self.own, self.workers, self.overhead_ms = rule.own_queues, tuple(workers), overhead_ms
         groups = [[worker] for worker in workers] if self.own else [list(workers)]
         self.queues: list[QueueState[T]] = [QueueState(k, sum(up[w] for w in group))
@@ -268,7 +277,7 @@ class StationQueues(Generic[T]):
         waiting, idle = queue.waiting, queue.idle
         while waiting and (idle or not self.own):
             deadline_ms = waiting[0][0]
-            slack_ms = deadline_ms - now_ms - self.overhead_ms
+            slack_ms = (deadline_ms - now_ms - self.overhead_ms) / self.slowness
             if at_most_ms < slack_ms:
                 slack_ms = at_most_ms
             at_most_ms = inf
@@ -286,7 +295,8 @@ class StationQueues(Generic[T]):
                 if wake is not None:
                     if self._held_as_ms is not None:
                         deadline_ms = self._held_as_ms(waiting[0][2])
-                    queue.wake_ms = max(deadline_ms - self.overhead_ms - wake, now_ms)
+                    queue.wake_ms = max(
+                        deadline_ms - self.overhead_ms - wake * self.slowness, now_ms)
                     queue.wake_slack = wake
                 break
         if not queue.up:
@@ -327,7 +337,7 @@ class StationQueues(Generic[T]):
             _, _, request, deadline_ms = heappop(late)
             self.in_system[queue.number] += 1
             player.start(idle.popleft(), answer, [request],
-                         deadline_ms - now_ms - self.overhead_ms, free, 0)
+                         (deadline_ms - now_ms - self.overhead_ms) / self.slowness, free, 0)
         if late and late[0][0] < queue.wake_ms:
             queue.wake_ms, queue.wake_slack = late[0][0], inf
 

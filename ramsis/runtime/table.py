@@ -72,6 +72,8 @@ class DecisionTable(NamedTuple):
     run_as
         For each model the size to run for a batch of 1, 2, …; beyond these, and where there is
         none, a batch is run as it is.
+    slowness
+        The policy counts on service times so many times as long as profiled.
     """
 
     models: tuple[str, ...]
@@ -90,6 +92,7 @@ class DecisionTable(NamedTuple):
     randomised: Randomised | None = None
     spare_idle: int | None = None
     run_as: Sequence[Sequence[int]] = ()
+    slowness: float = 1.0
 
     def size_of(self, model: int, batch: int) -> int:
         """The batch size to run for a batch on a model."""

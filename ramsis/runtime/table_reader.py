@@ -65,6 +65,12 @@ class _Allowed(NamedTuple):
         return batch == queued if self.whole_queue else batch <= queued
 
 
+def slowness_of(fields: Fields) -> float:
+    """The slowness of a policy or level, 1 where the field is absent or null."""
+    slowness = fields.number_or_none("slowness", POSITIVE)
+    return 1.0 if slowness is None else slowness
+
+
 def decision_table(fields: Fields) -> DecisionTable:
     """The lookup's part of a policy document.
 
@@ -108,6 +114,7 @@ def decision_table(fields: Fields) -> DecisionTable:
                                actions, allowed),
         spare_idle=fields.whole_or_none("spare_idle", 0),
         run_as=_run_as(fields),
+        slowness=slowness_of(fields),
     )
 
 

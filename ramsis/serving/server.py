@@ -53,7 +53,7 @@ _LEAST_CHANGE_MS = 0.1
 _CHANGE_MS, _CHANGE = 0.5, 0.25
 """A change of the overhead by so much is a line of the log."""
 _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
-"""Relative change of the slowdown that is taken for chance, and that is worth a line."""
+"""Relative change of the slowness that is taken for chance, and that is worth a line."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Server:
             lambda variant, run_as: self.expected.stated_ms(variant, run_as, QUANTILE),
             lambda: _MOST_OVERHEAD * min(self.policies.slo_classes))
         self._probe: asyncio.Future[float | None] | None = None
-        self._slowdown_logged = 1.0
+        self._slowness_logged = 1.0
         self._overhead_logged_ms = -math.inf
 
     async def start(self) -> None:
@@ -400,8 +400,8 @@ class Server:
                       lambda: dispatcher.level.load_qps)
         metrics.watch("ramsis_overhead_ms", "Taken from every slack",
                       lambda: dispatcher.overhead_ms)
-        metrics.watch("ramsis_slowdown", "How many times as long as profiled batches take",
-                      lambda: dispatcher.slowdown)
+        metrics.watch("ramsis_slowness", "How many times as long as profiled batches take",
+                      lambda: dispatcher.slowness)
         for part in OverheadParts._fields[1:]:
             metrics.watch(f"ramsis_overhead_{part}", "95th percentile of a part of the overhead",
                           partial(self._part_ms, part))
@@ -460,12 +460,12 @@ class Server:
             await asyncio.sleep(_LOOKS_S)
             if self._batches != before:
                 before = self._batches
+                self._take_slowness()
                 self._take_overhead()
-                self._take_slowdown()
 
     def _take_overhead(self) -> None:
         """Take what the overhead is now from every slack, and say so, where it has changed."""
-        found = self.overhead.estimate()
+        found = self.overhead.estimate(self.front.dispatcher.slowness)
         taken_ms = self.front.dispatcher.overhead_ms
         if self.ready and abs(found.overhead_ms - taken_ms) < _LEAST_CHANGE_MS:
             return
@@ -475,20 +475,21 @@ class Server:
             self._overhead_logged_ms = found.overhead_ms
             self.log("overhead", **{name: round(ms, 3) for name, ms in found._asdict().items()})
 
-    def _take_slowdown(self) -> None:
-        """Let the level serve that is for the load at today's speed.
+    def _take_slowness(self) -> None:
+        """Serve by the policies for today's speed.
 
         One that is like the last, within 5 %, changes nothing. Workers of several types have
         several times for a variant, of which only one is known here: they are left as they are.
         """
-        dispatcher, found = self.front.dispatcher, self.overhead.slowdown(self._mean_ms)
+        dispatcher, found = self.front.dispatcher, self.overhead.slowness(self._mean_ms)
         if (len(self.policies.worker_types) > 1
-                or abs(found / dispatcher.slowdown - 1.0) < _LIKE_BEFORE):
+                or abs(found / dispatcher.slowness - 1.0) < _LIKE_BEFORE):
             return
-        self.front.take_slowdown(found)
-        if abs(found / self._slowdown_logged - 1.0) > _CHANGED_SPEED:
-            self._slowdown_logged = found
-            self.log("slowdown", times=round(found, 3), level_qps=dispatcher.level.load_qps)
+        self.front.take_slowness(found)
+        if abs(found / self._slowness_logged - 1.0) > _CHANGED_SPEED:
+            self._slowness_logged, level = found, dispatcher.level
+            self.log("slowness", times=round(found, 3), level_qps=level.load_qps,
+                     level_slowness=level.slowness)
 
     def _alarm(self, alarm: DriftAlarm | None) -> None:
         """Report a drift, if there is one, and no other of its kind for a minute."""

@@ -56,11 +56,14 @@ int main(int argc, char **argv)
             break;
         case 3: {
             const char *label = asked.a < 0 || asked.a + 1 >= argc ? NULL : argv[asked.a + 1];
-            const ramsis_choice choice = ramsis_choose(label, asked.x);
+            const ramsis_choice choice = ramsis_choose(label, asked.x, asked.y);
             given.kind = choice.level == NULL ? -1 : 0;
             given.batch = choice.above_highest;
             given.drew = ramsis_passed(&watch, choice);
-            given.x = choice.level == NULL ? 0.0 : choice.level->load_qps;
+            if (choice.level != NULL) { /* which level it is, and what slack is divided by */
+                given.model = (int64_t)(choice.level - ramsis_processes[choice.process].levels);
+                given.x = choice.slowness;
+            }
             break;
         }
         case 4: {

@@ -42,6 +42,18 @@ func ofAnswer(answer ramsis.Answer) reply {
 		int64(answer.RunAs), number(answer.Drew), belowMs}
 }
 
+// levelIndex is the place of a level in its process.
+func levelIndex(level *ramsis.Level) int64 {
+	for _, process := range ramsis.Processes {
+		for k := range process.Levels {
+			if level == &process.Levels[k] {
+				return int64(k)
+			}
+		}
+	}
+	return -1
+}
+
 func policies() []*ramsis.Policy {
 	var found []*ramsis.Policy
 	for _, process := range ramsis.Processes {
@@ -91,11 +103,11 @@ func main() {
 			if asked.A >= 0 {
 				label = os.Args[asked.A+1]
 			}
-			choice, err := ramsis.Choose(label, asked.X)
+			choice, err := ramsis.Choose(label, asked.X, asked.Y)
 			given = reply{Kind: ofError(err), Batch: number(choice.AboveHighest),
 				Drew: number(watch.Passed(choice))}
 			if err == nil {
-				given.X = choice.Level.LoadQPS
+				given.Model, given.X = levelIndex(choice.Level), choice.Slowness
 			}
 		case 4:
 			level := &ramsis.Processes[0].Levels[asked.A]

@@ -132,17 +132,23 @@ def test_every_load_monitor_vector_holds(program: list[str]) -> None:
 def test_every_policy_set_vector_holds(k: int, language: str, tmp_path: Path) -> None:
     vector = VECTORS["sets"][k]
     policies = set_of_selectors(
-        selector({**twin.POLICY, "load_qps": level["load_qps"], "arrivals": level["arrivals"]})
+        selector({**twin.POLICY, "load_qps": level["load_qps"], "slowness": level["slowness"],
+                  "arrivals": level["arrivals"]})
         for level in vector["levels"])
+    order = {label: sorted((level["slowness"], level["load_qps"]) for level in vector["levels"]
+                           if level["label"] == label) for label in policies.processes}
     labels = [*policies.processes, "weibull"]
     command = [*built(language, policies, tmp_path), *labels]
     replies = ask(command, [
         (CHOOSE, -1 if case["process"] is None else labels.index(case["process"]), 0, 0,
-         float(case["load_qps"]), 0.0) for case in vector["cases"]])
+         float(case["load_qps"]), float(case["slowness"])) for case in vector["cases"]])
     for case, reply in zip(vector["cases"], replies, strict=True):
-        expected = (-1, 0, 0, 0.0) if "error" in case else (
-            0, case["above_highest"], case["calls_back"], case["level_qps"])
-        assert tuple(reply[["kind", "batch", "drew", "x"]]) == expected, case
+        expected: tuple[float, ...] = (-1, 0, 0, 0, 0.0)
+        if "error" not in case:
+            levels = order[case["process"] or policies.processes[0]]
+            expected = (0, levels.index((case["level_slowness"], case["level_qps"])),
+                        case["above_highest"], case["calls_back"], case["divide_slack_by"])
+        assert tuple(reply[["kind", "model", "batch", "drew", "x"]]) == expected, case
 
 
 def station_sets() -> Iterator[tuple[PolicySet[Selector], list[dict[str, Any]]]]:
@@ -285,7 +291,7 @@ def test_names_of_models_come_through_whatever_they_are(language: str, tmp_path:
     assert ask(command, [(NAME, k, 0, 0, 0.0, 0.0) for k in (-1, len(HOSTILE))])[
         "kind"].tolist() == [-1, -1]
     label = "p*/\"\\:kind=x\n\" ??/ %"
-    assert ask([*command, label], [(CHOOSE, 0, 0, 0, 1.0, 0.0)])["kind"] == [0]
+    assert ask([*command, label], [(CHOOSE, 0, 0, 0, 1.0, 1.0)])["kind"] == [0]
 
 
 @pytest.mark.parametrize("standard", [
@@ -298,8 +304,8 @@ def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: P
         (tmp_path / f"{prefix}.h").write_text(header)
     (tmp_path / "both.c").write_text(
         '#include "ramsis.h"\n#include "other.h"\n#include "ramsis.h"\n'
-        "int main(void) { return other_choose(NULL, 1).level == NULL\n"
-        "                      || ramsis_choose(NULL, 1).level == NULL; }\n")
+        "int main(void) { return other_choose(NULL, 1, 1).level == NULL\n"
+        "                      || ramsis_choose(NULL, 1, 1).level == NULL; }\n")
     for name in ("ramsis.h", "both.c"):
         subprocess.run([*standard.split(), *programs.WARNINGS, "-c", tmp_path / name, "-o",
                         tmp_path / "both.o"], check=True, cwd=tmp_path)

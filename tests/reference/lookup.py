@@ -210,16 +210,28 @@ def join(rule: str, in_system: list[int], joined: list[int]) -> int:
     return short[ago.index(max(ago))]
 
 
-def choose(levels: list[tuple[float, str]], load_qps: float, process: str | None) -> Case:
-    """The answer of a set with these (load, process label), or :data:`ERROR`."""
-    labels = {label for _, label in levels}
+def choose(
+    levels: list[tuple[float, str, float]], load_qps: float, process: str | None, slowness: float
+) -> Case:
+    """The answer of a set with these (load, process label, slowness), or :data:`ERROR`."""
+    labels = {label for _, label, _ in levels}
     if process is None and len(labels) == 1:
         (process,) = labels
     if process not in labels or math.isnan(load_qps) or load_qps < 0:
         return ERROR
-    loads = [load for load, label in levels if label == process]
-    enough = [load for load in loads if load >= load_qps]
-    return {"level_qps": min(enough) if enough else max(loads), "above_highest": not enough}
+    if not 0 < slowness < math.inf:
+        return ERROR
+    known = sorted(own for _, label, own in levels if label == process)
+    level_slowness, left = known[-1], 1.0
+    for own in reversed(known):
+        if own >= slowness:
+            level_slowness = own
+    if level_slowness < slowness:
+        left = slowness / level_slowness
+    loads = [load for load, label, own in levels if label == process and own == level_slowness]
+    enough = [load for load in loads if load >= load_qps * left]
+    return {"level_qps": min(enough) if enough else max(loads), "level_slowness": level_slowness,
+            "above_highest": not enough, "divide_slack_by": left}
 
 
 def observed_load_qps(
@@ -320,26 +332,38 @@ def set_cases() -> list[Case]:
     rising = [0.0, 62.5, math.nextafter(62.5, math.inf), 400.0, 400.5, 1200.0,
               math.nextafter(1200.0, math.inf), 1300.0, 5000.0, 1200.0, 1201.0, math.inf, 10.0,
               -1.0, math.nan]
-    asked: list[tuple[list[Any], list[tuple[float, str | None]]]] = [
-        (one, [(load, None) for load in rising]),
-        (several, [(load, label) for label in [*labels, None, "weibull"]
+    slow = [(load, poisson, labels[0], slowness) for slowness, loads in (
+        (1.3, (400.0, 900.0)), (1.0, (1200.0, 400.0)), (1.15, (400.0,))) for load in loads]
+    speeds = [0.5, 1.0, math.nextafter(1.0, 2.0), 1.1, 1.15, 1.2, 1.3, math.nextafter(1.3, 2.0),
+              1.56, 2.6, 1e9, 0.0, -1.0, math.inf, math.nan]
+    asked: list[tuple[list[Any], list[tuple[float, str | None, float]]]] = [
+        (one, [(load, None, 1.0) for load in rising]),
+        (several, [(load, label, 1.0) for label in [*labels, None, "weibull"]
                    for load in (50.0, 400.0, 500.0, 900.0, 901.0)]),
+        (slow, [(load, None, slowness) for slowness in speeds for load in (
+            300.0, 400.0, 750.0, 1200.0, 300.0, math.nan)]),
+        (one, [(load, "poisson", slowness) for slowness in speeds for load in (
+            0.0, 62.5, 400.0, 400.0 / 1.1, 1000.0)]),
     ]
     return [_one_set(members, loads) for members, loads in asked]
 
 
-def _one_set(members: list[Any], asked: list[tuple[float, str | None]]) -> Case:
-    keys = [(load, label) for load, _, label in members]
+def _one_set(members: list[Any], asked: list[tuple[float, str | None, float]]) -> Case:
+    levels = [(load, arrivals, label, *(slowness or [1.0]))
+              for load, arrivals, label, *slowness in members]
+    keys = [(load, label, slowness) for load, _, label, slowness in levels]
     above: set[str | None] = set()
     cases = []
-    for load, process in asked:
-        answer = dict(choose(keys, load, process))
+    for load, process, slowness in asked:
+        answer = dict(choose(keys, load, process, slowness))
         if "error" not in answer:
             answer["calls_back"] = answer["above_highest"] and process not in above
             (above.add if answer["above_highest"] else above.discard)(process)
-        cases.append({"load_qps": _written(load), "process": process, **answer})
-    return {"levels": [{"load_qps": load, "arrivals": arrivals, "label": label}
-                       for load, arrivals, label in members], "cases": cases}
+        cases.append({"load_qps": _written(load), "process": process,
+                      "slowness": _written(slowness), **answer})
+    return {"levels": [{"load_qps": load, "slowness": slowness, "arrivals": arrivals,
+                        "label": label} for load, arrivals, label, slowness in levels],
+            "cases": cases}
 
 
 def monitor_cases() -> list[Case]:

@@ -129,30 +129,36 @@ def table_latency(fleet: Fleet) -> Callable[[Start[int]], float]:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
-@pytest.mark.parametrize("seed", range(3))
-def test_per_worker_queues_start_the_simulators_batches(dispatch: str, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "slowness"), [(0, 1.0), (1, 1.0), (2, 1.3)])
+def test_per_worker_queues_start_the_simulators_batches(
+    dispatch: str, seed: int, slowness: float
+) -> None:
     rng = np.random.default_rng(seed)
     base = tiny_policy()
     policies = [dataclasses.replace(with_table(base, load, rng, variable=True, drops=True),
                                     dispatch=dispatch) for load in (150.0, 300.0, 500.0)]
-    fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS)
+    fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS).slower(slowness, slowness)
     run = run_plan(fleet, Policies(policies).prepare(fleet),
                    rising(100.0, 600.0, 250.0), seed=seed,
                    monitored=True, engine="plain")
     dispatcher: Dispatcher[int] = Dispatcher(selectors(policies))
+    dispatcher.take_slowness(float(run.arrival_ms[0]), slowness)
     assert_same(run, driven(dispatcher, run, table_latency(fleet)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "slowness"), [(0, 1.0), (1, 1.0), (2, 1.3)])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_central_queue_starts_the_simulators_batches(workers: int, seed: int) -> None:
+def test_a_central_queue_starts_the_simulators_batches(
+    workers: int, seed: int, slowness: float
+) -> None:
     rng = np.random.default_rng(seed)
     policies = [central(workers, load * workers, rng) for load in (50.0, 120.0, 200.0)]
-    fleet = Fleet.of(tiny(), workers=workers, slo_ms=SLO_MS)
+    fleet = Fleet.of(tiny(), workers=workers, slo_ms=SLO_MS).slower(slowness, slowness)
     run = run_plan(fleet, Policies(policies).prepare(fleet),
                    rising(30.0 * workers, 220.0 * workers, 90.0 * workers), seed=seed,
                    monitored=True, engine="plain")
     dispatcher: Dispatcher[int] = Dispatcher(selectors(policies))
+    dispatcher.take_slowness(float(run.arrival_ms[0]), slowness)
     assert_same(run, driven(dispatcher, run, table_latency(fleet)))
 
 
@@ -582,21 +588,37 @@ def test_a_full_batch_for_one_worker_asks_about_no_other() -> None:
     assert (start.worker, start.requests) == (1, ["d", "f"])
 
 
-def test_where_batches_are_slower_the_level_of_a_larger_load_serves() -> None:
+def test_where_batches_are_slower_the_policies_for_that_serve() -> None:
     told: list[float] = []
-    levels = [single(load_qps=load_qps) for load_qps in (50.0, 80.0, 120.0)]
+    levels = [single(load_qps=load_qps, slowness=slowness)
+              for slowness in (1.0, 1.2) for load_qps in (50.0, 80.0, 120.0)]
     dispatcher: Dispatcher[str] = Dispatcher(
         set_of_selectors(levels, on_above_highest=told.append), DispatchSettings(load_qps=75.0))
     dispatcher.arrive(0.0, ["a"], 45.0)
-    assert dispatcher.level.load_qps == 80.0
-    for slowdown, level_qps in ((1.05, 80.0), (1.1, 120.0), (9.0, 120.0), (0.6, 50.0),
-                                (1.0, 80.0)):
-        dispatcher.take_slowdown(1.0, slowdown)
-        assert dispatcher.level.load_qps == level_qps
-    assert not told  # the load is none above the highest level
+    for slowness, chosen in ((1.0, (80.0, 1.0)), (1.05, (80.0, 1.2)), (1.2, (80.0, 1.2)),
+                             (1.29, (120.0, 1.2)), (0.6, (80.0, 1.0))):
+        dispatcher.take_slowness(1.0, slowness)
+        assert (dispatcher.level.load_qps, dispatcher.level.slowness) == chosen
+    assert not told
+    dispatcher.take_slowness(1.0, 2.4)
+    assert dispatcher.level.load_qps == 120.0
+    assert told == [150.0]  # so many requests come in the time of a batch that counts as one
     for wrong in (0.0, -1.0, inf, float("nan")):
-        with pytest.raises(InvalidValueError, match="slowdown"):
-            dispatcher.take_slowdown(2.0, wrong)
+        with pytest.raises(InvalidValueError, match="slowness"):
+            dispatcher.take_slowness(2.0, wrong)
+
+
+def test_where_batches_are_slower_every_slack_is_divided() -> None:
+    dispatcher = one(settings=DispatchSettings(overhead_ms=4.0))
+    dispatcher.take_slowness(0.0, 1.25)
+    dispatcher.arrive(0.0, ["a"], 100.0)
+    assert dispatcher.wake_ms == pytest.approx(96.0 - 1.25 * 50.0)
+    (start,) = dispatcher.timer(dispatcher.wake_ms).starts
+    assert start.slack_ms == pytest.approx(50.0)
+    assert not dispatcher.finished(80.0, 0).starts
+    dispatcher.arrive(80.0, ["b"], 180.0)
+    (start,) = dispatcher.take_slowness(81.0, 2.0).starts  # what waits is looked at anew
+    assert start.slack_ms == pytest.approx(95.0 / 2.0)
 
 
 def test_threads_drive_it() -> None:

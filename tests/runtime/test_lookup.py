@@ -108,7 +108,7 @@ def test_every_policy_set_vector_holds() -> None:
         called: list[float] = []
         selectors = [
             selector_for({**twin.POLICY, "load_qps": level["load_qps"],
-                          "arrivals": level["arrivals"]})
+                          "slowness": level["slowness"], "arrivals": level["arrivals"]})
             for level in vector["levels"]
         ]
         policies = runtime.set_of_selectors(selectors, on_above_highest=called.append)
@@ -116,15 +116,19 @@ def test_every_policy_set_vector_holds() -> None:
             assert arrivals_label(level["arrivals"]) == level["label"]
         for case in vector["cases"]:
             called.clear()
-            load = float(case["load_qps"])
+            load, slowness = float(case["load_qps"]), float(case["slowness"])
             try:
-                choice = policies.at(load, case["process"])
+                choice = policies.at(load, case["process"], slowness)
             except InvalidValueError:
                 assert case.get("error"), case
                 continue
             assert choice.level_qps == choice.selector.table.load_qps == case["level_qps"], case
+            assert choice.level.slowness == choice.selector.table.slowness
+            assert choice.level.slowness == case["level_slowness"], case
             assert choice.above_highest == case["above_highest"], case
-            assert called == ([load] if case["calls_back"] else []), case
+            assert choice.slowness == case["divide_slack_by"], case
+            heavy = load * case["divide_slack_by"]
+            assert called == ([heavy] if case["calls_back"] else []), case
 
 
 def test_every_load_monitor_vector_holds() -> None:

@@ -48,7 +48,7 @@ def test_an_error_in_the_callback_reaches_the_caller_once(folder: Path) -> None:
     policies = runtime.load_set(folder, on_above_highest=fail)
     with pytest.raises(RuntimeError, match="no policy for 1300"):
         policies.at(1300.0)
-    assert policies.at(1300.0) == (policies.at(1200.0).level, True)
+    assert policies.at(1300.0) == (policies.at(1200.0).level, True, 1.0)
 
 
 def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder: Path) -> None:

@@ -47,18 +47,27 @@ def test_the_overhead_is_the_95th_percentile_of_the_sum_of_independent_parts() -
     assert parts.batch_ms == pytest.approx(np.quantile(batch, 0.95))
 
 
-def test_the_slowdown_is_that_of_the_last_batches_that_the_policies_know() -> None:
+def test_what_slowness_explains_is_no_overhead() -> None:
+    found = watch()
+    for _ in range(100):
+        found.batch("m", 2, 26.0, 26.0)
+    assert found.estimate().overhead_ms == pytest.approx(6.0)
+    assert found.estimate(1.2).overhead_ms == pytest.approx(2.0)
+    assert found.estimate(1.3).overhead_ms == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_slowness_is_that_of_the_last_batches_that_the_policies_know() -> None:
     found = watch()
     for _ in range(100):
         found.batch("m", 1, 5.0, 5.0)
     for k in range(64):
         found.batch("m", 1 + k % 2, 13.0 * (1 + k % 2), 1.0)
-    assert found.slowdown(lambda variant, run_as: 10.0 * run_as) == pytest.approx(1.3)
-    assert found.slowdown(lambda variant, run_as: None) == 1.0
+    assert found.slowness(lambda variant, run_as: 10.0 * run_as) == pytest.approx(1.3)
+    assert found.slowness(lambda variant, run_as: None) == 1.0
     few = watch()
     for _ in range(15):
         few.batch("m", 1, 30.0, 30.0)
-    assert few.slowdown(lambda variant, run_as: 10.0) == 1.0
+    assert few.slowness(lambda variant, run_as: 10.0) == 1.0
 
 
 def test_the_overhead_is_never_negative_nor_above_its_limit() -> None:
@@ -126,7 +135,7 @@ def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
     from ramsis.serving.server import Server
 
     taken = list[float]()
-    dispatcher = SimpleNamespace(overhead_ms=0.0)
+    dispatcher = SimpleNamespace(overhead_ms=0.0, slowness=1.0)
 
     def take(overhead_ms: float) -> None:
         taken.append(overhead_ms)
@@ -134,7 +143,8 @@ def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
 
     estimates = iter([0.02, 2.0, 2.06, 1.95, 2.11, 2.2, 0.0, 0.05])
     server = cast(Any, SimpleNamespace(
-        overhead=SimpleNamespace(estimate=lambda: OverheadParts(next(estimates), 0.0, 0.0, 0.0)),
+        overhead=SimpleNamespace(
+            estimate=lambda slowness: OverheadParts(next(estimates), 0.0, 0.0, 0.0)),
         front=SimpleNamespace(dispatcher=dispatcher, take_overhead=take), ready=False,
         _overhead_logged_ms=-inf, log=lambda event, **fields: None))
     Server._take_overhead(server)
@@ -144,30 +154,30 @@ def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
     assert taken == [0.02, 2.0, 2.11, 0.0]
 
 
-def test_a_slowdown_is_taken_where_it_has_changed_and_said_where_it_has_changed_much() -> None:
+def test_a_slowness_is_taken_where_it_has_changed_and_said_where_it_has_changed_much() -> None:
     from ramsis.serving.server import Server
 
     taken, said = list[float](), list[float]()
-    dispatcher = SimpleNamespace(slowdown=1.0, level=SimpleNamespace(load_qps=100.0))
+    dispatcher = SimpleNamespace(slowness=1.0, level=SimpleNamespace(load_qps=100.0, slowness=1.0))
 
-    def take(slowdown: float) -> None:
-        taken.append(slowdown)
-        dispatcher.slowdown = slowdown
+    def take(slowness: float) -> None:
+        taken.append(slowness)
+        dispatcher.slowness = slowness
 
     found = iter([1.04, 1.06, 1.02, 1.1, 1.3, 1.35, 0.7, 1.0])
     server = cast(Any, SimpleNamespace(
-        overhead=SimpleNamespace(slowdown=lambda mean_ms: next(found)), _mean_ms=None,
-        front=SimpleNamespace(dispatcher=dispatcher, take_slowdown=take), _slowdown_logged=1.0,
+        overhead=SimpleNamespace(slowness=lambda mean_ms: next(found)), _mean_ms=None,
+        front=SimpleNamespace(dispatcher=dispatcher, take_slowness=take), _slowness_logged=1.0,
         policies=SimpleNamespace(worker_types={"all": 1}),
-        log=lambda event, times, level_qps: said.append(times)))
+        log=lambda event, times, **level: said.append(times)))
     for _ in range(8):
-        Server._take_slowdown(server)
+        Server._take_slowness(server)
     assert taken == [1.06, 1.3, 0.7, 1.0]
     assert said == [1.3, 0.7, 1.0]
     server.policies.worker_types = {"old": 1, "new": 1}
-    server.overhead.slowdown = lambda mean_ms: 3.0
-    Server._take_slowdown(server)
-    assert dispatcher.slowdown == 1.0
+    server.overhead.slowness = lambda mean_ms: 3.0
+    Server._take_slowness(server)
+    assert dispatcher.slowness == 1.0
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ A policy counts on service times, and on nothing else between arrival and answer
 also waits in the socket until the front end reads it (*arrival*), its batch takes longer through a
 worker process than was profiled (*batch*), and its answer waits for those before it (*answer*).
 The overhead is the 95th percentile of the sum of the three, which are taken to be independent.
-*Batch* counts from the 95th percentile that the policy knows, so what a policy allows for is not
-taken from its slack twice.
+*Batch* counts from the 95th percentile that the policy knows, times the slowness by which the
+dispatcher divides: so neither is taken from the slack twice.
 
 The front end does not see how long bytes wait for it. It knows how long the message of a worker
 does, together with the time until that worker begins, and takes an arrival to wait as long.
@@ -82,8 +82,14 @@ class OverheadWatch:
         """An answer has gone, so long after the end of its last batch."""
         self._answers.append(after_ms)
 
-    def estimate(self) -> OverheadParts:
-        """The overhead now; what is known of batches is held against the policies of now."""
+    def estimate(self, slowness: float = 1.0) -> OverheadParts:
+        """The overhead now; what is known of batches is held against the policies of now.
+
+        Parameters
+        ----------
+        slowness
+            Batches are known to take so many times as long as the policies say.
+        """
         stated_ms = {which: self._stated_ms(*which)
                      for which in {(one.variant, one.run_as) for one in self._batches}}
         arrival_ms, batch_ms = [], []
@@ -91,7 +97,7 @@ class OverheadWatch:
             known_ms = stated_ms[variant, run_as]
             if known_ms is not None:
                 arrival_ms.append(max(service_ms - model_ms, 0.0))
-                batch_ms.append(service_ms - known_ms)
+                batch_ms.append(service_ms - slowness * known_ms)
         parts = [np.asarray(found or [0.0])
                  for found in (arrival_ms, batch_ms, list(self._answers))]
         total_ms: FloatArray = sum((part[(drawn * len(part)).astype(int)]
@@ -102,14 +108,14 @@ class OverheadWatch:
                                                  for part in parts))
         return self.last
 
-    def slowdown(self, mean_ms: Callable[[str, int], float | None]) -> float:
-        """How many times as long the last 64 batches took as the policies count on.
+    def slowness(self, mean_ms: Callable[[str, int], float | None]) -> float:
+        """How many times as long as profiled the last 64 batches took.
 
         Parameters
         ----------
         mean_ms
-            Mean service times, by variant and batch size, as the policies know them; None where
-            they do not.
+            Mean service times as profiled, by variant and batch size; None where the policies do
+            not know them.
 
         Returns
         -------

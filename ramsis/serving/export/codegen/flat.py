@@ -101,19 +101,23 @@ class FlatStation(NamedTuple):
 
 
 class FlatLevel(NamedTuple):
-    """A level of load.
+    """A level, of a load and a slowness.
 
     ``classes`` holds for each SLO in ms the stations that serve it, by index, each with the sum of
     the shares up to it.
     """
 
     load_qps: float
+    slowness: float
     stations: list[FlatStation]
     classes: list[tuple[float, list[tuple[int, float]]]]
 
 
 class FlatSet(NamedTuple):
-    """All policies of a set; ``processes`` are labels of arrival processes with their levels."""
+    """All policies of a set.
+
+    ``processes`` are labels of arrival processes with their levels by slowness, then load.
+    """
 
     models: list[str]
     answers: list[FlatAnswer]
@@ -126,12 +130,13 @@ def flatten(policies: PolicySet[Selector]) -> FlatSet:
     found = _Answers()
     flat: list[FlatPolicy] = []
     processes: dict[str, list[FlatLevel]] = {label: [] for label in policies.processes}
-    for level in sorted(policies.levels, key=lambda level: level.load_qps):
+    for level in sorted(policies.levels, key=lambda level: (level.slowness, level.load_qps)):
         stations = []
         for station in level.stations:
             stations.append(_station(station, len(flat)))
             flat.append(_policy(station.policy, found))
-        processes[level.arrivals].append(FlatLevel(level.load_qps, stations, _classes(level)))
+        processes[level.arrivals].append(
+            FlatLevel(level.load_qps, level.slowness, stations, _classes(level)))
     return FlatSet(list(found.models), list(found.answers), flat, list(processes.items()))
 
 

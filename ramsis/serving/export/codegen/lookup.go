@@ -7,7 +7,7 @@
 // Watch, a Router and a LoadMonitor are for one at a time. Times and slack are in milliseconds,
 // loads in queries per second.
 //
-//	choice, err := @package@.Choose("", loadQPS)
+//	choice, err := @package@.Choose("", loadQPS, slowness)
 //	answer, err := choice.Level.Stations[0].Policy.Lookup(queued, slackMs, idle, uniform)
 package @package@
 
@@ -98,14 +98,16 @@ type class struct {
 	shares []share
 }
 
-// Level is what serves up to one load.
+// Level is what serves up to one load, by policies for service times Slowness times as long as
+// profiled.
 type Level struct {
 	LoadQPS  float64
+	Slowness float64
 	Stations []Station
 	classes  []class
 }
 
-// Process is the levels for one arrival process, by rising load.
+// Process is the levels for one arrival process, by rising slowness and load.
 type Process struct {
 	Label  string
 	Levels []Level
@@ -116,6 +118,7 @@ var (
 	ErrQuestion = errors.New("nothing queued, a count below 0, no slack, or idle workers left out")
 	ErrProcess  = errors.New("no such arrival process, or several and none named")
 	ErrLoad     = errors.New("not a load")
+	ErrSlowness = errors.New("the slowness is not a finite number above 0")
 	ErrClass    = errors.New("no class of this SLO")
 	ErrWindow   = errors.New("the window is not a finite number above 0")
 	ErrTime     = errors.New("time goes back or is not finite")
@@ -194,18 +197,22 @@ func (p *Policy) LateAnswer(idle, queued int) Answer {
 	return answers[p.late]
 }
 
-// Choice is the level for a load.
+// Choice is the level for a load and slowness.
 type Choice struct {
 	Level *Level
 	// AboveHighest says that the load passes every level, so that what the policies promise does
 	// not hold.
 	AboveHighest bool
-	process      int
+	// Slowness says that batches take so many times as long as the policies count on, 1 or more:
+	// divide every slack by it before a lookup; a wait ends when the slack so divided has fallen.
+	Slowness float64
+	process  int
 }
 
-// Choose gives the lowest level that meets a load of an arrival process, named by its label; the
-// label may be empty where there is one process only.
-func Choose(process string, loadQPS float64) (Choice, error) {
+// Choose gives the lowest level that meets a load of an arrival process, named by its label, when
+// batches take so many times as long as profiled (1 where that is not measured). The label may be
+// empty where there is one process only.
+func Choose(process string, loadQPS, slowness float64) (Choice, error) {
 	chosen := 0
 	if process == "" && len(Processes) > 1 {
 		return Choice{}, ErrProcess
@@ -221,13 +228,27 @@ func Choose(process string, loadQPS float64) (Choice, error) {
 	if !(loadQPS >= 0) {
 		return Choice{}, ErrLoad
 	}
-	levels := Processes[chosen].Levels
-	for k := range levels {
-		if levels[k].LoadQPS >= loadQPS {
-			return Choice{&levels[k], false, chosen}, nil
-		}
+	if !(slowness > 0 && slowness <= math.MaxFloat64) {
+		return Choice{}, ErrSlowness
 	}
-	return Choice{&levels[len(levels)-1], true, chosen}, nil
+	levels, left := Processes[chosen].Levels, 1.0
+	// The levels of the lowest slowness that is not below the present one, else of the highest.
+	if highest := levels[len(levels)-1].Slowness; slowness > highest {
+		left = slowness / highest
+		loadQPS, slowness = loadQPS*left, highest
+	}
+	k := 0
+	for levels[k].Slowness < slowness {
+		k++
+	}
+	ofLevel := levels[k].Slowness
+	for k < len(levels) && levels[k].Slowness == ofLevel && levels[k].LoadQPS < loadQPS {
+		k++
+	}
+	if above := k == len(levels) || levels[k].Slowness != ofLevel; above {
+		return Choice{&levels[k-1], true, left, chosen}, nil
+	}
+	return Choice{&levels[k], false, left, chosen}, nil
 }
 
 // Watch remembers whether the load was above every level.

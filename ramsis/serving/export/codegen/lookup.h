@@ -5,9 +5,10 @@
  * Functions are safe for any number, and any thread may call them that has structures of its own.
  * Times and slack are in milliseconds, loads in queries per second.
  *
- *     ramsis_choice choice = ramsis_choose(NULL, load_qps);
+ *     ramsis_choice choice = ramsis_choose(NULL, load_qps, slowness);
  *     const ramsis_policy *policy = choice.level->stations[0].policy;
- *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle, uniform);
+ *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms / choice.slowness, idle,
+ *                                          uniform);
  */
 #ifndef RAMSIS_POLICIES_H
 #define RAMSIS_POLICIES_H
@@ -96,16 +97,17 @@ typedef struct {
     size_t share_count;
 } ramsis_class;
 
-/* What serves up to one load. */
+/* What serves up to one load, by policies for service times `slowness` times as long as profiled. */
 typedef struct {
     double load_qps;
+    double slowness;
     const ramsis_station *stations;
     size_t station_count;
     const ramsis_class *classes;
     size_t class_count;
 } ramsis_level;
 
-/* The levels for one arrival process, by rising load. */
+/* The levels for one arrival process, by rising slowness and load. */
 typedef struct {
     const char *label;
     const ramsis_level *levels;
@@ -123,6 +125,14 @@ static inline int ramsis_is_nan(double value)
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (bits << 1) > UINT64_C(0xFFE0000000000000);
+}
+
+/* Whether a number is above 0 and finite; by its bits, too. */
+static inline int ramsis_is_positive(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits > 0 && bits < UINT64_C(0x7FF0000000000000);
 }
 
 /* How many of `count` rising numbers a value reaches: always from 0 to `count`. No branch depends
@@ -203,11 +213,14 @@ static inline const char *ramsis_model_name(int model)
 
 /* ---- Levels and stations ----------------------------------------------------------------- */
 
-/* The level for a load. `level` is NULL where the question has no answer; `above_highest` says
- * that the load passes every level, so that what the policies promise does not hold. */
+/* The level for a load and slowness. `level` is NULL where the question has no answer;
+ * `above_highest` says that the load passes every level, so that what the policies promise does
+ * not hold. Batches take `slowness` times as long as the policies count on, 1 or more: divide every
+ * slack by it before a lookup; a wait ends when the slack so divided has fallen. */
 typedef struct {
     const ramsis_level *level;
     int above_highest;
+    double slowness;
     size_t process;
 } ramsis_choice;
 
@@ -216,16 +229,18 @@ typedef struct {
     unsigned char above[RAMSIS_PROCESSES];
 } ramsis_watch;
 
-/* The lowest level that meets a load of an arrival process.
+/* The lowest level that meets a load of an arrival process when service is so slow.
  *
  * process   label of the process; NULL where the set has one only
  * load_qps  from 0
+ * slowness  batches take so many times as long as profiled, above 0; 1 where that is not measured
  */
-static inline ramsis_choice ramsis_choose(const char *process, double load_qps)
+static inline ramsis_choice ramsis_choose(const char *process, double load_qps, double slowness)
 {
-    ramsis_choice choice = {NULL, 0, 0};
+    ramsis_choice choice = {NULL, 0, 1.0, 0};
     const ramsis_process *chosen;
     size_t level = 0;
+    double of_level;
 
     if (process == NULL && RAMSIS_PROCESSES > 1)
         return choice;
@@ -236,12 +251,24 @@ static inline ramsis_choice ramsis_choose(const char *process, double load_qps)
         if (choice.process == RAMSIS_PROCESSES)
             return choice;
     }
-    if (ramsis_is_nan(load_qps) || load_qps < 0)
+    if (ramsis_is_nan(load_qps) || load_qps < 0 || !ramsis_is_positive(slowness))
         return choice;
     chosen = &ramsis_processes[choice.process];
-    while (level < chosen->level_count && chosen->levels[level].load_qps < load_qps)
+    /* The levels of the lowest slowness that is not below the present one, else of the highest. */
+    of_level = chosen->levels[chosen->level_count - 1].slowness;
+    if (slowness > of_level) {
+        choice.slowness = slowness / of_level;
+        load_qps *= choice.slowness;
+        slowness = of_level;
+    }
+    while (chosen->levels[level].slowness < slowness)
         level++;
-    choice.above_highest = level == chosen->level_count;
+    of_level = chosen->levels[level].slowness;
+    while (level < chosen->level_count && chosen->levels[level].slowness == of_level
+           && chosen->levels[level].load_qps < load_qps)
+        level++;
+    choice.above_highest = level == chosen->level_count
+                           || chosen->levels[level].slowness != of_level;
     choice.level = &chosen->levels[level - (size_t)choice.above_highest];
     return choice;
 }

@@ -127,7 +127,8 @@ class Language(NamedTuple):
             for k, level in enumerate(held):
                 yield from self._parts(level, f"l{p}_{k}")
             yield from self.array("level", f"l{p}", (
-                literal(real(level.load_qps), *self.many(f"l{p}_{k}_stations", level.stations),
+                literal(real(level.load_qps), real(level.slowness),
+                        *self.many(f"l{p}_{k}_stations", level.stations),
                         *self.many(f"l{p}_{k}_classes", level.classes))
                 for k, level in enumerate(held)), by_line=True)
         yield from self.array("process", "processes", (
