@@ -49,6 +49,8 @@ class RunTerms(NamedTuple):
         place of a central queue's table is asked.
     spell_ms, spell_first, spell_factor
         As of :class:`~ramsis.sim.slow_spells.DrawnSpells`.
+    slowness : float
+        Batches take so many times as long as the tables count on: slacks are divided by it.
     """
 
     slo_ms: float
@@ -65,6 +67,7 @@ class RunTerms(NamedTuple):
     spell_ms: FloatArray
     spell_first: NDArray[np.int64]
     spell_factor: float
+    slowness: float = 1.0
 
 
 class Lines(NamedTuple):
@@ -194,7 +197,7 @@ def round_robin(
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
-    near = terms.near_level
+    near, slowness = terms.near_level, terms.slowness
     start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
@@ -222,7 +225,7 @@ def round_robin(
                                     else _first(arrival_ms, now_ms, seen[worker], False))
                     past[worker] = _first(arrival_ms, now_ms - terms.window_ms, past[worker], True)
                     level = _level(tables, terms, arrival_ms, now_ms, seen[worker], past[worker])
-                left_ms = first_ms + terms.slo_ms - now_ms
+                left_ms = (first_ms + terms.slo_ms - now_ms) / slowness
                 j = _near_bin(per_ms, first_bin, level, left_ms)
                 j += slack_ms[level, j + 1] <= left_ms
                 while slack_ms[level, j + 1] <= left_ms:
@@ -369,7 +372,7 @@ def shortest_queue(
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
-    near = terms.near_level
+    near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
@@ -426,7 +429,7 @@ def shortest_queue(
         query = head[worker]
         model, batch = 0, 0
         while batch == 0 and waiting[worker] > 0:
-            left_ms = arrival_ms[query] + terms.slo_ms - now_ms
+            left_ms = (arrival_ms[query] + terms.slo_ms - now_ms) / slowness
             j = _near_bin(per_ms, first_bin, level, left_ms)
             while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
                 j += 1
@@ -508,7 +511,7 @@ def central_queue(
         tables)
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
-    near = terms.near_level
+    near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
@@ -563,7 +566,7 @@ def central_queue(
             deadline_ms = arrival_ms[index(head)] + slo_of[index(c)]
             if not beyond:
                 i, row = index(idle_row[at, index(idles)]), index(queue_row[at, index(queued)])
-                left_ms, j = min(deadline_ms - now_ms, at_most), last_bin
+                left_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
                 if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
                     j = _bin(edges_ms, level, left_ms)
                 answer = int(codes[at, i, row, index(j)])
@@ -579,7 +582,7 @@ def central_queue(
                         j -= 1
                     if j > 0:  # to be asked again when the slack has fallen below this bin
                         wake_ms = np.nextafter(edges_ms[at, index(j)], -np.inf)
-                        timer_ms = max(deadline_ms - wake_ms, now_ms)
+                        timer_ms = max(deadline_ms - wake_ms * slowness, now_ms)
             if answer == -1:
                 break
             at_most = np.inf

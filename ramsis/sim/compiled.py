@@ -107,7 +107,7 @@ def replay(
         uniform=given.uniform if fleet.draws else np.empty(0),
         coin=given.coin if scheduler.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
-        spell_factor=given.spells.factor,
+        spell_factor=given.spells.factor, slowness=scheduler.slowness,
     ))
     out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     arrival_ms = np.ascontiguousarray(given.arrival_ms)

@@ -63,6 +63,10 @@ class SimulationSettings:
         The monitor's window, > 0: a longer one notices changes later.
     stated_load : float
         The load that schedulers are told, as a multiple of that which arrives, > 0.
+    slowness : float
+        Batches take so many times as long as profiled, > 0.
+    stated_slowness : float, optional
+        The slowness that schedulers are told, > 0; by default the true one.
     network_ms : float
         Delay of each batch, >= 0.
     slow_spells : SlowSpells, optional
@@ -83,6 +87,8 @@ class SimulationSettings:
     monitor: bool | None = None
     monitor_ms: float = WINDOW_MS
     stated_load: float = 1.0
+    slowness: float = 1.0
+    stated_slowness: float | None = None
     network_ms: float = 0.0
     slow_spells: SlowSpells | None = None
     engine: EngineName = "auto"
@@ -94,6 +100,12 @@ class SimulationSettings:
                                     allowed="one or more whole numbers >= 0")
         check_positive(monitor_ms=self.monitor_ms)
         check_positive(stated_load=self.stated_load)
+        check_positive(slowness=self.slowness, stated_slowness=self.told_slowness)
+
+    @property
+    def told_slowness(self) -> float:
+        """The slowness that schedulers are told."""
+        return self.slowness if self.stated_slowness is None else self.stated_slowness
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
         """Return the load that schedulers are told; None where the load monitor anticipates it.
@@ -151,7 +163,8 @@ def simulate(
     settings = settings or SimulationSettings()
     service = settings.service or cluster.default_service
     fleets = Fleets.of(cluster, service=service, network_ms=settings.network_ms,
-                       max_batch=largest_batch([scheduler]))
+                       max_batch=largest_batch([scheduler]), slowness=settings.slowness,
+                       told_slowness=settings.told_slowness)
     stated_qps = settings.stated_qps(workload)
     check_load(fleets, workload)
     plan = scheduler.on_cluster(fleets)

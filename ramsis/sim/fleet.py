@@ -18,6 +18,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
+from ramsis.errors import check_positive
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.policy_set import ALL_WORKERS
@@ -36,7 +37,7 @@ class Fleet:
     Attributes
     ----------
     table : LatencyTable
-        What schedulers see: accuracy (M,), latency_ms (M, B).
+        What schedulers see: accuracy (M,), latency_ms (M, B), by the slowness that they are told.
     service_times : ServiceTimes
         What batches take that are run at the size of the table.
     workers : int
@@ -51,6 +52,8 @@ class Fleet:
         then what schedulers say of the size to run is taken to be what ``service_times`` are for.
     measured : tuple of frozenset of int
         Measured batch sizes of each model; none where they are not known.
+    slowness : float
+        Schedulers are told that batches take so many times as long as profiled.
     """
 
     table: LatencyTable
@@ -61,6 +64,7 @@ class Fleet:
     classes: tuple[SloClass, ...] = ()
     own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
     measured: tuple[frozenset[int], ...] = ()
+    slowness: float = 1.0
 
     @classmethod
     def of(
@@ -110,6 +114,21 @@ class Fleet:
                    classes=cluster.classes if len(cluster.classes) > 1 else (), own_ms=own_ms,
                    measured=tuple(frozenset(item.batch for item in model.batches)
                                   for model in one.profile.models))
+
+    def slower(self, slowness: float, told: float) -> Fleet:
+        """The same workers when batches take so many times as long.
+
+        Parameters
+        ----------
+        slowness : float
+            > 0.
+        told : float
+            The slowness that schedulers are told, > 0.
+        """
+        return replace(
+            self, slowness=told, own_ms=slowness * self.own_ms,
+            table=replace(self.table, latency_ms=told * self.table.latency_ms),
+            service_times=self.service_times.scaled(slowness))
 
     def running(self, run_as: IntArray | None) -> FloatArray:
         """Return quantiles of service times for batches that run at other sizes.
@@ -181,7 +200,7 @@ class Fleets:
     @classmethod
     def of(
         cls, cluster: Cluster, *, service: str | None = None, network_ms: float = 0.0,
-        max_batch: int = MAX_BATCH,
+        max_batch: int = MAX_BATCH, slowness: float = 1.0, told_slowness: float | None = None,
     ) -> Fleets:
         """Return the fleets of a cluster, one for each worker type.
 
@@ -193,6 +212,10 @@ class Fleets:
             >= 0.
         max_batch : int
             Largest batch, >= 1.
+        slowness : float
+            Batches take so many times as long as profiled, > 0.
+        told_slowness : float, optional
+            The slowness that schedulers are told, > 0; by default the true one.
 
         Raises
         ------
@@ -202,9 +225,11 @@ class Fleets:
             An SLO that no worker type can keep.
         """
         DELAY_MS.check("not a delay", network_ms=network_ms)
+        told = slowness if told_slowness is None else told_slowness
+        check_positive(slowness=slowness, told_slowness=told)
         types, classes = cluster.worker_types, cluster.classes
         service = service or cluster.default_service
-        made = [replace(Fleet.of_type(one, cluster, service, max_batch),
+        made = [replace(Fleet.of_type(one, cluster, service, max_batch).slower(slowness, told),
                         network_ms=float(network_ms)) for one in types]
         lowest = min(float(one.table.latency_ms[:, 0].min()) for one in made)
         if lowest > classes[0].slo_ms:

@@ -117,11 +117,14 @@ class Compiled:
     tables : Tables or CentralTables
     run_as : ndarray of int, shape (M, B), or None
         Size that each batch is run at; None for that of the fleet's latency table.
+    slowness : float
+        Batches take so many times as long as the tables count on: slacks are divided by it.
     """
 
     kernel: str
     tables: Tables | CentralTables
     run_as: NDArray[np.int64] | None = None
+    slowness: float = 1.0
 
     @property
     def central(self) -> bool:

@@ -47,7 +47,8 @@ def gap_in_simulation(
     if policies is None:
         return found
     used = policies.policies if result.told_qps is None else [
-        station.policy for station in policies.at(result.told_qps).stations]
+        station.policy for station in policies.at(
+            result.told_qps, fleets.fleets[0].slowness).level.stations]
     prices = {policy.violation_price for policy in used}
     if len(prices) > 1:
         return found

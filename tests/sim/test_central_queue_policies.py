@@ -33,16 +33,17 @@ def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy
 @settings(max_examples=40, deadline=None)
 @given(arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
        load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]),
-       network_ms=st.sampled_from([0.0, 1.5]))
+       network_ms=st.sampled_from([0.0, 1.5]), slowness=st.sampled_from([1.0, 1.3]))
 def test_engines_agree_with_any_tables(
-    arrivals: np.ndarray, seed: int, workers: int, load: float | None, network_ms: float
+    arrivals: np.ndarray, seed: int, workers: int, load: float | None, network_ms: float,
+    slowness: float,
 ) -> None:
     if not len(arrivals):
         return
     rng = np.random.default_rng(seed)
     levels = tuple(any_table(qps, workers, rng) for qps in (150.0, 300.0, 900.0))
     fleet = dataclasses.replace(Fleet.of(tiny(), workers=workers, slo_ms=100.0),
-                                network_ms=network_ms)
+                                network_ms=network_ms).slower(slowness, slowness)
     plan = Policies(levels).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     told = None if load is None else load

@@ -67,10 +67,11 @@ def small_fleet(workers: int, **changes: Any) -> Fleet:
     dispatch=st.sampled_from(["round-robin", "shortest-queue"]), variable=st.booleans(),
     drops=st.booleans(),
     load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]), network_ms=st.sampled_from([0.0, 1.5]),
+    slowness=st.sampled_from([1.0, 1.3]),
 )
 def test_worker_policies_with_any_tables(
     arrivals: np.ndarray, seed: int, workers: int, dispatch: Any, variable: bool,
-    drops: bool, load: float | None, network_ms: float,
+    drops: bool, load: float | None, network_ms: float, slowness: float,
 ) -> None:
     if not len(arrivals):
         return
@@ -78,7 +79,7 @@ def test_worker_policies_with_any_tables(
     own = dataclasses.replace(POLICY, workers=workers)
     levels = tuple(with_table(own, qps, rng, variable=variable, drops=drops)
                    for qps in (150.0, 300.0, 900.0))
-    fleet = small_fleet(workers, network_ms=network_ms)
+    fleet = small_fleet(workers, network_ms=network_ms).slower(slowness, slowness)
     plan = Policies(levels, dispatch=dispatch).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     plain, fast = _both(fleet, plan, workload, load)

@@ -110,8 +110,8 @@ _MORE = (
     "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
     "--min-accuracy", "--slow-spells", "--no-padding", "--monitor",
-    "--monitor-ms", "--told", "--from-s", "--stretch", "--forecast", "--csv", "--timeline",
-    "--request-log", "--strict")
+    "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
+    "--forecast", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
 
 
@@ -167,6 +167,11 @@ _MORE = (
 @click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
               help="Schedulers without the monitor are told the load times this: 0.8 is a fifth "
               "too little.")
+@click.option("--slowness", type=float, default=1.0, show_default=True, metavar="F",
+              help="Batches take F times as long as profiled.")
+@click.option("--told-slowness", type=float, metavar="F",
+              help="Schedulers are told that batches take F times as long as profiled.  "
+              "[default: what is so, --slowness]")
 @table_options
 @strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
@@ -208,6 +213,8 @@ def simulate_command(
     monitor: str | None,
     monitor_ms: float,
     told: float,
+    slowness: float,
+    told_slowness: float | None,
     as_json: bool,
     csv_file: Path | None,
     plot: Path | None,
@@ -277,21 +284,24 @@ def simulate_command(
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check()
     check_positive(told=told)
+    told_slowness = slowness if told_slowness is None else told_slowness
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     sets = [Policies.load(path) for path in policies]
     service = service or _service_of(sets, cluster)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
-        monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
+        monitor_ms=monitor_ms, stated_load=told, slowness=slowness,
+        stated_slowness=told_slowness, network_ms=network_ms,
         slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
     largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schedulers)])
-    fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
+    fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest,
+                       slowness=slowness, told_slowness=told_slowness)
     workloads = workload.workloads(fleets)
     for one in workloads:
         check_load(fleets, one)
     compared = [*(Ready(spec, spec) for spec in sets),
-                *_ready(schedulers, cluster, workloads, service, told)]
+                *_ready(schedulers, cluster, workloads, service, told, told_slowness)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
               *(one.text for one in schedulers)]
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
@@ -301,13 +311,13 @@ def simulate_command(
                                 keep_first=any((plot, timeline, request_log, traced and as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
-    rows = [{**_row(entry, result, bound_on), **cluster_terms_if_several(cluster),
+    rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, one)}
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
     rows = [{**row, **_met(row, target)} for row in rows]
     _warn_of_none(rows)
-    _warn_above_highest(results)
+    _warn_above_highest(results, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
     if as_json:
@@ -355,13 +365,17 @@ def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | No
 
 def _ready(
     schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
-    service: str, stated_load: float,
+    service: str, stated_load: float, slowness: float,
 ) -> list[Ready]:
-    """The schedulers, policies made for the loads that arrive and for those that are stated."""
+    """The schedulers, policies made for the loads that arrive and for those that are stated.
+
+    Where service is slower, also for the loads that fill the workers as much then.
+    """
     def levels(spec: ComparedScheduler) -> list[float]:
-        return sorted({load * factor for workload in workloads
+        return sorted({load * factor * slow for workload in workloads
                        for load in spec.loads_for(workload)
-                       for factor in ({1.0} if workload.varies else {1.0, stated_load})})
+                       for factor in ({1.0} if workload.varies else {1.0, stated_load})
+                       for slow in {1.0, max(slowness, 1.0)}})
 
     with progress("policies", sum(len(levels(one.spec)) for one in schedulers)) as advance:
         return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
@@ -393,20 +407,22 @@ def _simulated(
 
 def _row(
     entry: _Entry, result: SimulationResult,
-    bound: Callable[[float, tuple[int, ...]], float | None],
+    bound: Callable[[float, tuple[int, ...]], float | None], settings: SimulationSettings,
 ) -> dict[str, Any]:
     """A result under the names that every command uses, with what was promised for this load."""
     row = result.row()
     promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
     if entry.policies is not None and result.told_qps is not None:
-        used = entry.policies.at(result.told_qps)
-        if used.load_qps == result.load_qps:
+        used = entry.policies.at(result.told_qps, settings.told_slowness).level
+        if used.load_qps == result.load_qps and used.slowness == settings.slowness:
             promise = {name: used.expected.get(name) for name in promise}
     models = ", ".join(f"{name} ({share:.0%})" for name, share
                        in list(row["model_share"].items())[:3])
     return {**row, "label": entry.label, "policy": entry.path,
             "upper_bound": bound(result.duration_ms, counts_of(result)), **promise,
-            "models": models}
+            "models": models,
+            **({} if settings.slowness == settings.told_slowness == 1.0 else
+               {"slowness": settings.slowness, "told_slowness": settings.told_slowness})}
 
 
 def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
@@ -437,16 +453,18 @@ def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
                    "longer --duration-s is needed", err=True)
 
 
-def _warn_above_highest(results: _Results) -> None:
+def _warn_above_highest(results: _Results, slowness: float) -> None:
     told: set[str] = set()
     for entry, result in results:
         load_qps = result.load_qps if result.told_qps is None else result.told_qps
         if entry.policies is None or load_qps is None or entry.label in told:
             continue
-        if load_qps > entry.policies.highest_qps:
+        used = entry.policies.at(load_qps, slowness)
+        if used.above_highest:
             told.add(entry.label)
-            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
-                       f"highest level, {entry.policies.highest_qps:g}, which is used", err=True)
+            slower = "" if used.slowness == 1.0 else f", {used.slowness:g} times slower,"
+            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS{slower} is above the "
+                       f"highest level, {used.level_qps:g}, which is used", err=True)
 
 
 def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:

@@ -23,7 +23,7 @@ from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Selector, set_of_selectors
-from ramsis.runtime.policy_set import ALL_WORKERS, types_in_words
+from ramsis.runtime.policy_set import ALL_WORKERS, Choice, types_in_words
 from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
@@ -46,14 +46,16 @@ class Policies:
     dispatch : str, optional
         Another dispatch rule than the policies were made for: ``round-robin`` or
         ``shortest-queue`` for each other's.
+    slowness : float
+        Batches take so many times as long as the policies count on; see :meth:`when_slow`.
     """
 
     def __init__(
         self, policies: PolicySet[Policy] | Iterable[Policy], source: str = "policies",
-        dispatch: str | None = None,
+        dispatch: str | None = None, slowness: float = 1.0,
     ) -> None:
         self.levels = policies if isinstance(policies, PolicySet) else _simple_set(policies)
-        self.source, self.dispatch = source, dispatch
+        self.source, self.dispatch, self.slowness = source, dispatch, slowness
 
     @classmethod
     def load(
@@ -102,14 +104,23 @@ class Policies:
         """Largest batch that a policy asks for."""
         return max(policy.max_batch for policy in self.policies)
 
-    @property
-    def highest_qps(self) -> float:
-        """The highest load level."""
-        return self.levels.loads()[-1]
+    def at(self, load_qps: float, slowness: float = 1.0) -> Choice[Policy]:
+        """Return the level that serves at a load and slowness, with its promise."""
+        return self.levels.at(load_qps, slowness=slowness)
 
-    def at(self, load_qps: float) -> Level[Policy]:
-        """Return the lowest level that meets a load, else the highest, with its promise."""
-        return self.levels.at(load_qps).level
+    def when_slow(self, slowness: float) -> Policies:
+        """Return the policies that serve when batches take so many times as long as profiled.
+
+        Those that :meth:`ramsis.runtime.PolicySet.at` chooses. Where it leaves a slowness r, a
+        level is of use up to an r-th of its load, and has that load here.
+        """
+        chosen = self.at(0.0, slowness)
+        left = chosen.slowness
+        levels = [_for_load(level, level.load_qps / left) for level in self.levels.levels
+                  if level.slowness == chosen.level.slowness]
+        return Policies(
+            PolicySet(levels, self.levels.worker_types, self.levels.slo_classes), self.source,
+            self.dispatch, left)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """The stations of each level.
@@ -119,7 +130,8 @@ class Policies:
         InputFileError
             The set was made for other workers or SLO classes, or as of :meth:`prepare`.
         """
-        policies, source = self.levels, self.source
+        serving, source = self.when_slow(fleets.fleets[0].slowness), self.source
+        policies = serving.levels
         if len(fleets.fleets) == 1 and all(len(level.stations) == 1 for level in policies.levels):
             return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
         classes = {one.slo_ms: one.share for one in fleets.classes}
@@ -138,7 +150,7 @@ class Policies:
             alike.setdefault(_division(level, fleets, source), []).append(level)
         levels: list[Level[StationPlan]] = []
         for division, own in alike.items():
-            plans = [self._station_plan(own, number, workers, slo_ms, fleets)
+            plans = [serving._station_plan(own, number, workers, slo_ms, fleets)
                      for number, (workers, slo_ms, _) in enumerate(division)]
             levels += [level._replace(stations=tuple(
                 station._replace(policy=plan)  # type: ignore[arg-type]
@@ -158,7 +170,7 @@ class Policies:
                         classes=stations[0].policy.slo_classes)
         own = Policies([replace(station.policy, load_qps=level.load_qps)
                         for level, station in zip(levels, stations, strict=True)],
-                       f"{self.source}: {stations[0].name}", self.dispatch)
+                       f"{self.source}: {stations[0].name}", self.dispatch, self.slowness)
         for policy in own.policies:
             own.check_models(policy, fleet)
         return StationPlan(number, fleet, workers, own.prepared(fleet))
@@ -174,20 +186,21 @@ class Policies:
         """
         for policy in self.policies:
             self._check_fits(policy, fleet)
-        return self.prepared(fleet)
+        return self.when_slow(fleet.slowness).prepared(fleet)
 
     def prepared(self, fleet: Fleet) -> Plan:
-        """The tables of policies that fit a fleet."""
+        """The tables of policies that fit a fleet, for loads alone."""
         rule = self._rule()
         index = {name: i for i, name in enumerate(fleet.models)}
         placed = [(policy, [index[model.name] for model in policy.models])
                   for policy in self.policies]
         start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
-                        index=index, dispatch=rule)
+                        index=index, dispatch=rule, slowness=self.slowness)
         tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[rule].own_queues
                   else stack_central(placed))
         run_as = self._sizes_run(fleet, placed)
-        compiled = Compiled(rule, tables, run_as) if rule in KERNELS else None
+        compiled = (Compiled(rule, tables, run_as, self.slowness) if rule in KERNELS
+                    else None)
         return Plan(self.name, start, compiled, self.max_batch)
 
     def _sizes_run(
@@ -280,6 +293,16 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
     return tuple(stations)
 
 
+def _for_load(level: Level[Policy], load_qps: float) -> Level[Policy]:
+    """A level of use up to another load; of a single station the policy says so, too."""
+    if load_qps == level.load_qps:
+        return level
+    stations = level.stations
+    if len(stations) == 1:
+        stations = (stations[0]._replace(policy=replace(level.policy, load_qps=load_qps)),)
+    return level._replace(load_qps=load_qps, stations=stations)
+
+
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
     """A level of one station for each policy; what does not fit together is refused later."""
     found = list(policies)
@@ -293,12 +316,13 @@ class _Run(Scheduler[WorkerGroup]):
 
     def __init__(
         self, engine: WorkerGroup, tables: Callable[[], Sequence[DecisionTable]],
-        index: dict[str, int], dispatch: str,
+        index: dict[str, int], dispatch: str, slowness: float,
     ) -> None:
         super().__init__(engine)
         workers, self.serving = range(engine.fleet.workers), engine.in_service()
         self.queues = StationQueues[int](dispatch, workers, engine.idle_workers(), self.serving,
                                          [True] * len(workers), 0.0)
+        self.queues.slowness = slowness
         self.asked, self.drawn = self.queues.queues[0], 0
         chance = self.chance_of_head if self.queues.own else self.next_chance
         self.index = index

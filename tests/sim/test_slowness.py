@@ -1,0 +1,89 @@
+"""Batches that take longer than profiled, with schedulers that are told so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import ramsis
+from ramsis.errors import InvalidValueError
+from ramsis.policy import Policy
+from ramsis.sim import ConstantLoad, Fleet, Greedy, Policies, Recorded, SimulationSettings
+from ramsis.sim.experiment import run_plan, simulate_profile
+from tests.sim.samples import tiny, tiny_policy, with_table
+
+PROFILE = ramsis.load_profile("digits-cpu")
+
+
+@cache
+def policy(load_qps: float, dispatch: str = "central-queue") -> Policy:
+    settings = ramsis.SynthesisSettings(slo_ms=25, workers=4, dispatch=dispatch)
+    return ramsis.generate_policy(PROFILE, load_qps, settings)
+
+
+def late(policies: list[Policy], load_qps: float, **settings: float) -> float:
+    result = simulate_profile(PROFILE, Policies(policies), ConstantLoad(load_qps, 60_000),
+                              workers=4, slo_ms=25, **settings)
+    return result.violation_rate
+
+
+def test_when_time_is_stretched_decisions_stay_as_they_are() -> None:
+    """Times, deadlines and service twice as long are the same problem in other units."""
+    rng = np.random.default_rng(3)
+    for dispatch, base in (("round-robin", with_table(tiny_policy(), 400.0, rng, variable=True)),
+                           ("central-queue", policy(1600.0))):
+        profile = tiny() if dispatch == "round-robin" else PROFILE
+        fleet = Fleet.of(profile, workers=4, slo_ms=base.slo_ms, service="p95")
+        arrivals_ms = np.cumsum(rng.exponential(1000.0 / base.load_qps, 20_000))
+        slow = replace(fleet.slower(2.0, 2.0), slo_ms=2.0 * base.slo_ms)
+        one = run_plan(fleet, Policies([base]).prepare(fleet), Recorded(arrivals_ms))
+        two = run_plan(slow, Policies([replace(base, slo_ms=slow.slo_ms)]).prepare(slow),
+                       Recorded(2.0 * arrivals_ms))
+        assert len(one.size) > 1000
+        assert (one.batch_of == two.batch_of).all()
+        assert (one.model == two.model).all()
+        # A wait ends within a nanosecond of an edge, which is not stretched.
+        np.testing.assert_allclose(two.start_ms, 2.0 * one.start_ms, atol=4e-6)
+
+
+@pytest.mark.parametrize("load_qps", [1600.0, 6400.0])
+def test_slower_service_makes_hardly_any_request_late_where_it_is_told(load_qps: float) -> None:
+    levels = [policy(load_qps), policy(1.3 * load_qps)]
+    assert late(levels[:1], load_qps, slowness=1.3, stated_slowness=1.0) > 0.03
+    assert late(levels[:1], load_qps, slowness=1.3) < 0.0002
+    assert late(levels, load_qps, slowness=1.3) < 0.0002
+
+
+def test_beyond_the_load_of_a_level_the_next_is_needed() -> None:
+    levels = [policy(25_000.0), policy(37_500.0)]
+    assert late(levels[:1], 25_000.0, slowness=1.5) > 0.3
+    assert late(levels, 25_000.0, slowness=1.5) < 0.0002
+
+
+def test_faster_service_leaves_policies_as_they_are() -> None:
+    workload = ConstantLoad(1600.0, 5_000)
+    runs = [simulate_profile(PROFILE, Policies([policy(1600.0)]), workload, workers=4, slo_ms=25,
+                             slowness=0.8, stated_slowness=told, keep_runs=True).runs[0]
+            for told in (0.8, 1.0)]
+    assert (runs[0].batch_of == runs[1].batch_of).all()
+    assert runs[0].start_ms.tolist() == runs[1].start_ms.tolist()
+
+
+def test_other_schedulers_see_the_longer_times() -> None:
+    fleet = Fleet.of(PROFILE, workers=4, slo_ms=25).slower(1.3, 1.2)
+    base = Fleet.of(PROFILE, workers=4, slo_ms=25)
+    assert (fleet.table.latency_ms == 1.2 * base.table.latency_ms).all()
+    rates = [simulate_profile(PROFILE, Greedy(), ConstantLoad(1600.0, 20_000), workers=4,
+                              slo_ms=25, slowness=1.3, stated_slowness=told).violation_rate
+             for told in (1.0, 1.3)]
+    assert rates[1] < rates[0]
+
+
+def test_a_slowness_out_of_range_is_refused() -> None:
+    for name in ("slowness", "stated_slowness"):
+        for value in (0.0, -1.0, float("inf"), float("nan")):
+            with pytest.raises(InvalidValueError, match=name):
+                SimulationSettings(**{name: value})
