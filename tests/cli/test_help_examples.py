@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.profiles.test_kernels import LONG, TRACE
 
 from placement_milp import place, problem_from_document, write_placement
 from ramsis import profiles
@@ -24,6 +23,7 @@ from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
 from tests.scenario.samples import document
+from tests.studies.sharing.test_kernels import LONG, TRACE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {(): cli, **COMMANDS}

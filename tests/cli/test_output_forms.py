@@ -20,8 +20,8 @@ from ramsis.tables import Column
 from tests.cli.command import Run, refused
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
-from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
+from tests.studies.sharing.test_kernels import LONG, TRACE
 from tests.synthesis.samples import tiny_profile
 
 RESULTS = read_schema("ramsis.cli.output", "results-1")

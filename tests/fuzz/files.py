@@ -11,11 +11,11 @@ from tests.arrivals.test_trace_formats import SAMPLES as TRACE_SAMPLES
 from tests.placement.samples import document as placement_problem
 from tests.placement.samples import shared_problem, value_row
 from tests.profiles import samples
-from tests.profiles.test_kernels import LONG, TRACE
 from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
 from tests.studies.agents import urgent_first
+from tests.studies.sharing.test_kernels import LONG, TRACE
 
 __all__ = ["IMPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 
