@@ -231,7 +231,7 @@ def _checked_limits(
     terms: _Terms,
 ) -> int:
     """The largest batch of all types, if the limits fit them."""
-    longest = max(one.max_batch for one in types)
+    longest = max(worker_type.max_batch for worker_type in types)
     if max_batch is not None and not 1 <= max_batch <= longest:
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
                                 allowed=f"1 to {longest}, the latency table's largest")
@@ -241,7 +241,7 @@ def _checked_limits(
     if gathering and len(classes) > 1:
         raise InvalidValueError("gathering windows need one SLO", where="gathering",
                                 allowed="a single SLO class")
-    if gathering and any(one.distributed for one in types):
+    if gathering and any(worker_type.distributed for worker_type in types):
         raise InvalidValueError("gathering windows need fixed service times", where="gathering",
                                 allowed="a latency statistic")
     return longest
@@ -259,7 +259,7 @@ class _Merged:
 
 def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     """The solution of the program, with a row for each type and class."""
-    share = np.array([one.share for one in cluster.classes])
+    share = np.array([slo_class.share for slo_class in cluster.classes])
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
     fastest, total = float(columns.time_ms.min()), float(cluster.workers.sum())

@@ -48,12 +48,12 @@ def scenario_bound(
     """
     if any(one.after is not None or one.workload.loop is not None for one in scenario.streams):
         return None
-    if any(one.inference.batching == "continuous" for one in scenario.models):
+    if any(model.inference.batching == "continuous" for model in scenario.models):
         return None
     batch_ms = _batch_ms(scenario)
     longest = np.where(np.isfinite(batch_ms), batch_ms, 0.0).max(axis=(0, 2))
-    before = np.array([one.pre_ms for one in scenario.streams])[requests.stream]
-    after = np.array([one.post_ms for one in scenario.streams])[requests.stream]
+    before = np.array([stream.pre_ms for stream in scenario.streams])[requests.stream]
+    after = np.array([stream.post_ms for stream in scenario.streams])[requests.stream]
     release = np.maximum(requests.arrival_ms + before,
                          requests.earliest_ms - after - longest[requests.model])
     found = goodput_bound(ReleasedRequests(release, requests.deadline_ms - after, requests.model),
@@ -73,14 +73,14 @@ def _by_cores(
     shortest batch. A machine has no more such requests at a time than of those with fewest cores.
     """
     streams = scenario.streams
-    cores = np.array([one.cores for one in streams], dtype=np.int64)
+    cores = np.array([stream.cores for stream in streams], dtype=np.int64)
     mine = cores[requests.stream] > 0
     others = int((~mine).sum())
     if not mine.any():
         return others
     fewest = int(cores[requests.stream[mine]].min())
     places = sum(one.count * (one.cores // fewest) for one in scenario.worker_types)
-    around = np.array([one.pre_ms + one.post_ms for one in streams])
+    around = np.array([stream.pre_ms + stream.post_ms for stream in streams])
     shortest = batch_ms[:, :, 0].min(axis=0)
     holds = np.array([shortest[models].min() for models in scenario.arrays.stream_models]) + around
     found = goodput_bound(
@@ -107,7 +107,7 @@ def _batch_ms(scenario: Scenario) -> FloatArray:
 def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
     """Return the workers, and the models that have to be loaded before they run."""
     arrays, types = scenario.arrays, scenario.worker_types
-    lanes = np.array([one.lanes for one in types])
+    lanes = np.array([worker_type.lanes for worker_type in types])
     workers = np.bincount(arrays.worker_type, minlength=len(types)) * lanes
     held = np.zeros((len(types), len(arrays.models)))
     load_ms = np.minimum(arrays.load_ms, arrays.first_load_ms)
@@ -120,9 +120,9 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
         held[worker_type, np.isin(family, family[np.array(models, dtype=int)])] += 1.0
     return Servers(
         batch_ms, workers.astype(float), load_ms, held,
-        np.array([one.loading == "blocking" for one in types]), room,
+        np.array([worker_type.loading == "blocking" for worker_type in types]), room,
         np.bincount(arrays.worker_type, minlength=len(types)).astype(float),
-        np.array([float(one.loads_at_a_time) for one in types]))
+        np.array([float(worker_type.loads_at_a_time) for worker_type in types]))
 
 
 def _room(scenario: Scenario) -> FloatArray:
@@ -134,14 +134,14 @@ def _room(scenario: Scenario) -> FloatArray:
     run the model.
     """
     arrays, types = scenario.arrays, scenario.worker_types
-    memory = np.array([one.memory_mb or np.inf for one in types])
-    places = np.array([float(one.max_models or np.inf) for one in types])
+    memory = np.array([worker_type.memory_mb or np.inf for worker_type in types])
+    places = np.array([float(worker_type.max_models or np.inf) for worker_type in types])
     # a little less than it is, as the engine allows for rounding
     x = np.maximum(arrays.memory_mb - 1e-6, 0.0) * (1.0 - 1e-9) / memory[:, None]
     usable = np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0]) & (x <= 1.0)
     kinds = [np.broadcast_to(1.0 / places[:, None], x.shape), x]
     kinds += [np.maximum(np.ceil((k + 1) * x) - 1.0, 0.0) / k for k in range(1, _MOST_IN_A_WORKER)]
-    rooms = np.stack([np.where(usable, one, 0.0) for one in kinds])
+    rooms = np.stack([np.where(usable, kind, 0.0) for kind in kinds])
     most = rooms.sum(axis=2).argmax(axis=0)
     chosen = rooms[most, np.arange(len(types))]
     return np.where(usable, chosen, np.where(usable.any(axis=0), np.inf, 0.0))

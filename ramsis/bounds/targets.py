@@ -65,7 +65,7 @@ def target_rows(columns: Columns, targets: Targets) -> list[tuple[FloatArray, fl
 def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Targets) -> None:
     """Refuse targets that no number of workers reaches."""
     queries = columns.of_classes(len(classes)).astype(float)
-    share = np.array([one.share for one in classes])
+    share = np.array([slo_class.share for slo_class in classes])
     often = [float(columns.in_time[own > 0].max(initial=0.0)) for own in queries]
     fewest = 1.0 - math.fsum(share * often)
     if targets.max_violation < fewest - ROUNDING:

@@ -555,12 +555,12 @@ class _Layered:
     def of(cls, problem: _Problem, worth: tuple[float, float]) -> _Layered:
         work = problem.work
         hulls = work.hulls(worth)
-        slope = np.concatenate([one.slope for one in hulls])
+        slope = np.concatenate([hull.slope for hull in hulls])
         added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * count
                                 for one, count in zip(hulls, work.count, strict=True)])
         threshold = _thresholds(slope, added)
-        demand = np.array([[one.time_ms[(one.slope >= at).sum() - 1]
-                            if (one.slope >= at).any() else 0.0 for one in hulls]
+        demand = np.array([[hull.time_ms[(hull.slope >= at).sum() - 1]
+                            if (hull.slope >= at).any() else 0.0 for hull in hulls]
                            for at in threshold])
         slack = work.most(worth) - problem.target.asked(worth)
         return cls(problem, worth, slope, added, demand, -np.diff(np.append(threshold, 0.0)),

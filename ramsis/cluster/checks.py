@@ -23,7 +23,7 @@ def check_reachable(
     times: Sequence[ServiceTimes], classes: Sequence[SloClass], *, fastest: str = _FASTEST
 ) -> None:
     """Refuse a class that no worker type can ever answer in time."""
-    lowest = min(one.lowest_ms for one in times)
+    lowest = min(time.lowest_ms for time in times)
     for one in classes:
         if one.slo_ms < lowest:
             raise below_every_latency(one.slo_ms, lowest, fastest=fastest,

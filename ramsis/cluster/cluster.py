@@ -67,12 +67,12 @@ class Cluster:
     @property
     def default_service(self) -> str:
         """The service times of all its workers where none are named."""
-        return default_service(*(one.profile for one in self.worker_types))
+        return default_service(*(worker_type.profile for worker_type in self.worker_types))
 
     @property
     def workers(self) -> int:
         """Return the number of workers of all types."""
-        return sum(one.count or 0 for one in self.worker_types)
+        return sum(worker_type.count or 0 for worker_type in self.worker_types)
 
     @property
     def slo_ms(self) -> float:

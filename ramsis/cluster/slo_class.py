@@ -67,11 +67,11 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     >>> merged_classes([SloClass(150.0, 0.5), SloClass(100.0, 0.25), SloClass(100.0, 0.25)])
     (SloClass(slo_ms=100.0, share=0.5), SloClass(slo_ms=150.0, share=0.5))
     """
-    total = math.fsum(one.share for one in classes)
+    total = math.fsum(slo_class.share for slo_class in classes)
     if abs(total - 1.0) > _ROUNDING:
         raise InvalidValueError("shares of the SLO classes do not sum to 1", where="slo_ms",
                                 value=round(total, 9), allowed="1")
-    levels = sorted({float(one.slo_ms) for one in classes})
+    levels = sorted({float(slo_class.slo_ms) for slo_class in classes})
     if len(levels) == 1:
         return (SloClass(levels[0]),)
     shares = [math.fsum(one.share for one in classes if one.slo_ms == slo) for slo in levels]

@@ -49,7 +49,7 @@ class WorkerType:
 
 def check_names(types: Sequence[WorkerType], where: str) -> None:
     """Refuse no worker types, or a name twice."""
-    names = [one.name for one in types]
+    names = [worker_type.name for worker_type in types]
     if not types or len(set(names)) < len(names):
         raise InvalidValueError("not worker types of different names", where=where, value=names,
                                 allowed="one or more")

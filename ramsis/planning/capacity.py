@@ -54,8 +54,8 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
         one if one.name != grow else replace(
             one, count=count, active=None if one.active is None else min(one.active, count))
         for one in scenario.worker_types)
-    gone = {worker for one in scenario.worker_types if one.name == grow
-            for worker in one.worker_names()[count:]}
+    gone = {worker for worker_type in scenario.worker_types if worker_type.name == grow
+            for worker in worker_type.worker_names()[count:]}
     return replace(scenario, worker_types=types, start=tuple(
         one for one in scenario.start if one.worker not in gone))
 
@@ -68,9 +68,9 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     _check_type(scenario, grow)
     check_positive("no memory", memory_mb=memory_mb)
     size_mb = dict(zip(scenario.arrays.models, scenario.arrays.memory_mb.tolist(), strict=True))
-    copies = {one.name: one.instance_names() for one in scenario.models}
-    workers = {worker for one in scenario.worker_types if one.name == grow
-               for worker in (grow, *one.worker_names())}
+    copies = {model.name: model.instance_names() for model in scenario.models}
+    workers = {worker for worker_type in scenario.worker_types if worker_type.name == grow
+               for worker in (grow, *worker_type.worker_names())}
 
     def fits(names: Sequence[str]) -> tuple[str, ...]:
         kept: list[str] = []
@@ -258,7 +258,7 @@ def fewest_in_scenario(
 
 def _check_type(scenario: Scenario, grow: str) -> None:
     """Refuse a worker type that the scenario does not have."""
-    names = [one.name for one in scenario.worker_types]
+    names = [worker_type.name for worker_type in scenario.worker_types]
     check_known("unknown worker type", grow, names, "grow")
 
 

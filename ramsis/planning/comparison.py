@@ -65,8 +65,8 @@ class Compared:
                 row[key] = sum(known)
             else:
                 row[key] = sum(known) / len(known) if known else None
-        for name in sorted({name for one in self.figures for name in one}):
-            values = [one[name] for one in self.figures if name in one]
+        for name in sorted({name for figure in self.figures for name in figure}):
+            values = [figure[name] for figure in self.figures if name in figure]
             row[name] = sum(values) / len(values)
         if self.groups:
             row |= stage_means(self.groups[0][1])

@@ -52,10 +52,10 @@ class Grouping:
             asked = entry["requests"]
             entry["in_time"] = int(counts["in_time"][i]) / asked if asked else None
             entry |= _means(stages[:, i], int(answered[i]))
-            entry |= {key: _mean_known([one[i] for one in values])
+            entry |= {key: _mean_known([value[i] for value in values])
                       for key, values in quantiles.items()}
             groups.append(entry)
-        asking = [one for one in groups if one["requests"]]
+        asking = [group for group in groups if group["requests"]]
         worst = min(asking, key=lambda one: one["in_time"], default=None)
         return {"fairness": jain_index([one["in_time"] for one in asking]) if asking else None,
                 "worst": worst and worst["name"], "worst_in_time": worst and worst["in_time"],
@@ -69,7 +69,7 @@ def grouping_named(by: str, scenario: Scenario) -> Grouping:
     if by == "stream":
         return Grouping(by, arrays.streams, np.arange(len(arrays.streams)))
     if by == "tenant":
-        labels = [one.tenant or "(none)" for one in scenario.streams]
+        labels = [stream.tenant or "(none)" for stream in scenario.streams]
     elif by == "family":
         labels = [models[kind].family or models[kind].name for kind in arrays.kind.tolist()]
     else:
@@ -77,7 +77,7 @@ def grouping_named(by: str, scenario: Scenario) -> Grouping:
             *arrays.models]
     names = tuple(dict.fromkeys(labels))
     places = {name: i for i, name in enumerate(names)}
-    return Grouping(by, names, np.array([places[one] for one in labels]))
+    return Grouping(by, names, np.array([places[label] for label in labels]))
 
 
 def stage_means(found: Sequence[GroupFigures]) -> dict[str, float | None]:
@@ -95,5 +95,5 @@ def _means(stages_ms: FloatArray, answered: int) -> dict[str, float | None]:
 
 
 def _mean_known(values: Sequence[float]) -> float | None:
-    known = [float(one) for one in values if not math.isnan(one)]
+    known = [float(value) for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else None

@@ -37,7 +37,7 @@ def placement_problem(
                              where=f"scenario {scenario.name}: streams",
                              allowed="streams that send requests by themselves")
     slo_ms = np.full(len(arrays.models), np.inf)
-    slos = np.array([one.slo_ms for one in scenario.streams])[requests.stream]
+    slos = np.array([stream.slo_ms for stream in scenario.streams])[requests.stream]
     np.minimum.at(slo_ms, arrays.family[requests.model], slos)
     held = [model for model in range(len(arrays.models)) if arrays.family[model] in asked]
     all_mb = float(arrays.memory_mb.sum())

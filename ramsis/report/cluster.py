@@ -39,7 +39,7 @@ def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
         As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
     """
     slots = [_Slots(run) for run in runs.values()]
-    tall = [0.6 + 0.06 * min(max(one.rows, 6), _MOST_SLOTS) for one in slots]
+    tall = [0.6 + 0.06 * min(max(slot.rows, 6), _MOST_SLOTS) for slot in slots]
     with saved_figure(path, framed=True, figsize=(9.0, sum(tall) + 7.0)) as figure:
         axes = figure.subplots(len(runs) + 3, 1, height_ratios=[*tall, 2.0, 2.0, 2.0])
         for place, (name, run), own in zip(axes, runs.items(), slots, strict=False):

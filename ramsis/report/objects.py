@@ -67,7 +67,7 @@ def policy(shown: Policy, *, idle: int | None = None) -> Figure:
                                 vmin=0, vmax=max(1, len(shown.models) - 1))
         axes.set_facecolor("0.9")
         bar = figure.colorbar(drawn, ax=axes, ticks=range(len(shown.models)))
-        bar.ax.set_yticklabels([one.name for one in shown.models], fontsize=7)
+        bar.ax.set_yticklabels([model.name for model in shown.models], fontsize=7)
         axes.set_xlabel("slack of the earliest deadline (ms)")
         axes.set_ylabel("queued requests")
         axes.set_title(f"{shown.dispatch}, {shown.load_qps:g} queries/s; grey: wait or drop",
@@ -83,7 +83,7 @@ def simulation(shown: SimulationResult) -> Figure:
         for axes, (name, label) in zip(figure.subplots(1, len(names)), names.items(),
                                        strict=True):
             estimate = shown.estimate(name)
-            values = [getattr(one, name) for one in shown.metrics]
+            values = [getattr(metrics, name) for metrics in shown.metrics]
             axes.plot(np.zeros(len(values)), [np.nan if v is None else v for v in values], "o",
                       color="0.6", markersize=4)
             axes.errorbar([0], [estimate.mean], yerr=[estimate.half_width or 0.0], fmt="s",
@@ -98,8 +98,8 @@ def simulation(shown: SimulationResult) -> Figure:
 
 def capacity(shown: Capacity) -> Figure:
     """Plot the violations of all trials over the number of workers."""
-    tried = sorted((one.workers, one.simulation.violation_rate) for one in shown.trials
-                   if one.simulation is not None)
+    tried = sorted((trial.workers, trial.simulation.violation_rate) for trial in shown.trials
+                   if trial.simulation is not None)
     with captured() as found, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
         axes = figure.subplots()
         axes.plot([x for x, _ in tried], [100.0 * y for _, y in tried], "o-", color=COLOURS[0],

@@ -57,32 +57,32 @@ class ScenarioArrays:
         streams: Sequence[Stream], start: Sequence[StartState],
     ) -> ScenarioArrays:
         """The arrays of records that agree with each other."""
-        copies = np.array([one.copies for one in models])
+        copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
-        counts = [one.count for one in types]
+        counts = [worker_type.count for worker_type in types]
         quantiles, run_as = _times(types, models)
         load = np.array([[_load_ms(kind, one, False) for kind in models] for one in types])
         first = np.array([[_load_ms(kind, one, True) for kind in models] for one in types])
         places = _places(models)
-        chosen = [places[one.model] for one in streams]
+        chosen = [places[stream.model] for stream in streams]
         return cls(
-            types=tuple(one.name for one in types),
-            workers=tuple(name for one in types for name in one.worker_names()),
-            kinds=tuple(one.name for one in models),
-            models=tuple(name for one in models for name in one.instance_names()),
-            streams=tuple(one.name for one in streams),
+            types=tuple(worker_type.name for worker_type in types),
+            workers=tuple(name for worker_type in types for name in worker_type.worker_names()),
+            kinds=tuple(model.name for model in models),
+            models=tuple(name for model in models for name in model.instance_names()),
+            streams=tuple(stream.name for stream in streams),
             worker_type=np.repeat(np.arange(len(types)), counts),
             active=np.concatenate([
                 np.arange(one.count) < (one.count if one.active is None else one.active)
                 for one in types]),
-            type_memory_mb=np.array([one.memory_mb or np.inf for one in types]),
-            type_max_models=np.array([one.max_models or np.inf for one in types]),
+            type_memory_mb=np.array([worker_type.memory_mb or np.inf for worker_type in types]),
+            type_max_models=np.array([worker_type.max_models or np.inf for worker_type in types]),
             kind=kind, family=_families(models),
-            accuracy=np.array([one.accuracy for one in models])[kind],
-            memory_mb=np.array([one.memory_mb for one in models])[kind],
+            accuracy=np.array([model.accuracy for model in models])[kind],
+            memory_mb=np.array([model.memory_mb for model in models])[kind],
             load_ms=load[:, kind], first_load_ms=first[:, kind],
-            batch_sizes=tuple(tuple(tuple(sorted(_listed(model, one))) for model in models)
-                              for one in types),
+            batch_sizes=tuple(tuple(tuple(sorted(_listed(model, worker_type))) for model in models)
+                              for worker_type in types),
             quantiles_ms=quantiles, run_as=run_as,
             stream_models=tuple(np.arange(one.start, one.stop) for one in chosen),
             stream_shares=tuple(_shares(one.shares, len(place))
@@ -108,7 +108,7 @@ class ScenarioArrays:
 
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
     """The models of each name of a kind or a copy."""
-    firsts = [0, *accumulate(one.copies for one in models)]
+    firsts = [0, *accumulate(model.copies for model in models)]
     found = {one.name: range(first, first + one.copies)
              for one, first in zip(models, firsts, strict=False)}
     for one, first in zip(models, firsts, strict=False):
@@ -138,8 +138,8 @@ def _times(
     types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel]
 ) -> tuple[FloatArray, IntArray]:
     """Quantiles and sizes of all batches, each run as the next listed size."""
-    largest = max(one.batch for model in models for one in model.latency)
-    width = max(len(one.quantiles_ms) or 1 for model in models for one in model.latency)
+    largest = max(entry.batch for model in models for entry in model.latency)
+    width = max(len(entry.quantiles_ms) or 1 for model in models for entry in model.latency)
     quantiles = np.full((len(types), len(models), largest, width), np.inf)
     run_as = np.zeros(quantiles.shape[:3], dtype=np.int64)
     for t, kind in enumerate(types):
@@ -183,8 +183,8 @@ def _start(
     types: Sequence[ScenarioWorkerType], places: dict[str, range], start: Sequence[StartState]
 ) -> tuple[tuple[int, ...], ...]:
     held: dict[str, dict[int, None]] = {
-        name: {} for one in types for name in one.worker_names()}
-    of_type = {one.name: one.worker_names() for one in types}
+        name: {} for worker_type in types for name in worker_type.worker_names()}
+    of_type = {worker_type.name: worker_type.worker_names() for worker_type in types}
     for state in start:
         for worker in of_type.get(state.worker, (state.worker,)):
             for name in state.models:

@@ -19,11 +19,11 @@ def check_consistency(scenario: Scenario, where: str) -> None:
     """Refuse references to what does not exist, and what cannot be."""
     check = _Check(where)
     _check_sizes(check, scenario)
-    check.once("worker_types", [name for one in scenario.worker_types
-                                for name in (one.name, *one.worker_names())])
-    check.once("models", [name for one in scenario.models for name in
-                          {one.name: 0, **dict.fromkeys(one.instance_names())}])
-    check.once("streams", [one.name for one in scenario.streams])
+    check.once("worker_types", [name for worker_type in scenario.worker_types
+                                for name in (worker_type.name, *worker_type.worker_names())])
+    check.once("models", [name for model in scenario.models for name in
+                          {model.name: 0, **dict.fromkeys(model.instance_names())}])
+    check.once("streams", [stream.name for stream in scenario.streams])
     for i, model in enumerate(scenario.models):
         _check_model(check, f"models[{i}]", model, scenario)
     _check_streams(check, scenario)
@@ -34,13 +34,13 @@ def _check_sizes(check: _Check, scenario: Scenario) -> None:
     """Refuse sizes that would fill the memory, before any other check."""
     types, models = scenario.worker_types, scenario.models
     for place, what, count in (
-            ("worker_types", "workers", sum(one.count for one in types)),
-            ("models", "models, each copy counted", sum(one.copies for one in models))):
+            ("worker_types", "workers", sum(worker_type.count for worker_type in types)),
+            ("models", "models, each copy counted", sum(model.copies for model in models))):
         if count > _MOST:
             raise check.refusal(place, f"too many {what}", value=count, allowed=f"at most {_MOST}")
-    largest = max(one.batch for model in models for one in model.latency)
-    width = max(len(one.quantiles_ms) or 1 for model in models for one in model.latency)
-    times = len(types) * max(len(models) * largest * width, sum(one.copies for one in models))
+    largest = max(entry.batch for model in models for entry in model.latency)
+    width = max(len(entry.quantiles_ms) or 1 for model in models for entry in model.latency)
+    times = len(types) * max(len(models) * largest * width, sum(model.copies for model in models))
     if times > _MOST_TIMES:
         raise check.refusal(
             "models", "too many times", value=times, allowed=f"at most {_MOST_TIMES}, for worker "
@@ -76,7 +76,7 @@ class _Check:
 
 
 def _check_model(check: _Check, place: str, model: ScenarioModel, scenario: Scenario) -> None:
-    types = {one.name: one for one in scenario.worker_types}
+    types = {worker_type.name: worker_type for worker_type in scenario.worker_types}
     seen = set()
     for j, latency in enumerate(model.latency):
         check.known(f"{place}.latency[{j}].worker_type", "worker type", latency.worker_type, types)
@@ -99,10 +99,10 @@ def _check_model(check: _Check, place: str, model: ScenarioModel, scenario: Scen
 
 
 def _check_streams(check: _Check, scenario: Scenario) -> None:
-    copies = {one.name: one.copies for one in scenario.models}
+    copies = {model.name: model.copies for model in scenario.models}
     names = dict.fromkeys([*copies, *scenario.model_names()])
-    streams = {one.name: one for one in scenario.streams}
-    most_cores = max(one.cores for one in scenario.worker_types)
+    streams = {stream.name: stream for stream in scenario.streams}
+    most_cores = max(worker_type.cores for worker_type in scenario.worker_types)
     for i, stream in enumerate(scenario.streams):
         check.known(f"streams[{i}].model", "model", stream.model, names)
         wanted = copies.get(stream.model, 1)
@@ -126,7 +126,7 @@ def _check_streams(check: _Check, scenario: Scenario) -> None:
 def _check_start(check: _Check, scenario: Scenario) -> None:
     workers = dict.fromkeys(
         name for kind in scenario.worker_types for name in (kind.name, *kind.worker_names()))
-    models = dict.fromkeys([*(one.name for one in scenario.models), *scenario.model_names()])
+    models = dict.fromkeys([*(model.name for model in scenario.models), *scenario.model_names()])
     for i, state in enumerate(scenario.start):
         check.known(f"start[{i}].worker", "worker", state.worker, workers)
         for j, name in enumerate(state.models):

@@ -78,7 +78,7 @@ def draw_stream(
 def _together(parts: Sequence[Requests]) -> Requests:
     names = ("arrival_ms", "model", "stream", "earliest_ms", "deadline_ms")
     kinds = (np.float64, np.int64, np.int64, np.float64, np.float64)
-    joined = [np.concatenate([np.empty(0, dtype=kind), *(getattr(one, name) for one in parts)])
+    joined = [np.concatenate([np.empty(0, dtype=kind), *(getattr(part, name) for part in parts)])
               for name, kind in zip(names, kinds, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     return Requests(*(one[order] for one in joined))

@@ -42,11 +42,11 @@ class Scenario:
     def with_traces(self) -> Scenario:
         """Return the scenario with the contents of the files that its streams name."""
         return replace(self, streams=tuple(
-            replace(one, workload=one.workload.read()) for one in self.streams))
+            replace(stream, workload=stream.workload.read()) for stream in self.streams))
 
     def model_names(self) -> tuple[str, ...]:
         """The name of each model, copies one by one."""
-        return tuple(name for one in self.models for name in one.instance_names())
+        return tuple(name for model in self.models for name in model.instance_names())
 
     def to_document(self) -> dict[str, Any]:
         """The JSON document of a scenario file."""

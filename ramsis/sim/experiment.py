@@ -329,7 +329,7 @@ def _check_closed(
 
 def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
     """Largest batch that the workers of a comparison run."""
-    return max([MAX_BATCH, *(one.max_batch for one in schedulers)])
+    return max([MAX_BATCH, *(scheduler.max_batch for scheduler in schedulers)])
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:

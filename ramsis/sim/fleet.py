@@ -330,9 +330,9 @@ def drawn_slos(
     """The SLO of each of some queries, (n,), by the classes' shares; None with one SLO for all."""
     if len(classes) == 1:
         return None
-    upto = np.cumsum([one.share for one in classes])
+    upto = np.cumsum([slo_class.share for slo_class in classes])
     place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
-    slos: FloatArray = np.array([one.slo_ms for one in classes])[place]
+    slos: FloatArray = np.array([slo_class.slo_ms for slo_class in classes])[place]
     return slos
 
 

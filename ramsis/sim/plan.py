@@ -170,7 +170,7 @@ def _one_level(
     """Stations for every load, with their shares of each class."""
     level = Level(inf, "any", tuple(
         Station(str(plan.number), (ALL_WORKERS,), len(plan.workers), inf,
-                {one.slo_ms: share for one in fleets.classes}, plan)
+                {slo_class.slo_ms: share for slo_class in fleets.classes}, plan)
         for share, plan in stations), {})
     return ClusterPlan(name, fleets, PolicySet(
         [level], fleets.worker_types, {one.slo_ms: one.share for one in fleets.classes}))

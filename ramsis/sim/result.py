@@ -98,7 +98,7 @@ class SimulationResult:
             No such figure.
         """
         check_known("unknown figure", figure, FIGURES, "figure")
-        seen = [one for one in self.metrics if one.queries] or self.metrics
+        seen = [metrics for metrics in self.metrics if metrics.queries] or self.metrics
         values = [getattr(one, figure)
                   for one in (seen if figure in _OF_REQUESTS else self.metrics)]
         return Estimate.of([float(v) for v in values if v is not None], confidence)
@@ -120,7 +120,7 @@ class SimulationResult:
 
     def model_share(self) -> dict[str, float]:
         """Mean share of each model in the answered queries, the most used first."""
-        names = {name for one in self.metrics for name in one.model_share}
+        names = {name for metrics in self.metrics for name in metrics.model_share}
         share = {name: float(np.mean([one.model_share.get(name, 0.0) for one in self.metrics]))
                  for name in names}
         return dict(sorted(share.items(), key=lambda item: (-item[1], item[0])))
@@ -136,7 +136,7 @@ class SimulationResult:
             "duration_s": self.duration_ms / 1000.0, "seeds": len(self.seeds),
         }
         for name in _COUNTS:
-            row[name] = sum(getattr(one, name) for one in self.metrics)
+            row[name] = sum(getattr(metrics, name) for metrics in self.metrics)
         for name in FIGURES:
             if name not in _COUNTS:
                 mean = self.estimate(name).mean

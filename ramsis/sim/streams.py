@@ -136,13 +136,13 @@ def run_streams(
     """
     station, use = requests.station.tolist(), requests.use.tolist()
     counts = np.bincount(requests.station, minlength=len(stations))
-    firsts = accumulate((one.fleet.workers for one in stations), initial=0)
+    firsts = accumulate((station.fleet.workers for station in stations), initial=0)
     plans = [StationPlan(i, one.fleet, range(first, first + one.fleet.workers),
                          Plan(str(i), partial(one.start, use_of=use.__getitem__)),
                          float(count) / max(len(station), 1))
              for i, (one, first, count) in enumerate(zip(stations, firsts, counts, strict=False))]
     load_qps = 1000.0 * len(station) / duration_ms
-    engine = FleetEngine([one.fleet for one in stations], requests.arrival_ms, duration_ms,
+    engine = FleetEngine([station.fleet for station in stations], requests.arrival_ms, duration_ms,
                     np.random.default_rng(0), load_qps, request_slo_ms=requests.slo_ms)
     return engine.serve(lambda whole: Routed(whole, plans, station.__getitem__))
 

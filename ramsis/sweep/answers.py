@@ -62,7 +62,7 @@ def answers(
         store = None if place is None else leaving.enter_context(store_at(place))
         found: dict[int, dict[str, Any]] = {}
         if store is not None:
-            paths = [store.folder / one.path for one in questions]
+            paths = [store.folder / question.path for question in questions]
             store.fetch(path for path in paths if store.has(path))
             found = {i: kept for i, path in enumerate(paths)
                      if (kept := _kept(path, questions[i])) is not None}

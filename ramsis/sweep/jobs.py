@@ -60,8 +60,8 @@ class SweepCluster:
     @classmethod
     def of(cls, cluster: Cluster) -> SweepCluster:
         """With the fingerprints worked out."""
-        return cls(cluster, tuple(one.profile.fingerprint
-                                  for one in cluster.worker_types))
+        return cls(cluster, tuple(worker_type.profile.fingerprint
+                                  for worker_type in cluster.worker_types))
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -215,15 +215,15 @@ class CellJob(Job):
         document = {
             "format": CELL_FORMAT,
             "inputs": self.inputs,
-            "models": list(dict.fromkeys(model.name for one in types
-                                         for model in one.profile.models)),
+            "models": list(dict.fromkeys(model.name for worker_type in types
+                                         for model in worker_type.profile.models)),
             "promise": self._promise(levels, result),
             "result": None if result is None else result.row(),
             "upper_bound": None if result is None else bound_on_arrivals(
                 fleets, result.duration_ms, counts_of(result)),
             "gap": {} if result is None else gap_in_simulation(
                 result, spec if isinstance(spec, Policies) else None, fleets, self._workload()),
-            "seeds": [] if result is None else [asdict(one) for one in result.metrics],
+            "seeds": [] if result is None else [asdict(metrics) for metrics in result.metrics],
         }
         write_atomic(self.path, canonical_json(document))
 

@@ -136,7 +136,7 @@ class UrlStore:
         _, root = self._opened
         found = self._below(f"{root}/{self._relative(path.parent)}")
         parts = [self.folder / name for name in found]
-        return [*(one for one in parts if one != path), path]
+        return [*(part for part in parts if part != path), path]
 
     def _below(self, top: str) -> list[str]:
         """Names of the files below a path, from the store's root on; none where there is none."""

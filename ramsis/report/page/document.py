@@ -59,7 +59,7 @@ def _today() -> str:
 
 def _verdicts(sections: Sequence[Section]) -> str:
     """What to know first: the verdict of a plan, or of each section."""
-    planned = [one for one in sections if one.kind == PLAN]
+    planned = [section for section in sections if section.kind == PLAN]
     shown = [(one, i) for i, one in enumerate(sections) if one.verdict and (
         one in planned or not planned)][:_MOST_VERDICTS]
     if not shown:
@@ -79,7 +79,7 @@ def side_by_side(sections: Sequence[Section]) -> list[Part]:
     last column is what the second has more.
     """
     parts: list[Part] = []
-    for kind in dict.fromkeys(one.kind for one in sections):
+    for kind in dict.fromkeys(section.kind for section in sections):
         own = [one for one in sections if one.kind == kind and one.measures][:_MOST_BESIDE]
         names = dict.fromkeys(name for one in own for name in one.measures)
         shared = [name for name in names if sum(name in one.measures for one in own) > 1]

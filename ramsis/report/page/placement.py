@@ -50,8 +50,8 @@ def placement_section(path: Path, name: str) -> Section:
     rows: list[dict[str, Any]] = []
     used = {group.worker_type for group in found.groups}
     bars: dict[str, list[Entry]] = {
-        one.name: [] for one in problem.instance_types
-        if one.name in used or one in problem.worker_types}
+        instance_type.name: [] for instance_type in problem.instance_types
+        if instance_type.name in used or instance_type in problem.worker_types}
     for group in found.groups:
         count = len(group.workers)
         for i, use in enumerate(group.uses):
@@ -132,8 +132,8 @@ def _number(value: object) -> float | None:
 def _asked(found: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
     problem = found.problem
     types = ", ".join(f"{one.name}: {one.count}" for one in problem.worker_types)
-    families = ", ".join(f"{one.name} {one.demand_qps:g} queries/s in {one.slo_ms:g} ms"
-                         for one in problem.families)
+    families = ", ".join(f"{family.name} {family.demand_qps:g} queries/s in {family.slo_ms:g} ms"
+                         for family in problem.families)
     asked = [("problem", problem.name), ("families", families), ("worker types", types),
              ("variants", str(len(problem.variants))), ("status", str(document.get("status")))]
     for stage in document.get("stages") or ():

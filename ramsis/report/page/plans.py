@@ -49,7 +49,7 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         PLAN, path.resolve().parent.name or name,
         given(options if isinstance(options, list) else ()),
         [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
-        tuple(str(one) for one in commands) if isinstance(commands, list) else (),
+        tuple(str(command) for command in commands) if isinstance(commands, list) else (),
         (("file", name),),
         verdict=[str(line) for line in words] if isinstance(words, list) else [],
         measures=measures)
@@ -79,7 +79,7 @@ def audit_section(
                "workers": row["workers_bound"]}]
     count = row["requests"]
     reached: list[tuple[str, list[Entry]]] = [("effective accuracy", [
-        (str(one["what"]), one.get("effective_accuracy"), None) for one in levels])]
+        (str(level["what"]), level.get("effective_accuracy"), None) for level in levels])]
     parts: list[Part] = [
         PageTable("As served, and what was possible", _AUDITED, levels),
         rows_figure("Effective accuracy", Axis("effective accuracy", most=1.0), reached,

@@ -99,13 +99,13 @@ def _models(levels: Levels) -> dict[str, float | None]:
     policies = [station.policy for level in levels for station in level.stations]
     found: dict[str, float | None] = {}
     for policy in policies:
-        found |= {one.name: one.accuracy for one in policy.models}
+        found |= {model.name: model.accuracy for model in policy.models}
     inputs = _inputs(policies[0])
     name = inputs.get("profile_name")
     if name in profiles.shipped_names():
         shipped = profiles.load(str(name))
         if shipped.fingerprint == inputs.get("profile"):
-            found |= {one.name: one.accuracy for one in shipped.models}
+            found |= {model.name: model.accuracy for model in shipped.models}
     return found
 
 
@@ -160,13 +160,13 @@ def _shares(levels: Levels) -> Figure:
     for level in levels:
         for station in level.stations:
             policy = station.policy
-            models |= {one.name: one.accuracy for one in policy.models}
+            models |= {model.name: model.accuracy for model in policy.models}
             name = f"{level.load_qps:g} queries/s"
             if len(level.stations) > 1:
                 name += f", {station.name}"
             share = policy.expectations.model_share
-            rows.append((name, [(one.name, share[one.name], None) for one in policy.models
-                                if share.get(one.name)]))
+            rows.append((name, [(model.name, share[model.name], None) for model in policy.models
+                                if share.get(model.name)]))
     used = {part[0] for _, parts in rows for part in parts}
     names = sorted(used, key=lambda name: models[name])
     return rows_figure("Which models answer", Axis("share of the queries", percent=True, most=1.0),
@@ -196,7 +196,7 @@ def _map(title: str, found: Sequence[tuple[float, Policy]], room: int) -> list[P
     policies = [policy for _, policy in found]
     models: dict[str, float] = {}
     for policy in policies:
-        models |= {one.name: one.accuracy for one in policy.models}
+        models |= {model.name: model.accuracy for model in policy.models}
     names = sorted(models, key=lambda name: (models[name], name))
     place = {name: i for i, name in enumerate(names)}
     frames = [_frame(load_qps, policy, place) for load_qps, policy in found]

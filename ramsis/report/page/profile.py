@@ -65,7 +65,7 @@ def _statistic(profile: ProfileSet) -> Statistic:
         raise InvalidValueError("no statistic that all batches have",
                                 where=f"profile {profile.name}", allowed="one of "
                                 + ", ".join(STATISTICS))
-    return cast(Statistic, next(one for one in STATISTICS if one in known))
+    return cast(Statistic, next(statistic for statistic in STATISTICS if statistic in known))
 
 
 def _models(
@@ -111,7 +111,7 @@ def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Seri
 
 def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figure:
     """Latency of the models on the front, at the sizes that were measured."""
-    sizes = {model.name: [one.batch for one in model.batches] for model in profile.models}
+    sizes = {model.name: [batch.batch for batch in model.batches] for model in profile.models}
     series = []
     for name, row in zip(table.models, table.latency_ms, strict=True):
         known = [b for b in sizes[name] if b <= table.max_batch]

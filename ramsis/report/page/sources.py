@@ -97,9 +97,9 @@ def _at_url(url: str) -> list[Section]:
         folder = Path(own)
         try:
             remote.fetch((*_SWEEP_NAMES, FAILURES_NAME), folder)
-            if not any((folder / one).exists() for one in _TABLES):
+            if not any((folder / table).exists() for table in _TABLES):
                 names = remote.names()
-                remote.fetch([one for one in names if one in ("", MANIFEST_NAME)], folder)
+                remote.fetch([name for name in names if name in ("", MANIFEST_NAME)], folder)
                 if (folder / MANIFEST_NAME).exists():
                     remote.fetch(names, folder)
                 elif names == [""]:

@@ -131,7 +131,7 @@ class FleetEngine(EventEngine):
     def asked(self) -> int:
         """Return the model that requests ask for, for schedulers that need one."""
         fleet = self.fleet
-        least_ms = min([one.slo_ms for one in fleet.classes], default=fleet.slo_ms)
+        least_ms = min([slo_class.slo_ms for slo_class in fleet.classes], default=fleet.slo_ms)
         return next(model for model in fleet.by_accuracy
                     if fleet.table.latency_ms[model, 0] <= least_ms)
 

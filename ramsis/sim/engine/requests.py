@@ -176,9 +176,9 @@ class ClusterRequests(RequestState):
         self.model = given.model.tolist()
         self.stream = given.stream.tolist()
         self.earliest_ms = given.earliest_ms.tolist()
-        self.processed = [one.processed for one in scenario.streams]
-        self.reacts = any(one.after is not None or one.workload.loop is not None
-                          for one in scenario.streams)
+        self.processed = [stream.processed for stream in scenario.streams]
+        self.reacts = any(stream.after is not None or stream.workload.loop is not None
+                          for stream in scenario.streams)
         self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         self._uniform_output: list[float] = []
         self._left = [0] * len(scenario.streams)

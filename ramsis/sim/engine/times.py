@@ -53,8 +53,8 @@ class ClusterTimes(Times):
     def __init__(self, scenario: Scenario) -> None:
         arrays, models = scenario.arrays, scenario.models
         self.kind = arrays.kind.tolist()
-        self.tokens = [list(one.inference.output_tokens) for one in models]
-        self.continuous = [one.inference.batching == "continuous" for one in models]
+        self.tokens = [list(model.inference.output_tokens) for model in models]
+        self.continuous = [model.inference.batching == "continuous" for model in models]
         self.any_continuous = any(self.continuous)
         mean = arrays.latency_ms.tolist()
         for by_kind in mean:

@@ -134,7 +134,7 @@ class Policies:
         policies = serving.levels
         if len(fleets.fleets) == 1 and all(len(level.stations) == 1 for level in policies.levels):
             return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
-        classes = {one.slo_ms: one.share for one in fleets.classes}
+        classes = {slo_class.slo_ms: slo_class.share for slo_class in fleets.classes}
         if policies.worker_types != dict(fleets.worker_types):
             raise InputFileError(
                 "made for other worker types", where=source,

@@ -142,7 +142,7 @@ class Agent:
         values = {name: getattr(self, name) for name in names(Agent)}
         scalings = {name: asdict(one) for name, one in values.items() if isinstance(one, Scaling)}
         return {"format": AGENT_FORMAT, **values, **scalings,
-                "layers": [one.to_document() for one in self.layers]}
+                "layers": [layer.to_document() for layer in self.layers]}
 
 
 def read_agent(path: str | os.PathLike[str]) -> Agent:

@@ -181,6 +181,6 @@ class _Learner(AgentView):
         row = self.rows[worker][model]
         requests = [queue[i] for i in range(size)] if reward.early else []
         end_ms = super().give(worker, model, size)
-        in_time = sum([self.answered_in_time(one, end_ms) for one in requests])
+        in_time = sum([self.answered_in_time(request, end_ms) for request in requests])
         self.earned += reward.early * row[0] * in_time - reward.cost * row[size - 1]
         return end_ms

@@ -78,5 +78,5 @@ def reward_named(text: str) -> Reward:
         except ValueError:
             raise InvalidValueError("not a factor of the reward", where=f"reward {name}",
                                     value=part,
-                                    allowed=", ".join(f"{one}=…" for one in names)) from None
+                                    allowed=", ".join(f"{name}=…" for name in names)) from None
     return replace(REWARDS[name], **given)

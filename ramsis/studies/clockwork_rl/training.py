@@ -210,7 +210,7 @@ def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) 
     for _ in range(_PASSES):
         order = rng.permutation(settings.imitate)
         for chosen in np.split(order, range(512, settings.imitate, 512)):
-            rows, wanted, allowed = (one[chosen] for one in tensors)
+            rows, wanted, allowed = (tensor[chosen] for tensor in tensors)
             _, log_prob, _ = model.policy.evaluate_actions(rows, wanted, allowed)
             optimiser.zero_grad()
             loss: Any = -log_prob.mean()

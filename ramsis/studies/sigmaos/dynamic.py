@@ -39,8 +39,8 @@ class SigmaOSDynamic(SigmaOS):
 
     def __init__(self, engine: ClusterEngine) -> None:
         super().__init__(engine)
-        self.processing_ms = [one.pre_ms + one.post_ms for one in self.streams]
-        self.far_ms = [one.network_ms + one.network_back_ms for one in self.streams]
+        self.processing_ms = [stream.pre_ms + stream.post_ms for stream in self.streams]
+        self.far_ms = [stream.network_ms + stream.network_back_ms for stream in self.streams]
         models, types = range(len(engine.arrays.models)), engine.workers.type
         self.inference_ms = [[engine.times.rows[kind][model][0] for kind in types]
                              for model in models]

@@ -63,9 +63,9 @@ class SigmaOS(Scheduler[ClusterEngine]):
         self.rng = Random(engine.seed)
         self.streams = engine.scenario.streams
         self.processed = engine.requests.processed
-        tenants = list(dict.fromkeys(one.tenant for one in self.streams))
-        self.tenant = [tenants.index(one.tenant) for one in self.streams]
-        self.least_cores = [min(one.cores for one in self.streams if one.tenant == tenant)
+        tenants = list(dict.fromkeys(stream.tenant for stream in self.streams))
+        self.tenant = [tenants.index(stream.tenant) for stream in self.streams]
+        self.least_cores = [min(stream.cores for stream in self.streams if stream.tenant == tenant)
                             for tenant in tenants]
         self.queues: list[Queues] = [{} for _ in tenants]
         # Heaps of the first request of each queue, of which some are not first any more.

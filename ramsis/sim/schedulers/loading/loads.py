@@ -91,7 +91,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.deadline_ms = engine.requests.deadline_ms
         self.rows = [engine.times.rows[kind] for kind in workers.type]
         self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
-        self.copies = np.array([len(one) for one in self.holders], dtype=np.int64)
+        self.copies = np.array([len(holder) for holder in self.holders], dtype=np.int64)
         self.held = [np.array(sorted(held), dtype=np.int64) for held in workers.loaded]
         self.coming = np.zeros(models, dtype=np.int64)
         self.cold: dict[int, None] = {}

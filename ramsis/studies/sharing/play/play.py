@@ -89,12 +89,12 @@ def play(
     requests : Requests, optional
         In the place of those that the seed draws.
     """
-    everything = [*replicas, *(one for _, plan in changes for one in plan)]
+    everything = [*replicas, *(replica for _, plan in changes for replica in plan)]
     scenario = cluster.scenario(everything)
     largest = max((rows[-1].batch for model in cluster.models
                    for rows in model.batches.values()), default=1)
-    placed = [_placed(cluster, one) for one in replicas]
-    later = [(at_ms, [_placed(cluster, one) for one in plan]) for at_ms, plan in changes]
+    placed = [_placed(cluster, replica) for replica in replicas]
+    later = [(at_ms, [_placed(cluster, replica) for replica in plan]) for at_ms, plan in changes]
     engine = ClusterEngine(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
     # The engine makes its scheduler when it starts, and what that has sent is wanted afterwards.

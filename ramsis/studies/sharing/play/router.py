@@ -79,8 +79,8 @@ class Router(Scheduler[ClusterEngine]):
     ) -> None:
         super().__init__(engine)
         self.settings, self.changes = settings, changes
-        sizes = range(1 + max((one.batch for plan in (replicas, *(plan for _, plan in changes))
-                               for one in plan), default=0))
+        sizes = range(1 + max((part.batch for plan in (replicas, *(plan for _, plan in changes))
+                               for part in plan), default=0))
         self.copy_ms = [settings.copies_ms(size) for size in sizes]
         self.network_ms = [[settings.network_of(name).ms(size) for size in sizes]
                            for name in engine.arrays.models]

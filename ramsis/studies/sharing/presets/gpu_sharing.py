@@ -227,7 +227,7 @@ def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[
         order = list(dict.fromkeys(item.variant.name for item in x))
         sorts = sorted({item._replace(gpu="") for item in mine},
                        key=lambda one: order.index(one.variant.name))
-        counts = tuple(sum(item._replace(gpu="") == one for item in mine) for one in sorts)
+        counts = tuple(sum(item._replace(gpu="") == sort for item in mine) for sort in sorts)
         gpus = list(dict.fromkeys(item.gpu for item in x if item.worker_type == kind))
         plan = _Packing(sorts, len({item.gpu for item in mine})).plan(counts)
         found += mine if plan is None else [
@@ -249,8 +249,8 @@ class _Packing:
 
     @staticmethod
     def _fit(items: list[ModelOnGpu]) -> bool:
-        return (math.fsum(one.entry.compute_share or 0.0 for one in items) <= 1 + 1e-6
-                and math.fsum(one.memory_mb for one in items)
+        return (math.fsum(item.entry.compute_share or 0.0 for item in items) <= 1 + 1e-6
+                and math.fsum(item.memory_mb for item in items)
                 <= (1 + 1e-6) * items[0].worker_type.memory_mb)
 
     def plan(self, counts: tuple[int, ...], gpu: int = 0) -> list[tuple[int, ...]] | None:

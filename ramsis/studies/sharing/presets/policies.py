@@ -65,7 +65,7 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     check_replicas(models, gpus, replicas)
     instances = _instances(problem, replicas)
     busy = {item.gpu for item in instances}
-    groups = gpu_groups(problem, instances, [one.name for one in gpus if one.name in busy])
+    groups = gpu_groups(problem, instances, [gpu.name for gpu in gpus if gpu.name in busy])
     notes = tuple(f"{name} is not served: {why}"
                   for name, why in why_unserved(models, gpus, replicas).items())
     return gpu_placement(problem, groups, time.perf_counter() - start, notes=notes)
