@@ -83,6 +83,6 @@ def duration_ms(text: str, unit: str = "") -> float:
             break
         total += Decimal(part[1]) * Decimal(factor)
         at = part.end()
-    if not text or at < len(text):
+    if not text or at < len(text) or math.isinf(total):
         raise ValueError(f"not a duration: {text[:80]!r}")
     return float(total)

@@ -17,7 +17,7 @@ from ramsis.profiles import load
 from ramsis.profiles.importers import FORMATS, import_profile
 from tests.cli.command import Run, refused, snapshot
 from tests.fuzz.files import IMPORTED, Sample
-from tests.profiles import samples
+from tests.profiles import reports, samples
 from tests.profiles.test_run_importers import FILES, SAMPLES
 
 LOG = "model,batch,start_s,finish_s,outcome,worker,correct\n" + "".join(
@@ -34,6 +34,8 @@ SOURCES: dict[str, Sample] = {
                         "small,1g,1,1,7.5,133\nsmall,1g,2,1,11.5,174\n"
                         "small,2g,1,1,5.5,182\nlarge,1g,1,1,29.5,33\n", "csv",
                         ("--instance", "1g")),
+    "tool-output": Sample(reports.PERF_CONSOLE_1, "txt", ("--model-name", "m")),
+    "torchserve": Sample(reports.TORCHSERVE, "txt"),
     "table": Sample("model;batch_size;mean_ms;p95_ms;accuracy (%)\n"
                     "small;1;9,5;12,5;70,25\nsmall;2;14;18;70,25\nlarge;1;30;35;81,5\n", "csv"),
 }
@@ -56,6 +58,8 @@ LATENCY = {
     "long-csv": r"(small,1,)([\d.]+)",
     "request-log": r"(small,1,0,)([\d.]+)",
     "instances": r"(small,1g,1,1,)([\d.]+)",
+    "tool-output": r"(    Avg latency: )(\d+)",
+    "torchserve": r"(HandlerTime\.ms:)([\d.]+)",
     "table": r"(small;1;)([\d,]+)",
 }
 """Where a sample has a latency, and what stands before it."""

@@ -117,7 +117,8 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 
 
 @profile.command("import", more=("--metric", "--instance", "--processes", "--model-name"))
-@click.argument("source", shell_complete=complete_profiles)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True,
+                shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
@@ -148,18 +149,19 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--processes", type=click.IntRange(1), metavar="N",
               help="Processes side by side on the instance.  [default: 1]")
 def import_command(
-    source: str, out: Path, format_name: str, models: list[str] | None, accuracy: str | None,
-    name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
-    columns: tuple[str, ...], unit: str | None, accuracy_unit: str | None,
-    instance: str | None, processes: int | None,
+    sources: tuple[str, ...], out: Path, format_name: str, models: list[str] | None,
+    accuracy: str | None, name: str | None, batches: tuple[str, ...],
+    model_names: tuple[str, ...], metric: str | None, columns: tuple[str, ...], unit: str | None,
+    accuracy_unit: str | None, instance: str | None, processes: int | None,
 ) -> None:
     """Make a profile file of another program's measurements.
 
     SOURCE is a table of models, batch sizes and latencies, in CSV, TSV, Markdown or JSON, with
     units in its headings (table); a table of models on instances of GPUs (instances); a file of
-    a tool such as AIPerf, perf_analyzer, trtexec, MLPerf's loadgen or timm; or a folder of files
-    of one run each. What they hold tells the format, and what was recognised is said in a line.
-    `ramsis help profiles` lists the formats. Where they have no accuracies, --accuracy has.
+    a tool such as AIPerf, perf_analyzer, trtexec, MLPerf's loadgen or timm; or several files, or a
+    folder of files, of one run each. What they hold tells the format, and what was recognised is
+    said in a line. `ramsis help profiles` lists the formats. Several models need accuracies: where
+    sources have none, --accuracy has.
 
     \b
     Examples:
@@ -168,6 +170,7 @@ def import_command(
       $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
       $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
+      $ ramsis profile import perf_b1.csv perf_b4.csv perf_b8.csv --out perf.json
       $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' \\
           --model-name small --accuracy accuracy.json --out runs.json
     """
@@ -175,8 +178,9 @@ def import_command(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
         _fields(columns), unit, accuracy_unit, instance, processes)
-    found = import_profile(source, format_name, models, accuracy, name, given)
-    if os.path.exists(out) and os.path.samefile(source, out):
+    found = import_profile(sources if len(sources) > 1 else sources[0], format_name, models,
+                           accuracy, name, given)
+    if os.path.exists(out) and any(os.path.samefile(source, out) for source in sources):
         raise OutputError("is the file that is imported", where="--out", value=str(out),
                           allowed="another file")
     save(found, out)

@@ -64,7 +64,7 @@ def about_format(format: str) -> str:
 
 
 def import_profile(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str = "auto",
     models: Sequence[str] | None = None,
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None = None,
@@ -75,8 +75,8 @@ def import_profile(
 
     Parameters
     ----------
-    source : path
-        A file or a folder.
+    source : path, or sequence of paths
+        A file or a folder; or several files of one run each, as if they lay in a folder.
     format : str
         One of :data:`FORMATS`, or ``"auto"``: what a file holds tells its format, a CSV file by
         its header; for a folder its files are looked at.
@@ -97,17 +97,51 @@ def import_profile(
     InvalidValueError
         When ``format`` or a name in ``models`` is unknown, or an argument is out of range.
     """
-    path = Path(source)
+    paths = [Path(one) for one in (
+        [source] if isinstance(source, str | os.PathLike) else source)]
     check_known("unknown format", format, ("auto", *FORMATS), "format")
-    if not path.exists():
-        raise InputFileError("no such file or folder", where=str(path))
+    for path in paths:
+        if not path.exists():
+            raise InputFileError("no such file or folder", where=str(path))
     given = given or Given()
+    if len(paths) > 1:
+        return _import_files(paths, format, models, accuracy, name, given)
+    (path,) = paths
     chosen = (format if format != "auto" else
               "instances" if given.instance or given.processes else detect(path))
     # Who says what columns hold has a table, whatever its header looks like.
     if format == "auto" and chosen in _TABLES and given and not path.is_dir():
         chosen = "table"
-    measured = _pick(_read(path, chosen, given), models, str(path))
+    measured = _read(path, chosen, given)
+    return _profile_set(measured, path, chosen, models, accuracy, name, given)
+
+
+def _import_files(
+    paths: Sequence[Path], format: str, models: Sequence[str] | None,
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
+) -> ProfileSet:
+    """The profile set of several files of one run each."""
+    formats = {str(path): format if format != "auto" else
+               "a folder" if path.is_dir() else detect(path) for path in paths}
+    others = [f"{path} ({kind})" for path, kind in formats.items() if kind not in RUN_FORMATS]
+    if others or len(set(formats.values())) > 1:
+        raise InputFileError(
+            "not several files of one run each and of one format", where=others[0] if others
+            else ", ".join(f"{path} ({kind})" for path, kind in formats.items()),
+            allowed=f"one table or folder, or files of one of: {', '.join(RUN_FORMATS)}")
+    (chosen,) = set(formats.values())
+    _refuse_given(chosen, given)
+    files = [(path.as_posix(), path) for path in paths]
+    measured = gather(files, RUN_FORMATS[chosen].read, given, chosen)
+    return _profile_set(measured, paths[0], chosen, models, accuracy, name, given)
+
+
+def _profile_set(
+    measured: dict[str, Measured], path: Path, chosen: str, models: Sequence[str] | None,
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
+) -> ProfileSet:
+    """The checked set of what was read of a source."""
+    measured = _pick(measured, models, str(path))
     known = (read_accuracy(accuracy, given.accuracy_unit)
              if isinstance(accuracy, str | os.PathLike) else accuracy)
     _alone_counts_one(measured, known)
@@ -121,6 +155,17 @@ def import_profile(
         note["notes"] = notes
     own_name = path.resolve().name if path.is_dir() else path.stem
     return ProfileSet(name or own_name, tuple(profiles), measurement=note)
+
+
+def _refuse_given(format: str, given: Given) -> None:
+    """Refuse options that a format of runs does not take."""
+    if given.instance or given.processes:
+        raise InvalidValueError("this format has no instances of GPUs",
+                                where="--instance, --processes", value=format,
+                                allowed="none of these options")
+    if given.columns or (given.unit and format != "prometheus"):
+        raise InvalidValueError("this format states columns and units", where="--column, --unit",
+                                value=format, allowed="--format table, or none of these options")
 
 
 def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
@@ -138,9 +183,7 @@ def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
                                     where="--batch, --model-name, --metric, --column, --unit",
                                     value=format, allowed=", ".join(("table", *RUN_FORMATS)))
         return _TABLES[format](table_file(path, format))
-    if given.columns or given.unit:
-        raise InvalidValueError("this format states columns and units", where="--column, --unit",
-                                value=format, allowed="--format table, or none of these options")
+    _refuse_given(format, given)
     files, others = run_files(path, format)
     measured = gather(files, RUN_FORMATS[format].read, given, format)
     for item in measured.values():

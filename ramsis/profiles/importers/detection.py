@@ -23,6 +23,7 @@ from ramsis.profiles.importers import (
     perf_analyzer,
     prometheus,
     quantiles_csv,
+    reports,
     request_log,
     stats_csv,
     table,
@@ -30,6 +31,7 @@ from ramsis.profiles.importers import (
     trtexec,
     vllm_embedding,
 )
+from ramsis.profiles.importers.reports import torchserve
 from ramsis.profiles.importers.rows import open_rows
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
@@ -59,6 +61,8 @@ RUN_FORMATS: dict[str, RunFormat] = {
     "mlperf-loadgen": mlperf,
     "prometheus": prometheus,
     "clockwork": clockwork,
+    "torchserve": torchserve,
+    "tool-output": reports,
 }
 """Formats of which a file is one run, asked in this order."""
 

@@ -3,8 +3,11 @@
 A histogram ``NAME`` has ``NAME_bucket{le="…"}`` (cumulative counts), ``NAME_sum`` and
 ``NAME_count``. The unit is the end of its name, as Prometheus asks for: ``_seconds``; also
 ``_milliseconds``, ``_ms``, ``_microseconds``, ``_us``, ``_nanoseconds``, ``_ns``. One whose name
-ends in no unit is refused, and so is one whose sum does not fit its buckets. Where a file has
-several, ``--metric`` names the one that is meant: whether waiting is in it, only its owner knows.
+ends in none needs ``--unit``, and one whose sum does not fit its buckets is refused. Where a file
+has several, ``--metric`` names the one that is meant: whether waiting is in it, only its owner
+knows.
+
+Triton's counters, of which each is a sum over executions, give the mean of batches of one size.
 
 The labels ``model``, ``model_name`` or ``deployment`` and ``batch_size`` or ``batch`` become model
 and batch size; over other labels (replica, version) the counts are added up, which is noted. The
@@ -28,14 +31,20 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.numerals import number_or_nan
+from ramsis.numerals import MS, number_or_nan
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
-_MS = {"seconds": 1e3, "milliseconds": 1.0, "ms": 1.0, "microseconds": 1e-3, "us": 1e-3,
-       "nanoseconds": 1e-6, "ns": 1e-6}
+_MS = ("seconds", "milliseconds", "ms", "microseconds", "us", "nanoseconds", "ns")
+"""Units that a name may end in."""
+_ANY_TYPE = re.compile(r"^# TYPE \S+ (?:counter|gauge|histogram|summary|untyped)\s*$", re.M)
+_BEGINNING = 65_536
 _TYPE = re.compile(r"^# TYPE (\S+) histogram\s*$", re.M)
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*?)\})?\s+(\S+)(?:\s+-?[\d.]+)?(?:\s+#.*)?")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_COUNTERS = {"executions": "nv_inference_exec_count", "inferences": "nv_inference_count",
+             **{part: f"nv_inference_compute_{part}_duration_us"
+                for part in ("input", "infer", "output")}}
+"""Triton's counters, which are sums over all executions."""
 _MODEL = ("model", "model_name", "deployment")
 _BATCH = ("batch_size", "batch")
 _LEVELS = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -54,14 +63,16 @@ class _Series:
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is in this format and holds a histogram."""
-    return _TYPE.search(source.text) is not None
+    """Whether a file is in this format."""
+    return _ANY_TYPE.search(source.text[:_BEGINNING]) is not None
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
     """A run for each model and batch size of the histogram."""
+    if given.metric is None and _COUNTERS["executions"] in source.text:
+        return _from_triton(source)
     name = _chosen(source, given.metric)
-    factor = _factor(source, name)
+    factor = _factor(source, name, given.unit)
     series = _series(source, name)
     _refuse_cut(f"{source.where}: {name}", series)
     counted = {key: item for key, item in series.items() if item.total > 0}
@@ -82,8 +93,12 @@ def _left_out(source: Source, name: str, empty: int) -> list[str]:
 def _chosen(source: Source, wanted: str | None) -> str:
     names: list[str] = list(dict.fromkeys(_TYPE.findall(source.text)))
     if not names:
-        raise InputFileError("no histogram", where=source.where,
-                             allowed="a line # TYPE NAME histogram")
+        of_torchserve = "ts_inference_latency_microseconds" in source.text
+        raise InputFileError(
+            "metrics without a histogram: sums of times alone, waiting among them, are no service "
+            "times", where=source.where,
+            allowed="TorchServe's model_metrics.log, which has the time of each batch"
+            if of_torchserve else "metrics with a line # TYPE NAME histogram")
     if wanted is not None:
         if wanted not in names:
             raise InvalidValueError(f"no such histogram in {source.where}", where="--metric",
@@ -93,16 +108,61 @@ def _chosen(source: Source, wanted: str | None) -> str:
     if len(timed) > 1:
         raise InputFileError(
             "several histograms", where=source.where, value=", ".join(timed[:8]),
-            allowed="--metric with the one that holds service times without waiting")
+            allowed=f"--metric NAME with service times without waiting, as {_likeliest(timed)}")
     return timed[0]
 
 
-def _factor(source: Source, name: str) -> float:
+def _likeliest(names: Sequence[str]) -> str:
+    """The histogram whose name speaks of running a model."""
+    return next((name for word in ("compute", "infer", "predict", "execut", "service")
+                 for name in names if word in name and "queue" not in name), names[0])
+
+
+def _factor(source: Source, name: str, said: str | None) -> float:
     unit = name.rpartition("_")[2]
-    if unit not in _MS:
+    if unit in _MS and said is not None and MS[said] != MS[unit]:
+        raise InvalidValueError("the name of the histogram states another unit", where="--unit",
+                                value=said, allowed=f"{unit}, or no --unit")
+    unit = unit if unit in _MS else said or ""
+    if not unit:
         raise InputFileError("the name does not end in a unit of time", where=source.where,
-                             value=name, allowed=", ".join(f"_{unit}" for unit in _MS))
-    return _MS[unit]
+                             value=name, allowed="--unit s (ms, us, ns)")
+    return float(MS[unit])
+
+
+def _from_triton(source: Source) -> list[MeasuredRun]:
+    """The mean time of a batch by model, of Triton's counters."""
+    runs: list[MeasuredRun] = []
+    sums: dict[str, dict[str, float]] = {}
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        sample = _SAMPLE.fullmatch(line.strip()) if line.startswith("nv_inference_") else None
+        name = next((key for key, counter in _COUNTERS.items()
+                     if sample is not None and sample[1] == counter), None)
+        if sample is None or name is None:
+            continue
+        where = f"{source.where}: line {number}"
+        counts = sums.setdefault(_labels(sample[2] or "", where).get("model", "model"), {})
+        counts[name] = counts.get(name, 0.0) + _value(sample[3], where)
+    for model, counts in sums.items():
+        if counts.get("executions", 0.0) <= 0:
+            continue
+        batch = counts.get("inferences", 0.0) / counts["executions"]
+        if batch < 1 or batch != int(batch) or "infer" not in counts:
+            raise InputFileError(
+                "executions with batches of several sizes: a mean over them is of no batch size",
+                where=f"{source.where}: model {model}", value=f"{batch:.4g} inputs on the mean",
+                allowed="the counters of a server that has run batches of one size, as under "
+                "perf_analyzer -b 1 --concurrency-range 1")
+        busy_us = sum(counts.get(name, 0.0) for name in ("input", "infer", "output"))
+        runs.append(MeasuredRun(
+            {"mean_ms": busy_us / 1000.0 / counts["executions"],
+             "n": int(counts["executions"])}, None, int(batch), model,
+            ("read as Triton's counters: the mean compute time of an execution, in us; waiting is "
+             "not in it",)))
+    if not runs:
+        raise InputFileError("Triton's counters of no execution", where=source.where,
+                             allowed="metrics of a server that has run its models")
+    return runs
 
 
 def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _Series]:

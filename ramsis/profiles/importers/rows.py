@@ -41,6 +41,8 @@ class Measured:
         How to measure a batch size that is missing.
     memory_mb, load_ms : float, optional
         Memory of the loaded model, and the time to load it.
+    padded : int, optional
+        Least batch size of a model that pads smaller batches.
     """
 
     batches: list[BatchProfile] = field(default_factory=list)
@@ -51,6 +53,7 @@ class Measured:
     more: str | None = None
     memory_mb: float | None = None
     load_ms: float | None = None
+    padded: int | None = None
 
 
 def read_text(path: Path) -> str:

@@ -9,8 +9,9 @@ refused. Only the name of a model falls back to that of the file.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ _UNITS = ("ns", "us", "ms", "s")
 _ACCURACY_UNITS = ("percent", "fraction")
 _IN_FLIGHT = 1.05
 """Largest mean number of requests in flight that counts as one at a time."""
+_LEAST_BUSY = 0.7
+"""Least share of the time that a run with one request at a time is busy."""
+_IN_NAME = re.compile(r"(?:^|(?<=[^a-z0-9]))(?:b|bs|bsz|batch)[-_]?(?:size)?[-_=]?"
+                      r"([1-9][0-9]{0,4})(?![a-z0-9])", re.IGNORECASE)
+"""A batch size in the name of a file."""
 _OVERLAPPING = 0.01
 """Largest share of requests that may begin before the one before has ended."""
 _PLAIN_NAMES = {"profile_export", "profile_export_aiperf", "profile_export_genai_perf",
@@ -143,6 +149,12 @@ class MeasuredRun:
         Latencies in ms.
     batch, model
         As the file states them; None: it does not.
+    items_per_s : float, optional
+        Throughput in inputs per second, by which a batch size is confirmed.
+    tool : str
+        Its name, where the format has several.
+    one_size : bool
+        Whether the model takes batches of this size alone, so that smaller ones are padded.
     """
 
     statistics: Mapping[str, Any] = field(default_factory=dict)
@@ -152,6 +164,9 @@ class MeasuredRun:
     notes: tuple[str, ...] = ()
     load_ms: float | None = None
     memory_mb: float | None = None
+    items_per_s: float | None = None
+    tool: str = ""
+    one_size: bool = False
 
 
 def gather(
@@ -184,6 +199,7 @@ def gather(
         raise left_out[0][1]
     paths = dict(files)
     for item in models.values():
+        _pad(item)
         item.notes += [f"left out: {str(error).replace(str(paths[name]), name)}"
                        for name, error in left_out]
     return models
@@ -194,8 +210,8 @@ def _add(
     file: tuple[str, Path], given: Given, tool: str,
 ) -> None:
     name, path = file
-    model = _given(given.model, name) or run.model or _fallback(path)
     batch = _batch(run, name, path, given)
+    model = _given(given.model, name) or run.model or _fallback(path)
     if (model, batch) in origin:
         raise InputFileError(
             f"batch size {batch} of {model} appears twice", where=str(path),
@@ -203,26 +219,62 @@ def _add(
             "models apart)")
     origin[model, batch] = name
     item = models.setdefault(
-        model, Measured(more=f"also a run of {tool} at batch size 1, in the same folder")
-    )
+        model, Measured(more=f"also a run of {run.tool or tool} at batch size 1, in the same "
+                             "folder"))
     with placed(lambda field: f"{path}: {field}"):
         item.batches.append(BatchProfile(batch, **run.statistics) if run.samples_ms is None else
                             BatchProfile.from_samples(batch, run.samples_ms, QUANTILES))
+    if run.one_size:
+        item.padded = min(batch, item.padded or batch)
     item.load_ms = run.load_ms if item.load_ms is None else item.load_ms
     item.memory_mb = run.memory_mb if item.memory_mb is None else item.memory_mb
     item.notes += [note for note in run.notes if note not in item.notes]
 
 
+def _pad(item: Measured) -> None:
+    """Enter batch size 1 of a model that takes no batch smaller than the least one measured."""
+    least = min(item.batches, key=lambda batch: batch.batch)
+    if least.batch > 1 and item.padded == least.batch:
+        item.batches.insert(0, replace(least, batch=1))
+        item.notes.append(f"batch size 1 takes as long as {least.batch}, to which a model of "
+                          "that size pads it: it was not measured")
+
+
 def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
     said = _given(given.batch, name)
-    if run.batch is None and said is None:
-        raise InputFileError("the batch size is not in this file", where=str(path),
-                             allowed=f"--batch N, or --batch '{name}=N' where files differ")
     if run.batch is not None and said is not None and run.batch != said:
         raise InvalidValueError(f"differs from the batch size in {path}, {run.batch}",
                                 where="--batch", value=said,
                                 allowed="what the file says, or nothing")
-    return said if run.batch is None and said is not None else int(run.batch or 0)
+    batch = run.batch if said is None else said
+    in_flight = _inputs_in_flight(run)
+    if batch is None and in_flight is not None and (named := _IN_NAME.search(path.stem)):
+        # The name alone would be a guess.
+        batch = int(named[1]) if _fits(in_flight, int(named[1])) else None
+    if batch is None:
+        likely = (f"; throughput x latency is {in_flight:.4g}" if in_flight is not None else "")
+        size = max(1, round(in_flight)) if in_flight is not None else "N"
+        raise InputFileError(f"the batch size is not in this file{likely}", where=str(path),
+                             allowed=f"--batch {size}, or --batch '{name}={size}' where files "
+                             "differ")
+    if in_flight is not None and batch > 0 and not _fits(in_flight, batch):
+        raise InputFileError(
+            "throughput x latency is not the batch size, so that several requests are in flight "
+            "or the batch size is another", where=str(path), value=f"{in_flight:.4g}",
+            allowed=f"about {batch} (batch size {batch}, one request at a time)")
+    return batch
+
+
+def _inputs_in_flight(run: MeasuredRun) -> float | None:
+    """Inputs in flight on average (Little's law); with one request at a time the batch size."""
+    latency_ms = run.statistics.get("mean_ms", run.statistics.get("p50_ms"))
+    if run.items_per_s is None or latency_ms is None:
+        return None
+    return float(run.items_per_s * latency_ms / 1000.0)
+
+
+def _fits(in_flight: float, batch: int) -> bool:
+    return _LEAST_BUSY * batch <= in_flight <= _IN_FLIGHT * batch
 
 
 def _given(patterns: Mapping[str, Any], name: str) -> Any:
@@ -234,8 +286,10 @@ def _given(patterns: Mapping[str, Any], name: str) -> Any:
 
 
 def _fallback(path: Path) -> str:
-    plain = path.name.partition(".")[0]
-    return path.resolve().parent.name if plain in _PLAIN_NAMES else path.stem
+    """The name of a file without a batch size in it; that of its folder where it says nothing."""
+    plain = _IN_NAME.sub("", path.stem).strip("-_. ")
+    usual = path.name.partition(".")[0] in _PLAIN_NAMES
+    return path.resolve().parent.name if usual or not plain else plain
 
 
 def _refuse_unused(given: Given, names: Sequence[str]) -> None:

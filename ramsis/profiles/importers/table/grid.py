@@ -109,6 +109,11 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
         body = [(number, cells[:len(header)]) for number, cells in body]
     rows = []
     for number, cells in body:
+        if len(cells) != len(header) and (mark == " " or not any(map(known, header))):
+            raise InputFileError(
+                "neither a table nor a report of a tool that is known", where=str(path),
+                value=lines[0][1], allowed="a header line, as model,batch,p95_ms,accuracy, and a "
+                "row for each measurement; `ramsis help profiles` lists the tools")
         if len(cells) != len(header):
             raise InputFileError(
                 "wrong number of cells", where=f"{path}: line {number}", value=len(cells),

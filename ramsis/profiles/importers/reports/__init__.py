@@ -1,0 +1,249 @@
+"""Importer of ``tool-output``: what perf_analyzer, trtexec and other benchmark tools report.
+
+Where the figures stand is said by :data:`~ramsis.profiles.importers.reports.tools.TOOLS`, a layout
+for each tool; reading is the same for all. Times without a unit beside them have that of the tool.
+Runs with several requests in flight are left out, because waiting is in their latencies; where the
+report states a throughput, throughput × latency confirms the batch size (Little's law).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError
+from ramsis.numerals import MS, duration_ms
+from ramsis.profiles.importers.reports.tools import TOOLS, Tool
+from ramsis.profiles.importers.runs import (
+    Given,
+    MeasuredRun,
+    NotAProfileError,
+    Source,
+    in_flight_refused,
+)
+
+_BEGINNING = 65_536
+"""Characters in which the mark of a tool stands."""
+_MOST_RECORDS = 10_000
+_DEEPEST = 6
+_UNITS = "|".join(sorted(map(re.escape, MS), key=len, reverse=True))
+_NUMBER = r"([0-9]+\.?[0-9]*)"
+_TIME = rf"([^\s,;|%)]+?)(?:[ \t]*({_UNITS}))?(?![\w+-]|\.\d)"
+_STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p95", "p99")
+_TIMES = (*_STATISTICS, "part", "load")
+_OFTEN = 100
+"""Values of a figure in a whole report that are looked at."""
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is a report of one of the tools."""
+    return _tool_of(source) is not None
+
+
+def read(source: Source, given: Given) -> list[MeasuredRun]:
+    """The runs of a report."""
+    tool = _tool_of(source)
+    if tool is None:
+        raise InputFileError(
+            "not a report of a tool that is known", where=source.where,
+            allowed=", ".join(known.name for known in TOOLS))
+    if tool.refused:
+        raise NotAProfileError(f"{tool.name}: {tool.refused}", where=source.where,
+                               allowed=tool.alone)
+    texts = [run for run in _runs(source, tool)
+             if not (tool.no_run and _pattern(tool.no_run).search(run[0]))]
+    flights = [_flight(text, source.text, tool) for text, _ in texts]
+    alone = [run for run, flight in zip(texts, flights, strict=True) if flight in (None, 1.0)]
+    if not alone:
+        busy = sorted({flight for flight in flights if flight is not None})
+        raise NotAProfileError(
+            f"{tool.name} without a run of one request at a time; with more, waiting is in the "
+            "latencies", where=source.where,
+            value=f"{', '.join(f'{flight:g}' for flight in busy)} in flight" if busy else None,
+            allowed=tool.alone)
+    left_out = ([f"runs with several requests in flight, left out: {len(texts) - len(alone)}"]
+                if len(texts) > len(alone) else [])
+    return [_run(source, tool, text, samples, left_out) for text, samples in alone]
+
+
+def _tool_of(source: Source) -> Tool | None:
+    beginning = source.text[:_BEGINNING]
+    return next((tool for tool in TOOLS if _pattern(tool.mark).search(beginning)), None)
+
+
+@cache
+def _pattern(pattern: str, hole: str = _NUMBER) -> re.Pattern[str]:
+    """A pattern of the layouts, with numbers in the place of ``#``."""
+    return re.compile(pattern.replace("#", hole), re.MULTILINE)
+
+
+def _figure(tool: Tool, name: str) -> re.Pattern[str]:
+    return _pattern(tool.figures[name], _TIME if name in _TIMES else _NUMBER)
+
+
+def _runs(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
+    """The text of each run, with the samples that it states."""
+    if tool.records == "csv":
+        return [(text, ()) for text in _rows(source)]
+    if tool.records and source.document() is not None:
+        return _records(source, tool)
+    if not tool.run:
+        return [(source.text, ())]
+    pattern = re.compile(tool.run, re.MULTILINE | re.DOTALL)
+    runs = [found[0] for found in islice(pattern.finditer(source.text), _MOST_RECORDS)]
+    return [(run, ()) for run in (runs[-1:] if tool.last_run else runs)]
+
+
+def _rows(source: Source) -> Iterator[str]:
+    lines = source.text.splitlines()
+    try:
+        rows = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise InputFileError(f"not valid CSV ({error})", where=source.where) from error
+    header = rows[0]
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) not in (0, len(header)):
+            raise InputFileError("not all columns have a cell, so the file is cut off",
+                                 where=f"{source.where}: line {number}", value=len(row),
+                                 allowed=f"{len(header)} cells, as in the header")
+        if row:
+            yield "\n".join(f"{column.strip()}: {' '.join(cell.split())}"
+                            for column, cell in zip(header, row, strict=True))
+
+
+def _records(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
+    document = source.document()
+    value = document
+    for key in filter(None, tool.records.split(".")):
+        value = value.get(key) if isinstance(value, dict) else None
+    records = value if isinstance(value, list) else [value]
+    if not 0 < len(records) <= _MOST_RECORDS or not all(isinstance(one, dict) for one in records):
+        raise InputFileError(f"{tool.name} without its runs",
+                             where=f"{source.where}: {tool.records}",
+                             allowed=f"objects, 1 to {_MOST_RECORDS}")
+    found: list[tuple[str, Sequence[Any]]] = []
+    for record in records:
+        samples = record
+        for key in tool.samples.split("."):
+            if isinstance(samples, dict) and key not in samples and "report" in samples:
+                samples = samples["report"]
+            samples = samples.get(key) if isinstance(samples, dict) else None
+        found.append(("\n".join(_lines(record, "", 0)),
+                      samples if isinstance(samples, list) else ()))
+    return found
+
+
+def _lines(value: Any, name: str, depth: int) -> Iterator[str]:
+    """A line for each value in an object, lists aside."""
+    if isinstance(value, dict):
+        for key, item in value.items() if depth < _DEEPEST else ():
+            yield from _lines(item, f"{name}.{key}" if name else key, depth + 1)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield f"{name}: {' '.join(str(value).split())}"
+
+
+def _found(text: str, tool: Tool, name: str) -> re.Match[str] | None:
+    return _figure(tool, name).search(text) if name in tool.figures else None
+
+
+def _flight(text: str, whole: str, tool: Tool) -> float | None:
+    """Requests in flight in a run, as it or the whole report says; 0: a rate was kept up."""
+    found = _found(text, tool, "flight") or _found(whole, tool, "flight")
+    if found is not None:
+        return float(_groups(found)[0])
+    return 0.0 if re.match(r"Request [Rr]ate: ", text) else None
+
+
+def _groups(found: re.Match[str]) -> tuple[str, str]:
+    """What a pattern found: a text or a number, and its unit."""
+    value, *units = [group for group in found.groups() if group is not None]
+    return value, units[0] if units else ""
+
+
+def _of_all(text: str, whole: str, tool: Tool, name: str) -> str | None:
+    """A figure of a run, else of the whole report where it states one alone."""
+    found = _found(text, tool, name)
+    if found is not None:
+        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(text), _OFTEN)}
+    elif name in tool.figures:
+        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(whole), _OFTEN)}
+    else:
+        return None
+    return values.pop() if len(values) == 1 else None
+
+
+def _run(
+    source: Source, tool: Tool, text: str, samples: Sequence[Any], more: Sequence[str]
+) -> MeasuredRun:
+    unit = _of_all(text, "", tool, "unit") or tool.unit
+    statistics: dict[str, Any] = {}
+    units: set[bool] = set()
+    for name in _STATISTICS:
+        found = _found(text, tool, name)
+        if found is not None:
+            units.add(bool(_groups(found)[1]))
+            statistics[f"{name}_ms"] = _time_ms(found, unit, f"{source.where}: {name}")
+    if "mean_ms" not in statistics and "part" in tool.figures:
+        parts = [_time_ms(part, unit, source.where)
+                 for part in _figure(tool, "part").finditer(text)]
+        if parts:
+            statistics["mean_ms"] = round(sum(parts), 9)
+    if not statistics or not (_pattern(tool.end).search(source.text) if tool.end else True):
+        raise InputFileError(
+            f"{tool.name} without the end of its latencies, so that it was cut off",
+            where=source.where, allowed="the whole report of a run")
+    count = _of_all(text, "", tool, "n")
+    if count is not None and float(count) >= 1:
+        statistics["n"] = int(float(count))
+    times = _samples_ms(samples, unit, source)
+    batch = _of_all(text, source.text, tool, "batch")
+    model = _of_all(text, source.text, tool, "model")
+    load = _found(text, tool, "load") or _found(source.text, tool, "load")
+    rate, requests = (_of_all(text, "", tool, name) for name in ("rate", "requests"))
+    if requests is not None and "mean_ms" in statistics:
+        in_flight_refused(source.where, float(requests), statistics["mean_ms"])
+    used = ", ".join(name.removesuffix("_ms") for name in statistics if name != "n")
+    return MeasuredRun(
+        {} if times is not None else statistics, times,
+        tool.always.get("batch") if batch is None else _count(batch, f"{source.where}: batch"),
+        None if model is None else model.strip(),
+        (f"read as {tool.name}: {'samples' if times is not None else used}"
+         + ("" if units == {True} and times is None else f", in {unit}"), *tool.notes, *more),
+        load_ms=None if load is None else _time_ms(load, "s" if "sec" in load[0] else unit,
+                                                   source.where) or None,
+        items_per_s=None if rate is None else float(rate), tool=tool.name.partition("'s ")[0],
+        one_size=tool.one_size)
+
+
+def _time_ms(found: re.Match[str], unit: str, where: str) -> float:
+    number, own = _groups(found)
+    try:
+        return duration_ms(number, own or unit)
+    except ValueError:
+        raise InputFileError("not a time", where=where, value=f"{number} {own or unit}",
+                             allowed="a number of ns, us, ms or s") from None
+
+
+def _count(text: str, where: str) -> int:
+    value = float(text)
+    if not 1 <= value < 1e6 or value != int(value):
+        raise InputFileError("not a batch size", where=where, value=text,
+                             allowed="a whole number >= 1")
+    return int(value)
+
+
+def _samples_ms(samples: Sequence[Any], unit: str, source: Source) -> np.ndarray | None:
+    """The samples in ms where there are two or more."""
+    if len(samples) < 2:
+        return None
+    for i, value in enumerate(samples):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InputFileError("not a time", where=f"{source.where}: sample {i}", value=value,
+                                 allowed=f"a number of {unit} above 0")
+    return np.array(samples, dtype=float) * float(MS[unit])
