@@ -94,7 +94,8 @@ def load_command(
     URL is any server of the Open Inference Protocol: `ramsis serve`, Triton, KServe. The workload
     is that of `simulate`: loads, traces or recorded timestamps. Latencies count from when a
     request was to be sent, so no delay of the generator is left out ("coordinated
-    omission"). 503 and 429 count as dropped, other errors as failed.
+    omission"). 503 and 429 count as dropped, other errors as failed; if all failed, the exit code
+    is 3.
 
     \b
     Examples:
@@ -122,7 +123,8 @@ def load_command(
 
         write_request_log(request_log, result.requests)
     row = summary(result, arrivals.duration_ms)
-    if result.first_failure:
+    has_failed = row["failed"] == row["requests"]
+    if result.first_failure and not has_failed:
         click.echo(f"note: the first of {row['failed']} failures: {result.first_failure}",
                    err=True)
     if as_json:
@@ -131,6 +133,9 @@ def load_command(
         shares = ", ".join(f"{name} ({share:.0%})" for name, share
                            in list(row["model_share"].items())[:4])
         print_rows(_COLUMNS, [{**row, "models": shares}])
+    if has_failed:
+        raise InputFileError(f"all {row['requests']} requests failed, the first: "
+                             f"{result.first_failure}", where=target)
 
 
 def _arrays(path: str) -> dict[str, NDArray[Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.errors import InputFileError, InvalidValueError, check_known, printable
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
@@ -25,6 +25,11 @@ HEAD_LENGTH = "Inference-Header-Content-Length"
 
 Array = NDArray[Any]
 
+_LARGEST_JSON = 1 << 24
+"""Bytes of JSON in an answer; what it is read to takes many times as much."""
+_LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28
+"""Bytes of one sample, and of random samples together."""
+_LONGEST_NAME = 200
 _EITHER = 32
 """To the size of zlib's window: the head of gzip and that of zlib are told apart."""
 
@@ -76,19 +81,28 @@ class RemoteModel:
         """
         try:
             inputs, outputs = (
-                tuple(TensorSpec(one["name"], one["datatype"],
+                tuple(TensorSpec(str(one["name"]), str(one["datatype"]),
                                  tuple(max(int(n), 1) for n in one["shape"][1:]))
                       for one in metadata[kind]) for kind in ("inputs", "outputs"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ArithmeticError, ValueError) as error:
             raise InputFileError(f"not the metadata of a model ({error!r})", where=url,
                                  value=metadata) from None
+        if not inputs:
+            raise InputFileError("a model without inputs", where=url, value=metadata)
         for spec in inputs:
             check_known("a type that is not sent", spec.datatype, DATATYPES, url, InputFileError)
+        size = sum(spec.nbytes for spec in inputs)
+        if size > _LARGEST_SAMPLE:
+            raise InputFileError("a request would be too large", where=url, value=f"{size} bytes",
+                                 allowed=f"at most {_LARGEST_SAMPLE} bytes")
         binary = tensors == "binary" or (tensors == "auto" and "binary_tensor_data" in extensions)
         return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
-        """Normal numbers; 0 or 1 where whole numbers are wanted."""
+        """Normal numbers; 0 or 1 where whole numbers are wanted. Large samples are fewer."""
+        each = sum(spec.nbytes for spec in self.inputs)
+        count = min(count, max(_SAMPLES_BYTES // each, 1))
+
         def drawn(spec: TensorSpec) -> Array:
             shape = (count, *spec.shape)
             if spec.dtype.kind == "f":
@@ -194,6 +208,8 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
     """Read an answer, whose JSON ends at ``head``, as its header states; None at the end."""
     try:
         end = len(body) if head is None else int(head)
+        if not 0 <= end <= min(len(body), _LARGEST_JSON):
+            raise ValueError(f"JSON of {end} bytes")
         document = orjson.loads(body[:end])
         parameters = document.get("parameters") or {}
         outputs: dict[str, Any] = {}
@@ -203,6 +219,8 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
                 outputs[one["name"]] = one["data"]
             else:
                 kind = DATATYPES[one["datatype"]].newbyteorder("<")
+                if not 0 <= size <= len(body) - end:
+                    raise ValueError(f"a tensor of {size} bytes")
                 outputs[one["name"]] = np.frombuffer(body[end : end + size], kind)
                 end += size
         correct = None
@@ -212,15 +230,18 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
                                  for name in ("batch", "run_as", "worker"))
         # Triton's answers have no parameters: an output names the variant.
         variant = parameters.get("variant") or next(iter(outputs.get("variant", ())), None)
-        name = str(variant or document.get("model_name") or "model")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        name = printable(str(variant or document.get("model_name") or "model"))
+        if len(name) > _LONGEST_NAME:
+            raise ValueError(f"a name of {len(name)} characters")
+    except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError,
+            RecursionError) as error:
         raise InvalidValueError(f"not an answer ({error!r})", where="answer",
                                 value=body[:60]) from None
     return Heard(name, batch, run_as, worker, correct)
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _same(data: Array, right: Array) -> bool:

@@ -2,7 +2,8 @@
 
 A client of general use spends longer on a request than many a server does, on the same processor
 where it shares one, and its own time counts as the server's. This one hands bytes to the socket
-and those that come to httptools; there is no task, no cookie, no redirect.
+and those that come to httptools; there is no task, no cookie, no redirect. A server may be
+anything: what an answer may take is limited, and bytes that nobody asked for end their connection.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from ramsis.files import MAX_FILE_BYTES
+
 _LOOKS_S = 0.1
 """How often is looked for requests that have waited too long."""
 _HEADS = 256
 """Heads of requests that are kept."""
+_MOST_BESIDE, _FRAMING = 1 << 16, 8
+"""Bytes of an answer besides its body, and of chunked encoding for each of the body."""
+_LARGEST, _MOST_HELD = MAX_FILE_BYTES, 4 * MAX_FILE_BYTES
+"""Bytes of the body of an answer, and of all together that are not whole."""
 
 
 class Response(NamedTuple):
@@ -74,6 +81,7 @@ class ConnectionPool:
         self._asked: dict[_Request, None] = {}  # the longest first
         self._opening: set[asyncio.Task[None]] = set()
         self._looking = False
+        self.held = 0  # bytes of answers that are not whole
 
     def send(
         self, method: str, path: str, told: Told, headers: Mapping[str, str] | None = None,
@@ -115,11 +123,17 @@ class ConnectionPool:
     def opened(self, connection: _Connection) -> None:
         """A connection has begun."""
         self._open.add(connection)
-        self.address = connection.transport.get_extra_info("peername")[:2]
+        peer = connection.transport.get_extra_info("peername")
+        if peer is not None:  # it is still there
+            self.address = peer[:2]
 
     def closed(self, connection: _Connection) -> None:
         """A connection has ended."""
         self._open.discard(connection)
+        self.forget(connection)
+
+    def forget(self, connection: _Connection) -> None:
+        """Give a connection no more requests."""
         if connection in self.idle:
             self.idle.remove(connection)
 
@@ -129,7 +143,7 @@ class ConnectionPool:
         try:
             _, connection = await loop.create_connection(
                 lambda: _Connection(self), *self.address, **self.secure)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter for a name that is none
             request.end(_failed(f"{type(error).__name__}: {error}"))
             return
         if request.over:  # it has waited too long for this
@@ -176,13 +190,19 @@ class _Connection(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, group: ConnectionPool) -> None:
-        self.group, self.headed = group, False
+        self.group = group
         self.request: _Request | None = None
         self.parser = httptools.HttpResponseParser(self)
+        self.headers: dict[str, str] = {}
+        self.parts: list[bytes] = []
+        self.size = self.received = 0  # bytes of the body, and of all since the request
+        self.headed = False  # whether the head of the last answer is whole
+        self.whole: Response | None = None
+        self.is_reusable = True
 
     def begin(self, request: _Request) -> None:
         """Send a request; there is no other."""
-        self.request = request
+        self.request, self.whole = request, None
         request.connection = self
         self.transport.write(request.content)
 
@@ -191,28 +211,49 @@ class _Connection(asyncio.Protocol):
         self.group.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.request is None:  # nobody asked for them
+            self._fail("")
+            return
+        self.received += len(data)
+        failure = ""
         try:
             self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            failure = "the server switched to another protocol"
         except httptools.HttpParserError as error:
-            self._end(_failed(f"not HTTP ({error})"))
-            self.transport.abort()
+            failure = f"not HTTP ({error})"
+        if self.whole is not None:
+            if failure or not self.is_reusable:
+                self.transport.abort()
+            else:
+                self.group.idle.append(self)
+            self._end(self.whole)
+        elif self.received - self.size > _MOST_BESIDE + _FRAMING * self.size:
+            failure = f"headers of more than {_MOST_BESIDE} bytes"
+        elif self.size > _LARGEST:
+            failure = f"an answer of more than {_LARGEST} bytes"
+        elif self.group.held > _MOST_HELD:
+            failure = f"answers of more than {_MOST_HELD} bytes together"
+        if failure:
+            self._fail(failure)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.group.closed(self)
-        if self.request is None:
-            return
         # An answer without a length ends with its connection.
-        if error is None and self.headed and "content-length" not in self.headers:
+        if (error is None and self.headed and self.parser.get_status_code() >= 200
+                and not {"content-length", "transfer-encoding"} & self.headers.keys()):
             self.on_message_complete()
+        if self.whole is not None:
+            self._end(self.whole)
         else:
-            self._end(_failed(f"{type(error).__name__}: {error}" if error else
-                              "the server closed the connection before its answer was whole"))
+            self._fail(f"{type(error).__name__}: {error}" if error else
+                       "the server closed the connection before its answer was whole")
 
     def on_message_begin(self) -> None:
         """httptools: an answer begins."""
-        self.headers: dict[str, str] = {}
-        self.parts: list[bytes] = []
-        self.headed = False
+        if self.whole is not None:  # and nobody asked for it
+            self.is_reusable = False
+        self.headers, self.parts, self.headed = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: a header has come."""
@@ -225,20 +266,26 @@ class _Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """httptools: a part of the body has come."""
         self.parts.append(data)
+        self.size += len(data)
+        self.group.held += len(data)
 
     def on_message_complete(self) -> None:
         """httptools: the answer is whole."""
         status = self.parser.get_status_code()
-        if status < 200:  # more is to come
-            return
-        if self.parser.should_keep_alive():
-            if self.request is not None:
-                self.group.idle.append(self)
-        else:
-            self.transport.close()
-        self._end(Response(status, self.headers, b"".join(self.parts), "", time.perf_counter()))
+        if status >= 200 and self.whole is None:  # else more is to come
+            self.is_reusable = self.parser.should_keep_alive()
+            self.whole = Response(status, self.headers, b"".join(self.parts), "",
+                                  time.perf_counter())
+
+    def _fail(self, why: str) -> None:
+        """End the connection, and the request that waits for it."""
+        self.group.forget(self)
+        self.transport.abort()
+        self._end(_failed(why))
 
     def _end(self, answer: Response) -> None:
+        self.group.held -= self.size
+        self.size = self.received = 0
         request, self.request = self.request, None
         if request is not None:
             request.end(answer)

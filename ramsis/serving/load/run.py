@@ -31,7 +31,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, printable
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
 from ramsis.serving.load.connections import ConnectionPool, Response
@@ -43,6 +43,7 @@ from ramsis.sim.fleet import drawn_slos
 _LEAD_S = 0.2  # from the preparations to the first request
 _BYTES_EACH = 400.0  # of a request that is planned
 _DROPPED = (429, 503)
+_SHOWN = 200  # characters of an error
 _NEVER = 10**9
 _SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
 
@@ -179,7 +180,9 @@ class _Run:
         base = self.url.partition("/v2/models/")[0]
         metadata = await self._json(self.url)
         about = await self._json(f"{base}/v2", required=False)
-        extensions = about.get("extensions", ()) if isinstance(about, dict) else ()
+        extensions = about.get("extensions") if isinstance(about, dict) else None
+        if not isinstance(extensions, list):
+            extensions = []
         return RemoteModel.of(self.url, metadata, extensions, self.settings.tensors)
 
     async def _json(self, url: str, *, required: bool = True) -> Any:
@@ -190,12 +193,11 @@ class _Run:
                 return orjson.loads(answer.body)
             except orjson.JSONDecodeError as error:
                 failure = str(error)
+        if not required:
+            return None
         if failure:
             raise InputFileError(f"no answer of the server ({failure})", where=url)
-        if required:
-            raise InputFileError(f"the server answers {answer.status}", where=url,
-                                 value=answer.body[:100].decode(errors="replace"))
-        return None
+        raise InputFileError(f"the server answers {_shown(answer)}", where=url)
 
     async def _send_all(self) -> None:
         loop = asyncio.get_running_loop()
@@ -249,8 +251,7 @@ class _Run:
         if answer.status != 200:
             if answer.status in _DROPPED:
                 return line._replace(outcome="dropped")
-            self._failed(answer.failure or
-                         f"{answer.status} {data[:200].decode(errors='replace')}")
+            self._failed(answer.failure or _shown(answer))
             return line
         if encoding := answer.headers.get("content-encoding"):
             if encoding != self.settings.compression:
@@ -264,7 +265,14 @@ class _Run:
         return line._replace(outcome="served" if in_time else "late", **said._asdict())
 
     def _failed(self, why: str) -> None:
-        self.first_failure = self.first_failure or why
+        self.first_failure = self.first_failure or printable(why)
+
+
+def _shown(answer: Response) -> str:
+    """Status and text of an answer that is an error, or where it redirects to."""
+    if to := answer.headers.get("location"):
+        return f"{answer.status}, to {to[:_SHOWN]}, which is not followed"
+    return f"{answer.status} {answer.body[:_SHOWN].decode(errors='replace')}".rstrip()
 
 
 def _path(url: str) -> str:
