@@ -4,8 +4,8 @@ Three layouts, each as text, ``.gz`` or ``.zst``:
 
 - lines of a time and a load in queries per second, as ``12 2431`` (the layout of the Twitter
   traces): the load holds from that time to the next; ``#`` begins a comment;
-- a table with a header, of a column of times and one of counts or rates, as ``minute,requests`` or
-  ``time,rps``, as monitoring writes it; counts hold until the next time;
+- a table with a header, of a column of times and one of counts or rates, as monitoring writes it
+  (:mod:`ramsis.arrivals.load_table`);
 - the minute bins of the Azure Functions data: a CSV whose header names the minutes ``1``, ``2``, …
   after any other columns; invocations are added up over the rows.
 """
@@ -16,25 +16,19 @@ import math
 import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator
-from itertools import chain, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 import ramsis
-from ramsis.arrivals.timestamps import UNITS, stem, unit_of
+from ramsis.arrivals.load_table import HEAD_LINES, load_columns_of, read_load_table
+from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace
-from ramsis.arrivals.trace_formats.columns import (
-    COUNT_NAMES,
-    RATE_NAMES,
-    TIME_NAMES,
-    fields_of,
-    lines_of,
-)
+from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit
+from ramsis.arrivals.trace_formats.instants import epoch_unit
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
@@ -42,9 +36,8 @@ from ramsis.numerals import number_or_nan
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
-_UNITS_IN_NAMES = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h",
-                   "hours": "h"}
-_MINUTE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+_SEPARATOR = re.compile(r"sep=[,;\t]", re.IGNORECASE)
+"""What a table for Excel may begin with."""
 _PACKAGE = Path(ramsis.__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "profiles" / "shipped" / "traces", _PACKAGE.parent / "profiles" / "traces")
 """Where shipped traces lie: in a wheel, and in the repository of an editable installation."""
@@ -62,18 +55,32 @@ def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
     return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
 
 
-def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a rate trace does; another may hold recorded arrivals."""
-    first = next(_lines(find_trace(path_or_name)), None)
-    if first is None:
+def is_rate_trace(
+    path_or_name: str | os.PathLike[str], *, unit: str | None = None,
+    load_columns: Sequence[str] = (),
+) -> bool:
+    """Whether a file begins as a rate trace does; another may hold recorded arrivals.
+
+    Parameters are as of :func:`read_rates`.
+
+    Raises
+    ------
+    InputFileError
+        A table of loads in which it is not clear what they are.
+    """
+    path = find_trace(path_or_name)
+    head = _head(path)
+    if not head:
         return False
-    fields = _parts(first[1])
-    return (bool(minute_columns(fields_of(first[1], ","))) or _columns(first[1]) is not None
-            or (len(fields) == 2 and all(map(_looks_numeric, fields))))
+    fields = _parts(head[0][1])
+    return (bool(minute_columns(fields_of(head[0][1], ",")))
+            or (len(fields) == 2 and all(map(_looks_numeric, fields)))
+            or load_columns_of(head, unit, load_columns, path) is not None)
 
 
 def read_rates(
-    path_or_name: str | os.PathLike[str], *, unit: str | None = None
+    path_or_name: str | os.PathLike[str], *, unit: str | None = None,
+    load_columns: Sequence[str] = (),
 ) -> RateTrace:
     """The rate trace in a file, or the shipped one of that name.
 
@@ -83,24 +90,35 @@ def read_rates(
     unit : str, optional
         One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load,
         seconds by default; in a table by default that of the heading (``minute``, ``time_s``).
+        Times since 1970 of our days need none.
+    load_columns : sequence of str, optional
+        Columns of a table whose rates or counts are added up; by default the only one.
     """
     if unit is not None:
         check_known("unknown unit of time", unit, UNITS, "unit")
     path = find_trace(path_or_name)
-    lines = _lines(path)
-    first = next(lines, None)
-    if first is None:
+    head = _head(path)
+    if not head:
         raise InputFileError("empty trace", where=str(path),
                              allowed="a time and a load in each line")
     try:
-        if minute_columns(fields_of(first[1], ",")):
+        if minute_columns(fields_of(head[0][1], ",")):
             rate_qps, _ = read_minute_bins(path)
-            return RateTrace(60_000.0 * np.arange(len(rate_qps)), rate_qps)
-        if (table := _columns(first[1])) is not None:
-            return _table(lines, table, unit, str(path))
-        return _steps(chain([first], lines), str(path), UNITS[unit or "s"])
+            step_ms = UNITS[unit or "min"]
+            return RateTrace(step_ms * np.arange(len(rate_qps)), rate_qps * 60_000.0 / step_ms)
+        columns = load_columns_of(head, unit, load_columns, path)
+        lines = _lines(path)
+        if columns is None:
+            return _steps(lines, str(path), unit)
+        next(lines)
+        return read_load_table(lines, columns, str(path))
     except InvalidValueError as error:
         raise InputFileError(f"{path}: {error}") from None
+
+
+def _head(path: Path) -> list[tuple[int, str]]:
+    """The lines that tell what a file holds."""
+    return list(islice(_lines(path), HEAD_LINES))
 
 
 def _parts(text: str) -> list[str]:
@@ -115,18 +133,22 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise InputFileError("cannot read trace (No such file or directory)", where=str(path),
                              allowed=f"a path, or one of: {known}")
     for first, text in blocks(path):
-        yield from lines_of(text, first, comments=True)
+        for number, content in lines_of(text, first, comments=True):
+            if not _SEPARATOR.fullmatch(content):
+                yield number, content
 
 
-def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateTrace:
+def _steps(lines: Iterable[tuple[int, str]], where: str, unit: str | None) -> RateTrace:
     """Lines of time and load."""
     start_ms, rate_qps = array("d"), array("d")
+    factor = 0.0
     for number, text in lines:
         place = f"{where}: line {number}"
         values = [number_or_nan(part) for part in _parts(text)]
         if len(values) != 2 or math.isnan(values[0]):
             raise InputFileError("not a time and a load", where=place, value=text,
                                  allowed="two numbers, such as 12 2431")
+        factor = factor or UNITS[unit or epoch_unit(_parts(text)[0]) or "s"]
         time_ms, rate = values[0] * factor, values[1]
         if not (math.isfinite(rate) and rate >= 0):
             raise InputFileError("rate is not a load", where=place, value=text,
@@ -137,63 +159,6 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateT
         start_ms.append(time_ms)
         rate_qps.append(rate)
     return RateTrace(start_ms, rate_qps)
-
-
-class _Columns(NamedTuple):
-    """Where a table of loads has its times and its loads."""
-
-    time: int
-    load: int
-    unit: str | None
-    counts: bool
-
-
-def _columns(header: str) -> _Columns | None:
-    """The columns of a header, one of times and one of rates or counts; None where it has none."""
-    names = [stem(name) for name in fields_of(header)]
-    loads = [i for i, name in enumerate(names) if name in RATE_NAMES] or [
-        i for i, name in enumerate(names) if name in COUNT_NAMES]
-    times = [i for i, name in enumerate(names) if name in TIME_NAMES or name in _UNITS_IN_NAMES]
-    if len(loads) != 1 or len(times) != 1:
-        return None
-    heading = fields_of(header)[times[0]]
-    return _Columns(times[0], loads[0], unit_of(heading) or _UNITS_IN_NAMES.get(names[times[0]]),
-                    names[loads[0]] not in RATE_NAMES)
-
-
-def _table(
-    lines: Iterable[tuple[int, str]], columns: _Columns, unit: str | None, where: str
-) -> RateTrace:
-    """Rows of a time and a rate, or of a time and the count until the next."""
-    start_ms, loads = array("d"), array("d")
-    instants: Instants | None = None
-    for number, text in lines:
-        place = f"{where}: line {number}"
-        cells = [cell.strip() for cell in fields_of(text)]
-        if max(columns.time, columns.load) >= len(cells):
-            raise InputFileError("not a time and a load", where=place, value=text,
-                                          allowed="as many cells as the header has")
-        when = cells[columns.time] + (":00" if _MINUTE.fullmatch(cells[columns.time]) else "")
-        if instants is None:
-            instants = Instants(when, unit or columns.unit or epoch_unit(when) or "s", place)
-        time_ms, load = instants.one(when), number_or_nan(cells[columns.load])
-        if not math.isfinite(time_ms) or (start_ms and not time_ms > start_ms[-1]):
-            raise InputFileError("not a time after that of the line before", where=place,
-                                          value=cells[columns.time], allowed="times that rise, "
-                                          "all of one kind")
-        if not (math.isfinite(load) and load >= 0):
-            raise InputFileError("not a load", where=place, value=cells[columns.load],
-                                          allowed="a finite number >= 0")
-        start_ms.append(time_ms)
-        loads.append(load)
-    if columns.counts and len(start_ms) < 2:
-        raise InputFileError("one count does not say for how long it is", where=where,
-                                      allowed="two rows or more")
-    if not columns.counts:
-        return RateTrace(start_ms, loads)
-    steps = [after - before for before, after in pairwise(start_ms)]
-    return RateTrace(start_ms, [1000.0 * count / step for count, step
-                                in zip(loads, [*steps, steps[-1]], strict=True)])
 
 
 def _looks_numeric(text: str) -> bool:

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
     RATE_NAMES,
+    Arrived,
     InstantColumn,
     TimeColumn,
+    arrived,
     called_times,
     fields_of,
     lines_of,
@@ -64,22 +66,29 @@ def read_timestamps(
     InvalidValueError
         An unknown unit, or numbers without one.
     """
+    return read_arrivals(path, unit=unit, time_column=time_column).times_ms
+
+
+def read_arrivals(
+    path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None
+) -> Arrived:
+    """As :func:`read_timestamps`, with the clock of the timestamps."""
     where = str(path)
     if unit is not None:
         check_known("unknown unit of time", unit, UNITS, "unit")
     try:
-        times = _times(blocks(Path(path)), where, unit, time_column)
+        found = _arrivals(blocks(Path(path)), where, unit, time_column)
     except csv.Error as error:
         raise InputFileError(f"cannot read trace ({error})", where=where) from error
-    if not len(times):
+    if not len(found.times_ms):
         raise InputFileError("no timestamps", where=where,
                              allowed="one a line, or a CSV column of them")
-    return times
+    return found
 
 
-def _times(
+def _arrivals(
     pieces: Iterator[tuple[int, str]], where: str, unit: str | None, time_column: str | None
-) -> NDArray[np.float64]:
+) -> Arrived:
     reader: TimeColumn | None = None
     for first, text in pieces:
         if reader is None:
@@ -96,7 +105,7 @@ def _times(
                 text = text[place:].removeprefix("\r").removeprefix("\n")
                 first = begin[0] + 1
         reader.add(first, text)
-    return np.empty(0) if reader is None else reader.times_ms()
+    return arrived(np.empty(0)) if reader is None else reader.arrivals()
 
 
 def _column(
@@ -127,7 +136,8 @@ def _looks_like_time(field: str) -> bool:
     try:
         float(field)
     except ValueError:
-        return bool(field.strip()) and (field.strip()[0].isdigit() or field.strip()[0] in "+-.")
+        text = field.strip()
+        return bool(text) and (text[0].isdigit() or text[0] in "+-." or is_iso(text))
     return True
 
 

@@ -146,6 +146,9 @@ class Recorded:
     duration_ms : float, optional
         When the recording ends, counted from the first arrival; by default one mean gap after
         the last, or a second where all arrive at one instant.
+    at_ticks : Recorded, optional
+        Of times that were spread within the ticks of a coarse clock the same requests, each at
+        the beginning of its tick: the largest bursts that the clock may have hidden.
 
     Raises
     ------
@@ -155,8 +158,12 @@ class Recorded:
 
     times_ms: FloatArray
     duration_ms: float
+    at_ticks: Recorded | None
 
-    def __init__(self, times_ms: ArrayLike, duration_ms: float | None = None) -> None:
+    def __init__(
+        self, times_ms: ArrayLike, duration_ms: float | None = None,
+        at_ticks: Recorded | None = None,
+    ) -> None:
         times = np.array(times_ms, dtype=float).reshape(-1)
         if not len(times):
             raise InvalidValueError("empty trace", where="times_ms", value=0,
@@ -171,6 +178,7 @@ class Recorded:
         check_positive(duration_ms=duration_ms)
         object.__setattr__(self, "times_ms", times[times < duration_ms])
         object.__setattr__(self, "duration_ms", float(duration_ms))
+        object.__setattr__(self, "at_ticks", at_ticks)
 
     @property
     def load_qps(self) -> float:
@@ -196,11 +204,13 @@ class Recorded:
     def scaled(self, factor: float) -> Recorded:
         """The recording played ``factor`` times as fast."""
         check_positive(factor=factor)
-        return Recorded(self.times_ms / factor, self.duration_ms / factor)
+        return Recorded(self.times_ms / factor, self.duration_ms / factor,
+                        self.at_ticks and self.at_ticks.scaled(factor))
 
     def until(self, duration_ms: float) -> Recorded:
         """The first part of the recording; the whole if it is shorter."""
-        return Recorded(self.times_ms, min(duration_ms, self.duration_ms))
+        return Recorded(self.times_ms, min(duration_ms, self.duration_ms),
+                        self.at_ticks and self.at_ticks.until(duration_ms))
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """The times, as recorded."""

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
-from ramsis.arrivals.timestamps import UNITS, read_timestamps
+from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace import Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.command import CommandGroup
 from ramsis.cli.options.param_types import FIGURE
-from ramsis.cli.options.traces import named_trace
+from ramsis.cli.options.traces import read_trace_option, say_how_read
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
 from ramsis.errors import InputFileError, InvalidValueError
 
@@ -86,13 +87,14 @@ def fit(
 def _times(
     trace: Path, trace_format: str, unit: str | None, time_column: str | None
 ) -> NDArray[np.float64]:
-    named = named_trace(trace, trace_format, unit, time_column)
-    if named is None:
-        return read_timestamps(trace, unit=unit, time_column=time_column)
-    if named.times_ms is None:
-        raise InputFileError("holds loads, not arrivals", where=str(trace), value=named.format,
-                             allowed="a trace of requests")
-    return named.times_ms
+    read = read_trace_option(trace, trace_format, unit, time_column)
+    if not isinstance(read.workload, Recorded):
+        raise InputFileError(
+            "holds loads, not requests", where=str(trace),
+            allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
+            "--time-column where each line is one request")
+    say_how_read(trace, read)
+    return read.workload.times_ms
 
 
 def _row(one: ProcessFit, found: TraceFit) -> dict[str, Any]:

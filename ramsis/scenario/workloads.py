@@ -29,11 +29,12 @@ from typing import Annotated, ClassVar, Protocol, Self
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrivals.reading import read_any_trace
 from ramsis.arrivals.registry import arrivals_of
 from ramsis.arrivals.sampling import check_amount
-from ramsis.arrivals.timestamps import UNITS, read_timestamps
+from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace, Recorded
-from ramsis.arrivals.trace_formats import TRACE_FORMATS, detect_trace, read_trace
+from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.arrivals.trace_formats.rates import read_function_minutes
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import Fields
@@ -264,16 +265,8 @@ class RecordedFile(_InFile):
     def _workload(self) -> RateTrace | Recorded:
         if self.held is not None:
             return self.held
-        path = Path(self.folder) / self.file
-        name = self.format or detect_trace(path)
-        if name is None or (name == "jsonl" and self.time_column is None):
-            return Recorded(read_timestamps(path, unit=self.unit, time_column=self.time_column))
-        trace = read_trace(path, name, unit=self.unit, time_column=self.time_column)
-        if trace.times_ms is not None:
-            return Recorded(trace.times_ms)
-        assert trace.rate_qps is not None
-        starts = trace.step_ms * np.arange(len(trace.rate_qps))
-        return RateTrace(starts, trace.rate_qps, trace.step_ms * len(starts))
+        return read_any_trace(Path(self.folder) / self.file, trace_format=self.format,
+                              unit=self.unit, time_column=self.time_column).workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ramsis.arrivals.timestamps import read_timestamps
-from ramsis.arrivals.trace_formats import TRACE_FORMATS, detect_trace, read_trace
+from ramsis.arrivals.trace_formats import TRACE_FORMATS, Trace, detect_trace, read_trace
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from tests.cli.command import Run, refused
@@ -56,6 +56,21 @@ gmt_create,predict_type,predict_status,exec_time_seconds,groupId,prompt_length
 2024-11-15 18:17:06,TXT_2_IMG,SUCCEED,36.0,G0001,93.0
 2024-11-15 18:16:14,TXT_2_IMG,FAILED,43.0,G0001,93.0
 """
+K6 = """\
+metric_name,timestamp,metric_value,check,error
+http_reqs,1770109200,1.000000,,
+http_req_duration,1770109200,250.0,,
+http_req_waiting,1770109200,249.5,,
+http_reqs,1770109201,1.000000,,
+http_req_duration,1770109201,125.0,,
+data_sent,1770109202,12.0,,
+"""
+K6_JSON = """\
+{"type":"Metric","data":{"name":"http_req_duration","type":"trend"},"metric":"http_req_duration"}
+{"metric":"http_reqs","type":"Point","data":{"time":"2026-05-06T07:00:00.5Z","value":1}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-05-06T07:00:00.5Z","value":9}}
+{"metric":"http_req_duration","type":"Point","data":{"time":"2026-05-06T07:00:01Z","value":8}}
+"""
 RATES = "100\n250\n0\n50\n"
 LINES = '{"id": 1, "at": 1.5}\n{"id": 2, "at": 2.0}\n'
 TIMESTAMPS = "id;seen_ms\na;1500\nb;2000\n"
@@ -63,7 +78,7 @@ SAMPLES = {
     "azure-llm": AZURE_LLM, "azure-functions-2019": FUNCTIONS_2019,
     "azure-functions-2021": FUNCTIONS_2021, "burstgpt": BURSTGPT, "mooncake": MOONCAKE,
     "vidur": VIDUR, "alibaba-gentd26": GENTD26, "jsonl": LINES, "timestamps": TIMESTAMPS,
-    "per-second-rates": RATES,
+    "per-second-rates": RATES, "k6": K6, "k6-json": K6_JSON,
 }
 OPTIONS = {"jsonl": {"time_column": "at", "unit": "s"}, "timestamps": {"time_column": "seen_ms"}}
 LOADS = ("azure-functions-2019", "per-second-rates")
@@ -74,6 +89,8 @@ TIMES = {
     "mooncake": [0.0, 10_535.0, 27_482.0],
     "vidur": [0.0, 125.0],
     "alibaba-gentd26": [0.0, 4_704_000.0, 4_756_000.0],
+    "k6": [0.0, 1125.0],
+    "k6-json": [0.0, 500.0],
 }
 
 
@@ -90,7 +107,7 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
 
 def test_every_format_has_a_sample_here() -> None:
     assert set(SAMPLES) == set(TRACE_FORMATS)
-    assert len(TRACE_FORMATS) == 10
+    assert len(TRACE_FORMATS) == 12
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -101,7 +118,7 @@ def test_every_format_is_read_compressed_too(tmp_path: Path, format: str, ending
     times = found.times_ms if format not in LOADS else found.rate_qps
     assert times is not None
     assert len(times) == (4 if format == "per-second-rates" else
-                          2 if format in ("vidur", "jsonl", "timestamps") else 3)
+                          2 if format in ("vidur", "jsonl", "timestamps", "k6", "k6-json") else 3)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -179,12 +196,49 @@ def test_timestamps_by_name_are_those_without_one(tmp_path: Path) -> None:
         read_trace(written(tmp_path, "1\n2\n"), "timestamps")
 
 
-def test_a_unit_that_is_not_the_formats_is_refused(tmp_path: Path) -> None:
-    for format, unit in (("vidur", "ms"), ("mooncake", "s"), ("azure-functions-2019", "s"),
-                         ("vidur", "days")):
-        with pytest.raises(InvalidValueError, match="unit"):
-            read_trace(written(tmp_path, SAMPLES[format]), format, unit=unit)
-    assert read_trace(written(tmp_path, VIDUR), "vidur", unit="s").format == "vidur"
+def test_a_unit_that_is_stated_counts_more_than_the_formats(tmp_path: Path) -> None:
+    def read(format: str, unit: str) -> Trace:
+        return read_trace(written(tmp_path, SAMPLES[format]), format, unit=unit)
+
+    assert read("vidur", "ms").times_ms == pytest.approx([0.0, 0.125])
+    assert read("mooncake", "s").times_ms == pytest.approx([0.0, 1.0535e7, 2.7482e7])
+    assert read("azure-functions-2021", "ms").times_ms == pytest.approx([0.0, 39.125, 58.875])
+    hours = read("azure-functions-2019", "h")
+    assert hours.step_ms == 3.6e6
+    assert hours.rate_qps == pytest.approx([60 / 3600, 120 / 3600, 12 / 3600])
+    assert read("per-second-rates", "min").step_ms == 60_000.0
+    with pytest.raises(InvalidValueError, match="unit"):
+        read("vidur", "days")
+
+
+def test_mooncakes_keys_with_seconds(tmp_path: Path) -> None:
+    def lines(times: list[float]) -> Path:
+        return written(tmp_path, "".join(
+            json.dumps({"timestamp": t, "input_length": 1, "output_length": 1}) + "\n"
+            for t in times))
+
+    fractions = [round(0.028 * i, 3) for i in range(600)]
+    found = read_trace(lines(fractions), "mooncake")
+    assert found.times_ms == pytest.approx(1000.0 * np.array(fractions))
+    assert any("taken as seconds" in note for note in found.notes)
+    assert read_trace(lines(fractions), "mooncake", unit="ms").times_ms == pytest.approx(fractions)
+    whole = [float(i // 35) for i in range(600)]
+    with pytest.raises(InputFileError, match=r"requests/s if they are ms.*--unit s, or --unit ms"):
+        read_trace(lines(whole), "mooncake")
+    times = read_trace(lines(whole), "mooncake", unit="s").times_ms
+    assert times is not None
+    assert times[-1] == 17_000.0
+
+
+def test_objects_in_lists_of_a_line_are_requests(tmp_path: Path) -> None:
+    path = written(tmp_path, "".join(json.dumps(
+        {"session": s, "date": "2026-06-01", "turns": [
+            {"turn": 0, "calls": [{"timestamp": f"2026-06-01T00:00:{10 * s + 3 * i:02d}.5Z"}
+                                  for i in range(5)]}]}) + "\n" for s in range(2)))
+    found = read_trace(path, "jsonl")
+    assert found.times_ms is not None
+    assert found.times_ms.tolist() == [0.0, 3e3, 6e3, 9e3, 10e3, 12e3, 13e3, 16e3, 19e3, 22e3]
+    assert found.notes == ("times under turns.calls.timestamp, all in the lists of a line",)
 
 
 @pytest.mark.parametrize(("format", "text", "says"), [
@@ -318,8 +372,7 @@ def test_commands_take_traces_by_format(run: Run, tmp_path: Path, tiny_file: Pat
     assert ran.code == 0, ran.err
     assert run("arrivals", "fit", path).code == 0
     refused(run("arrivals", "fit", rates, "--trace-format", "per-second-rates"), 3,
-            "holds loads, not arrivals")
-    refused(run(*common, "--trace", path, "--unit", "s"), 2, "unit", "ms")
+            "holds loads, not requests")
     sorted_ = written(tmp_path, FUNCTIONS_2021, "f.csv")
     ran = run(*common, "--trace", sorted_)
     assert "lines that go back in time, sorted: 1" in ran.err

@@ -17,19 +17,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from ramsis.arrays import FloatArray
+from ramsis.arrivals.trace_formats.clock import Clock
 from ramsis.arrivals.trace_formats.columns import (
+    COUNT_NAMES,
+    RATE_NAMES,
+    Arrived,
     InstantColumn,
     TimeColumn,
-    called_times,
+    arrived,
     fields_of,
 )
+from ramsis.arrivals.trace_formats.documents import refuse_document
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS
-from ramsis.arrivals.trace_formats.json_lines import read_json_lines
+from ramsis.arrivals.trace_formats.json_lines import read_json_lines, time_keys
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins, read_second_rates
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
@@ -53,6 +57,10 @@ class Trace:
         Length of a step.
     notes : tuple of str
         What a reader has to know.
+    clock : Clock, optional
+        That the arrivals were read from, where it is coarser than 1 µs.
+    spread_ms : ndarray, shape (n,), optional
+        The arrivals, those of each tick spread over it where they share ticks.
     """
 
     format: str
@@ -60,6 +68,14 @@ class Trace:
     rate_qps: FloatArray | None = None
     step_ms: float = 0.0
     notes: tuple[str, ...] = ()
+    clock: Clock | None = None
+    spread_ms: FloatArray | None = None
+
+    @classmethod
+    def of_arrivals(cls, format: str, found: Arrived, *notes: str) -> Trace:
+        """Return the trace of arrivals in a file."""
+        return cls(format, found.times_ms, notes=notes, clock=found.clock,
+                   spread_ms=found.spread_ms)
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,9 @@ class _Table:
     time: str
     unit: str | None
     minus: str | None = None
+    minus_unit: str | None = None
+    only: tuple[str, str] | None = None
+    note: str = ""
 
 
 _TABLES = {
@@ -81,13 +100,21 @@ _TABLES = {
     "vidur": _Table(("arrived_at", "num_prefill_tokens", "num_decode_tokens"), "arrived_at", "s"),
     "alibaba-gentd26": _Table(("gmt_create", "predict_type", "exec_time_seconds"), "gmt_create",
                               None),
+    "k6": _Table(("metric_name", "timestamp", "metric_value"), "timestamp", None, "metric_value",
+                 "ms", ("metric_name", "http_req_duration"),
+                 "a row is a metric: those of http_req_duration are taken, one for each request, "
+                 "which came its duration before"),
 }
+_K6_LINES = {"type": "Point", "metric": "http_req_duration"}
+_ENOUGH, _MOST_PER_MS = 50, 1.0  # requests, and a rate above which they have another unit
+_LARGEST_DOCUMENT = 64 * 1024 * 1024
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
 
 TRACE_FORMATS: tuple[str, ...] = (
-    *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "timestamps", "per-second-rates",
+    *_TABLES, "k6-json", "azure-functions-2019", "mooncake", "jsonl", "timestamps",
+    "per-second-rates",
 )
 """Names; the last two are never told by a file, and ``jsonl`` needs the key's name."""
 
@@ -98,9 +125,12 @@ DESCRIPTIONS = {
     "burstgpt": "BurstGPT: a request a line",
     "vidur": "Vidur, and what uses its layout: a request a line",
     "alibaba-gentd26": "Alibaba GenTD26, lora_request_trace.csv: a request a line",
+    "k6": "k6, --out csv: metrics a line, of which the durations of requests are taken",
+    "k6-json": "k6, --out json: metrics a line, of which those of requests are taken",
     "azure-functions-2019": "Azure Functions 2019: invocations by function and minute, added up",
-    "mooncake": "Mooncake: a request a line, in JSON",
-    "jsonl": "JSON lines, the time under a usual key or that of --time-column; --unit of numbers",
+    "mooncake": "Mooncake, Bailian and others with its keys: a request a line, in JSON",
+    "jsonl": "JSON lines, times under a usual key, in objects or lists below, or that of "
+             "--time-column; --unit of numbers",
     "timestamps": "a time a line, or the column of --time-column in CSV; --unit for numbers",
     "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
 }
@@ -110,7 +140,7 @@ DESCRIPTIONS = {
 def detect_trace(path: str | os.PathLike[str]) -> str | None:
     """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`."""
     line = first_line(Path(path))
-    if line.startswith("{"):
+    if line.startswith(("{", "[{")) or line == "[":
         return _json_format(line)
     try:
         names = [name.strip() for name in fields_of(line, ",")]
@@ -132,7 +162,11 @@ def _json_format(line: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return "jsonl"
-    return "mooncake" if set(_MOONCAKE) <= set(record) else "jsonl"
+    if not isinstance(record, dict):
+        return "jsonl"
+    if set(_MOONCAKE) <= set(record):
+        return "mooncake"
+    return "k6-json" if {"type", "metric", "data"} <= set(record) else "jsonl"
 
 
 def read_trace(
@@ -148,43 +182,39 @@ def read_trace(
     format : str
         One of :data:`TRACE_FORMATS`.
     unit : str, optional
-        Of numbers, for ``jsonl`` and ``timestamps``; elsewhere nothing else than the format's own.
+        Of times that are numbers, by default the format's own; where a file holds loads, how long
+        each is for.
     time_column : str, optional
         Key of the times, for ``jsonl``, where it has no usual name; their column, for
         ``timestamps``; column of the rates, for ``per-second-rates``.
     """
     file = Path(path)
     check_known("unknown format of traces", format, TRACE_FORMATS, "trace_format")
+    if unit is not None:
+        check_known("unknown unit of time", unit, UNITS, "unit")
     try:
         if format in _TABLES:
             return _table(file, format, unit)
-        if format in ("mooncake", "jsonl"):
+        if format in ("mooncake", "jsonl", "k6-json"):
             return _json(file, format, unit, time_column)
         if format == "timestamps":
-            from ramsis.arrivals.timestamps import read_timestamps  # which reads by columns here
+            from ramsis.arrivals.timestamps import read_arrivals  # which reads by columns here
 
-            return Trace(format, read_timestamps(file, unit=unit, time_column=time_column))
-        _refuse_unit(format, unit, "s" if format == "per-second-rates" else "min")
+            return Trace.of_arrivals(format, read_arrivals(file, unit=unit,
+                                                           time_column=time_column))
         if format == "per-second-rates":
-            return Trace(format, rate_qps=read_second_rates(file, time_column), step_ms=1000.0)
+            return Trace(format, rate_qps=read_second_rates(file, time_column),
+                         step_ms=UNITS[unit or "s"])
         rate_qps, functions = read_minute_bins(file)
     except csv.Error as error:
         raise InputFileError(f"cannot read trace ({error})", where=str(path)) from error
-    return Trace(format, rate_qps=rate_qps, step_ms=60_000.0,
+    step_ms = UNITS[unit or "min"]
+    return Trace(format, rate_qps=rate_qps * (60_000.0 / step_ms), step_ms=step_ms,
                  notes=(f"invocations of {functions} functions, added up",))
-
-
-def _refuse_unit(format: str, unit: str | None, own: str | None) -> None:
-    if unit is not None:
-        check_known("unknown unit of time", unit, UNITS, "unit")
-    if unit is not None and own is not None and unit != own:
-        raise InvalidValueError(f"times of {format} have another unit", where="unit", value=unit,
-                                allowed=own)
 
 
 def _table(path: Path, format: str, unit: str | None) -> Trace:
     table = _TABLES[format]
-    _refuse_unit(format, unit, table.unit)
     reader: TimeColumn | None = None
     for first, text in blocks(path):
         if reader is None:
@@ -192,15 +222,20 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
             names = [name.strip() for name in fields_of(header.strip(), ",")]
             _require(names, table.known_by, f"{path}: line {first}")
             reader = TimeColumn(
-                InstantColumn(names.index(table.time), table.unit,
-                              None if table.minus is None else names.index(table.minus), ",",
+                InstantColumn(names.index(table.time), unit or table.unit,
+                              None if table.minus is None else names.index(table.minus),
+                              table.minus_unit,
+                              table.only and (names.index(table.only[0]), table.only[1]), ",",
                               in_any_order=True), str(path))
             first += 1
         reader.add(first, text)
-    times = np.empty(0) if reader is None else reader.times_ms()
-    if reader is None or not len(times):
-        raise InputFileError("no requests", where=str(path), allowed="lines below the header")
-    return Trace(format, times, notes=_sorted(reader.went_back))
+    found = None if reader is None else reader.arrivals()
+    if reader is None or found is None or not len(found.times_ms):
+        raise InputFileError("no requests", where=str(path), allowed="lines below the header" + (
+            f", with {table.only[1]} under {table.only[0]}" if table.only else ""))
+    # The rows of a metric are in the order of the answers.
+    back = () if table.only else _sorted(reader.went_back)
+    return Trace.of_arrivals(format, found, *([table.note] if table.note else []), *back)
 
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
@@ -212,35 +247,87 @@ def _sorted(went_back: int) -> tuple[str, ...]:
     return (f"lines that go back in time, sorted: {went_back}",) if went_back else ()
 
 
-def _key_of_time(path: Path) -> str | None:
-    """The only key of the first line that is called as times are; None where it is not clear."""
-    try:
-        record = json.loads(first_line(path))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict):
-        return None
-    if {"status", "data"} <= set(record):
-        raise InputFileError(
-            "an answer of Prometheus, not a request a line", where=str(path),
-            allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
-    keys = list(record)
-    named = called_times([key.lower().lstrip("@") for key in keys])
-    return keys[named[0]] if len(named) == 1 else None
-
-
 def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
     if format == "mooncake":
-        _refuse_unit(format, unit, "ms")
-        times, went_back = read_json_lines(path, "timestamp", "ms", in_any_order=True)
-        return Trace(format, times, notes=_sorted(went_back))
-    _refuse_unit(format, unit, None)
-    key = key or _key_of_time(path)
-    if key is None:
+        return _mooncake(path, unit)
+    if format == "k6-json":
+        times, _ = read_json_lines(path, "data.time", unit, only=_K6_LINES, in_any_order=True)
+        return Trace.of_arrivals(format, arrived(times), "a line is a metric: those of "
+                                 "http_req_duration are taken, one for each request, at its end")
+    if key is not None:
+        times, went_back = read_json_lines(path, key, unit, in_any_order="." in key)
+        return Trace.of_arrivals(format, arrived(times), *_sorted(went_back))
+    record = _first_record(path)
+    keys = time_keys(record)
+    if len(keys) != 1:
         raise InvalidValueError("JSON lines need the key of the time", where=str(path),
+                                value=", ".join(keys),
                                 allowed="--time-column KEY, and --unit for numbers")
-    times, _ = read_json_lines(path, key, unit)
-    return Trace(format, times)
+    _refuse_loads(path, record, keys[0])
+    times, _ = read_json_lines(path, keys[0], unit, in_any_order="." in keys[0])
+    nested = (f"times under {keys[0]}, all in the lists of a line",) if "." in keys[0] else ()
+    return Trace.of_arrivals(format, arrived(times), *nested)
+
+
+def _mooncake(path: Path, unit: str | None) -> Trace:
+    """Of Mooncake in whole milliseconds; others write its keys with seconds."""
+    times, went_back = read_json_lines(path, "timestamp", unit or "ms", in_any_order=True)
+    notes = list(_sorted(went_back))
+    per_ms = len(times) / max(float(times[-1] - times[0]), 1e-9)
+    if unit is None and (times % 1.0 != 0).any():
+        notes.append("times have fractions, so they are taken as seconds; --unit ms where they "
+                     "are milliseconds")
+        times *= 1000.0
+    elif unit is None and len(times) >= _ENOUGH and per_ms > _MOST_PER_MS:
+        raise InputFileError(
+            "the unit of the times is not clear", where=f"{path}: timestamp",
+            value=f"{1000.0 * per_ms:.4g} requests/s if they are ms, as Mooncake's are, "
+            f"{per_ms:.4g} if they are s", allowed="--unit s, or --unit ms")
+    return Trace.of_arrivals("mooncake", arrived(times), *notes)
+
+
+def _first_record(path: Path) -> dict[str, Any]:
+    """The object of the first line; a document is refused with the command that makes lines."""
+    line = first_line(path)
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        document = _whole(path)
+        refuse_document(path, document)
+        record = {}
+        if isinstance(document, dict):
+            lists = [key for key in time_keys(document) if key.count(".") == 1
+                     and isinstance(document[key.partition(".")[0]], list)]
+            if len(lists) == 1:
+                raise InputFileError(
+                    "one JSON document, not an object a line", where=str(path), allowed="lines: "
+                    f"jq -c '.{lists[0].partition('.')[0]}[]' {path.name} > trace.jsonl") from None
+    refuse_document(path, record)
+    return record if isinstance(record, dict) else {}
+
+
+def _whole(path: Path) -> Any:
+    """The only JSON document of a file that is not too large; None where it holds none."""
+    text = ""
+    for _, block in blocks(path):
+        text += block
+        if len(text) > _LARGEST_DOCUMENT:
+            return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_loads(path: Path, record: dict[str, Any], time: str) -> None:
+    """Refuse lines of a rate or a count, which are no requests."""
+    loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES]
+    if loads:
+        raise InputFileError(
+            "a rate or a count in each line, not a request", where=str(path), value=loads[0],
+            allowed=f"a table: jq -rs '[\"time\", \"{loads[0]}\"], (.[] | [.[\"{time}\"], "
+            f".[\"{loads[0]}\"]]) | @csv' {path.name} > load.csv; or --time-column {time} where "
+            "each line is one request")
 
 
 check_arguments(globals(), __all__)

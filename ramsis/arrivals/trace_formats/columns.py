@@ -10,17 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.instants import Instants, floats, number
+from ramsis.arrivals.trace_formats.clock import Clock, clock_of
+from ramsis.arrivals.trace_formats.instants import UNITS, Instants, floats, number
 from ramsis.errors import InputFileError
 
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
-              "datetime", "date", "created_at"}
+              "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local"}
 """What columns and keys of times are called, without their unit."""
 _BESIDE = {"arrived", "arrived_at"}  # another column of times counts more
 COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
@@ -31,10 +33,18 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 """What columns of loads are called."""
 
 
+_Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None]
+
+
 def called_times(names: Sequence[str]) -> list[int]:
-    """Which of these names are those of times."""
-    return ([i for i, name in enumerate(names) if name in TIME_NAMES - _BESIDE]
-            or [i for i, name in enumerate(names) if name in _BESIDE])
+    """Which of these names are those of times.
+
+    >>> called_times(["id", "@timestamp_per_minute"])
+    [1]
+    """
+    plain = [re.sub(r"_per_.*$", "", name.lstrip("@_")) for name in names]
+    return ([i for i, name in enumerate(plain) if name in TIME_NAMES - _BESIDE]
+            or [i for i, name in enumerate(plain) if name in _BESIDE])
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,11 @@ class InstantColumn:
     unit : str, optional
         Of numbers.
     minus : int, optional
-        Field of a duration in the same unit that is taken off: the instant is an end.
+        Field of a duration that is taken off: the instant is an end.
+    minus_unit : str, optional
+        Of the duration; by default that of the instants.
+    only : tuple of int and str, optional
+        A field, and what it holds in the lines that count.
     delimiter : str, optional
         Between fields; None: a tab, semicolon or comma, as each line has it.
     in_any_order : bool
@@ -58,6 +72,8 @@ class InstantColumn:
     index: int = 0
     unit: str | None = None
     minus: int | None = None
+    minus_unit: str | None = None
+    only: tuple[int, str] | None = None
     delimiter: str | None = None
     in_any_order: bool = False
 
@@ -76,6 +92,42 @@ def fields_of(content: str, delimiter: str | None = None) -> list[str]:
     """The fields of a line."""
     mark = delimiter or next((m for m in "\t;," if m in content), ",")
     return next(csv.reader([content], delimiter=mark))
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """Arrivals in ms since the first, not falling.
+
+    Attributes
+    ----------
+    times_ms : ndarray, shape (n,)
+        As recorded.
+    clock : Clock or None
+        That they were read from, where it is coarser than 1 µs.
+    spread_ms : ndarray, shape (n,)
+        Those of each tick spread over it, where requests share ticks.
+    """
+
+    times_ms: NDArray[np.float64]
+    clock: Clock | None
+    spread_ms: NDArray[np.float64]
+
+
+def arrived(stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = None) -> Arrived:
+    """Return what stamps tell of arrivals, ``lasted`` ms before them.
+
+    Without durations the stamps do not fall; they are changed in place.
+    """
+    clock = clock_of(stamps)
+    times = stamps if lasted is None else np.sort(stamps - lasted)
+    spread = times
+    if clock is not None and clock.matters:
+        spread = clock.spread(stamps)
+        spread = spread if lasted is None else np.sort(spread - lasted)
+        spread = spread - times[0]  # from one origin, so that a request stays within its tick
+    origin = times[:1].copy()
+    times -= origin
+    return Arrived(times, clock, spread)
 
 
 def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -97,42 +149,45 @@ class TimeColumn:
         self.where = where
         self.went_back = 0
         self._instants: Instants | None = None
-        self._parts: list[NDArray[np.float64]] = []
+        self._stamps: list[NDArray[np.float64]] = []
+        self._lasted: list[NDArray[np.float64]] = []
         self._last = -math.inf
 
     def add(self, first: int, text: str) -> None:
         """Take the lines of a block that begins with line ``first``."""
-        if self._instants is None:
-            # The first line alone, so that the kind of timestamps is known for what follows.
+        while self._instants is None and text:
+            # Line by line, until the kind of timestamps is known for what follows.
             head, mark, text = text.partition("\n")
             self._take(first, head + mark)
             first += 1
         self._take(first, text)
 
     def _take(self, first: int, text: str) -> None:
-        times = None if self._instants is None else self._fast(text)
-        if times is None:
-            times = self._by_line(first, text)
-        if not len(times):
+        found = None if self._instants is None else self._fast(text)
+        if found is None:
+            found = self._by_line(first, text)
+        stamps, lasted = found
+        if not len(stamps):
             return
+        times = stamps if lasted is None else stamps - lasted
         if self.column.in_any_order:
             self.went_back += int((np.diff(times, prepend=self._last) < 0).sum())
         self._last = float(times[-1])
-        self._parts.append(times)
+        self._stamps.append(stamps)
+        if lasted is not None:
+            self._lasted.append(lasted)
 
-    def times_ms(self) -> NDArray[np.float64]:
-        """Milliseconds since the first (the earliest) instant, shape (lines,), not falling."""
-        if not self._parts:
-            return np.empty(0)
-        times = joined(self._parts)
-        self._parts = [times]
-        if self.column.in_any_order:
-            times.sort()
-            times -= times[0]
-        return times
+    def arrivals(self) -> Arrived:
+        """All instants since the first (the earliest) one, not falling; and their clock."""
+        stamps = joined(self._stamps)
+        if self.column.minus is None:
+            if self.column.in_any_order:
+                stamps.sort()
+            return arrived(stamps)
+        return arrived(stamps, joined(self._lasted))
 
-    def _fast(self, text: str) -> NDArray[np.float64] | None:
-        """The instants of a regular block."""
+    def _fast(self, text: str) -> _Stamps | None:
+        """The instants of a regular block, and the durations to be taken off."""
         import pandas as pd
 
         column, instants = self.column, self._instants
@@ -140,16 +195,22 @@ class TimeColumn:
         # pandas ends a line at a lone carriage return as well.
         if text.count("\r") != text.count("\r\n"):
             return None
-        wanted = [column.index] if column.minus is None else [column.index, column.minus]
+        wanted = {column.index}
+        if column.minus is not None:
+            wanted.add(column.minus)
+        if column.only is not None:
+            wanted.add(column.only[0])
         mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
         try:
             table = pd.read_csv(
-                io.StringIO(text), header=None, sep=mark, usecols=wanted, engine="c",
+                io.StringIO(text), header=None, sep=mark, usecols=sorted(wanted), engine="c",
                 dtype=object, skip_blank_lines=False, low_memory=False)
         except (ValueError, OverflowError):
             return None
         if len(table) != text.count("\n") + (not text.endswith("\n")):
             return None
+        if column.only is not None:
+            table = table[table[column.only[0]] == column.only[1]]
         if table.isna().to_numpy().any():
             return None
         times = instants.column(table[column.index])
@@ -159,17 +220,26 @@ class TimeColumn:
             lasted = floats(table[column.minus])
             if lasted is None or not (np.isfinite(lasted) & (lasted >= 0)).all():
                 return None
-            times = times - lasted * instants.factor
+            return times, lasted * self._minus_factor()
         back = len(times) and (times[0] < self._last or (np.diff(times) < 0).any())
-        return None if back and not column.in_any_order else times
+        return None if back and not column.in_any_order else (times, None)
 
-    def _by_line(self, first: int, text: str) -> NDArray[np.float64]:
+    def _minus_factor(self) -> float:
+        assert self._instants is not None
+        unit = self.column.minus_unit
+        return self._instants.factor if unit is None else UNITS[unit]
+
+    def _by_line(self, first: int, text: str) -> _Stamps:
         times: list[float] = []
-        last = self._last
+        lasted: list[float] = []
+        last, only = self._last, self.column.only
         for line, content in lines_of(text, first):
             place = f"{self.where}: line {line}"
             fields = fields_of(content, self.column.delimiter)
-            now = self._one(fields, content, place)
+            if only is not None and (only[0] >= len(fields) or fields[only[0]] != only[1]):
+                continue
+            now, took = self._one(fields, content, place)
+            lasted.append(took)
             if now < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
                                      value=fields[self.column.index].strip(),
@@ -177,9 +247,9 @@ class TimeColumn:
                                      "lines by time")
             last = now
             times.append(now)
-        return np.array(times)
+        return np.array(times), None if self.column.minus is None else np.array(lasted)
 
-    def _one(self, fields: list[str], content: str, place: str) -> float:
+    def _one(self, fields: list[str], content: str, place: str) -> tuple[float, float]:
         column = self.column
         if max(column.index, column.minus or 0) >= len(fields):
             raise InputFileError("line has no time column", where=place, value=content)
@@ -192,9 +262,9 @@ class TimeColumn:
                 "not a timestamp of the same kind as the first", where=place, value=text,
                 allowed="ISO 8601 throughout, or finite numbers of one unit throughout")
         if column.minus is None:
-            return now
+            return now, 0.0
         lasted = number(fields[column.minus].strip())
         if not lasted >= 0:
             raise InputFileError("not a duration", where=place, value=fields[column.minus].strip(),
                                  allowed="a finite number >= 0")
-        return now - lasted * self._instants.factor
+        return now, lasted * self._minus_factor()

@@ -13,7 +13,9 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +28,19 @@ _BLOCK_BYTES = 8 * 1024 * 1024
 _LONGEST_LINE = 16 * 1024 * 1024
 _SMALL_BYTES = 64 * 1024 * 1024
 _MOST_EXPANDED = 60
+
+
+_watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched(on_bytes: Callable[[int], object]) -> Iterator[None]:
+    """Tell ``on_bytes`` how many more bytes of a file were read, while this is entered."""
+    token = _watcher.set(on_bytes)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -57,9 +72,11 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
     taken = 0
     try:
         with open_bytes(path) as file:
-            most = _most_bytes(path)
+            most, watcher = _most_bytes(path), _watcher.get()
             while more := file.read(_BLOCK_BYTES):
                 taken += len(more)
+                if watcher is not None:
+                    watcher(len(more))
                 _refuse_endless(path, taken, most, line)
                 kept += more
                 end = kept.rfind(b"\n") + 1

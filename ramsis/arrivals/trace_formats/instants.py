@@ -24,6 +24,14 @@ UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
 """Milliseconds in each unit that numbers may have."""
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CLOCK = (r"(?P<clock>\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?) ?"
+          r"(?P<zone>Z|UTC|GMT|[+-]\d\d:?\d\d)?")
+_DATES = tuple(re.compile(date + _CLOCK) for date in (
+    r"(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)[T ]",
+    r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
+    r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):"))
+_LONGEST_DATE = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,9 +50,32 @@ def epoch_unit(text: str) -> str | None:
                  if low <= value * UNITS[unit] / 1000.0 < high), None)
 
 
+def iso_text(text: str) -> str:
+    """Return a date and time of another unmistakable form in ISO 8601; other texts as they are.
+
+    >>> [iso_text(text) for text in ("2026/05/06 07:00:00", "May 6, 2026 @ 07:00:00.250",
+    ...                              "06/May/2026:07:00:00 +0200", "2026-05-06T07:00Z")]
+    ['2026-05-06T07:00:00', '2026-05-06T07:00:00.250', '2026-05-06T07:00:00+0200', \
+'2026-05-06T07:00:00Z']
+    """
+    if len(text) > _LONGEST_DATE or _ISO.fullmatch(text):
+        return text
+    found = next((found for form in _DATES if (found := form.fullmatch(text))), None)
+    if found is None:
+        return text
+    month = found["month"].lower()[:3]
+    if month.isalpha():
+        if month not in _MONTHS:
+            return text
+        month = f"{_MONTHS.index(month) + 1:02d}"
+    clock = found["clock"] if found["clock"].count(":") == 2 else found["clock"] + ":00"
+    zone = "Z" if found["zone"] in ("UTC", "GMT") else found["zone"] or ""
+    return f"{found['year']}-{month}-{int(found['day']):02d}T{clock}{zone}"
+
+
 def is_iso(text: str) -> bool:
-    """Whether a text is a date and a time."""
-    return _ISO.fullmatch(text) is not None
+    """Whether a text is a date and a time, in ISO 8601 or as :func:`iso_text` takes it."""
+    return _ISO.fullmatch(iso_text(text)) is not None
 
 
 def leading_time(text: str) -> str:
@@ -85,11 +116,13 @@ class Instants:
     """
 
     def __init__(self, first: str, unit: str | None, where: str) -> None:
+        first = iso_text(first)
         self.iso = is_iso(first)
         self._zoned = _zoned(first)
         matched = _ISO.fullmatch(first)
         self._zone = (matched[3] or "") if matched else ""
         self._offset = 0
+        self.factor, self._zero = UNITS["s"], 0.0
         if self.iso:
             try:
                 self._origin = _iso(first, self._zoned)
@@ -114,6 +147,7 @@ class Instants:
         """Milliseconds of one text; NaN when it is not of this kind."""
         if not self.iso:
             return (number(text) - self._zero) * self.factor
+        text = iso_text(text)
         if not _ISO.fullmatch(text) or _zoned(text) != self._zoned:
             return math.nan
         try:

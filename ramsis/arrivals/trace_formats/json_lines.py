@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,51 +13,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import joined, lines_of
+from ramsis.arrivals.trace_formats.columns import called_times, joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import Instants
+from ramsis.arrivals.trace_formats.instants import Instants, is_iso
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
 from ramsis.garbage_collection import without_collection
 
 
 def read_json_lines(
-    path: Path, key: str, unit: str | None, *, in_any_order: bool = False
+    path: Path, key: str, unit: str | None, *, only: Mapping[str, str] | None = None,
+    in_any_order: bool = False,
 ) -> tuple[NDArray[np.float64], int]:
     """The instants under a key, and how many go back in time.
 
     Parameters
     ----------
     key : str
-        Of each line's object; numbers, or texts in ISO 8601.
+        Of each line's object; numbers, or texts in ISO 8601. Below other keys, all in objects or
+        lists, it is ``turns.calls.timestamp``.
     unit : str, optional
         Of numbers.
+    only : mapping of str to str, optional
+        Keys, and what they hold in the lines that count.
     in_any_order : bool
         Sort instants that go back, instead of refusing them.
 
     Returns
     -------
-    times_ms : ndarray, shape (lines,)
-        Since the first, not falling.
+    times_ms : ndarray, shape (instants,)
+        Not falling.
     went_back : int
     """
     parts: list[NDArray[np.float64]] = []
     instants: Instants | None = None
     went_back = 0
     for first, text in blocks(path):
-        values = _at_once(text, key)
-        lines = [] if values is not None else list(lines_of(text, first))
-        if values is None:
-            values = [_value(content, key, f"{path}: line {line}") for line, content in lines]
+        values = _at_once(text, key) if only is None else None
+        numbers: Sequence[int]
+        if values is not None:
+            numbers = range(first, first + len(values))
+        else:
+            numbered = [(line, value) for line, content in lines_of(text, first)
+                        for value in _values(content, key, only, f"{path}: line {line}")]
+            numbers, values = [n for n, _ in numbered], [value for _, value in numbered]
         if not values:
             continue
         if instants is None:
-            line = lines[0][0] if lines else first
-            instants = Instants(_text(values[0]), unit, f"{path}: line {line}")
+            instants = Instants(_text(values[0]), unit, f"{path}: line {numbers[0]}")
         times = instants.numbers(values)
         if times is None:
             times = np.array([instants.one(_text(value)) for value in values])
-        numbers = [line for line, _ in lines] or range(first, first + len(values))
         _refuse(path, numbers, values, times, parts, in_any_order=in_any_order)
         last = parts[-1][-1] if parts else -math.inf
         went_back += int((np.diff(times, prepend=last) < 0).sum())
@@ -68,8 +74,32 @@ def read_json_lines(
     all_times = joined(parts)
     if went_back:
         all_times.sort()
-    all_times -= all_times[0]
     return all_times, went_back
+
+
+def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
+    """The keys of an object that are called as times are, by their paths from it.
+
+    Those of the object itself; where it has none, those of the objects that it holds in lists.
+
+    >>> time_keys({"id": 1, "turns": [{"calls": [{"timestamp": 5, "model": "a"}]}]})
+    ['turns.calls.timestamp']
+    """
+    keys = list(record)
+    named = [keys[i] for i in called_times([key.lower() for key in keys])]
+    if any(_is_time(record[key]) for key in named):
+        return [key for key in named if _is_time(record[key])]
+    found = []
+    for key, value in record.items():
+        below = value[0] if isinstance(value, list) and value else value
+        if isinstance(below, dict) and depth:
+            found += [f"{key}.{path}" for path in time_keys(below, depth - 1)]
+    return found or named
+
+
+def _is_time(value: Any) -> bool:
+    return is_iso(value) if isinstance(value, str) else (
+        isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _text(value: Any) -> str:
@@ -100,17 +130,32 @@ def _at_once(text: str, key: str) -> list[Any] | None:
     return None
 
 
-def _value(content: str, key: str, where: str) -> Any:
+def _values(
+    content: str, key: str, only: Mapping[str, str] | None, where: str
+) -> Iterator[Any]:
     item = parsed(content, where)
     if not isinstance(item, dict):
         raise InputFileError("not a JSON object", where=where, value=content)
-    if key not in item:
-        raise InputFileError("no such key", where=where, value=key,
-                             allowed=", ".join(list(item)[:12]))
-    value = item[key]
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise InputFileError("not a timestamp", where=f"{where}, {key}", value=value)
-    return value
+    if only is not None and any(item.get(name) != value for name, value in only.items()):
+        return
+    for value in _below(item, [key] if key in item else key.split("."), where):
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise InputFileError("not a timestamp", where=f"{where}, {key}", value=value)
+        yield value
+
+
+def _below(item: Any, path: list[str], where: str) -> Iterator[Any]:
+    """What lies under a path of keys, in all items of lists on the way."""
+    if not path:
+        yield item
+    elif isinstance(item, list):
+        for each in item:
+            yield from _below(each, path, where)
+    elif isinstance(item, dict) and path[0] in item:
+        yield from _below(item[path[0]], path[1:], where)
+    else:
+        keys = list(item)[:12] if isinstance(item, dict) else []
+        raise InputFileError("no such key", where=where, value=path[0], allowed=", ".join(keys))
 
 
 def _refuse(

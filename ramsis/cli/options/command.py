@@ -19,7 +19,7 @@ import click
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.files import read_toml
 
-MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--scale")
+MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--load-column", "--scale")
 """Options of traces that few need."""
 MORE_COMPUTING = ("--engine", "--address", "--processes")
 """Options of where to compute, of which the same holds."""

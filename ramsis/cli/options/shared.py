@@ -123,7 +123,11 @@ def workload_options(command: _Command) -> _Command:
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
         click.option("--time-column", metavar="NAME",
-                     help="Column of the timestamps in a CSV trace, or key in JSON lines."),
+                     help="Column of the timestamps in a CSV trace, or key in JSON lines; each "
+                     "row is one request then."),
+        click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
+                     help="Column of rates or counts in a CSV trace whose rows are intervals; "
+                     "given several times, they are added up."),
         click.option("--scale", type=float, default=1.0, show_default=True,
                      help="Multiplies the loads of the trace; timestamps are played that much "
                      "faster."),

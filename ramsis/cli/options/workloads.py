@@ -9,10 +9,9 @@ import click
 import numpy as np
 
 from ramsis.arrivals import Arrivals
-from ramsis.arrivals.rate_file import is_rate_trace, read_rates
-from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.arrivals.reading import ReadTrace
 from ramsis.cli.options.param_types import TraceName
-from ramsis.cli.options.traces import named_trace
+from ramsis.cli.options.traces import read_trace_option, say_how_read
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
@@ -28,8 +27,8 @@ class WorkloadOptions:
     loads : tuple of float or None
         In queries per second.
     trace : TraceName or None
-    unit, time_column
-        As of :func:`ramsis.arrivals.timestamps.read_timestamps`.
+    unit, time_column, load_columns
+        As of :func:`ramsis.arrivals.reading.read_any_trace`.
     trace_format : str
         One of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``.
     scale : float
@@ -43,6 +42,7 @@ class WorkloadOptions:
     trace: TraceName | None
     unit: str | None
     time_column: str | None
+    load_columns: tuple[str, ...]
     trace_format: str
     scale: float
     arrivals: Arrivals
@@ -65,7 +65,8 @@ class WorkloadOptions:
             return [ConstantLoad(qps, 1000.0 * self.constant_s, self.arrivals)
                     for qps in self.loads]
         assert self.trace is not None
-        workload = self._traced(self.trace).scaled(self.scale)
+        traced, read = self._traced(self.trace)
+        workload = traced.scaled(self.scale)
         if self.duration_s is not None:
             workload = workload.until(1000.0 * self.duration_s)
         try:
@@ -73,6 +74,7 @@ class WorkloadOptions:
                 check_load(fleet, workload)
         except InvalidValueError as error:
             raise InputFileError(f"{self.trace.name}: {error} with --unit") from None
+        say_how_read(self.trace.path, read)
         return [workload]
 
     def for_scaling(self, stretch: float) -> Workload:
@@ -90,7 +92,7 @@ class WorkloadOptions:
             if more:
                 raise click.UsageError("--load: fleets that scale are played at one load.")
             return found
-        traced = self._traced(self.trace)
+        traced, read = self._traced(self.trace)
         if isinstance(traced, RateTrace):
             traced = RateTrace(traced.start_ms * stretch, traced.rate_qps * self.scale,
                                traced.end_ms * stretch, traced.arrivals)
@@ -106,21 +108,17 @@ class WorkloadOptions:
             counts = np.histogram(traced.times_ms, bins=edges)[0]
             traced = RateTrace(edges[:-1], counts * self.scale,
                                max(traced.duration_ms, edges[-2] + 1.0))
+        say_how_read(self.trace.path, read)
         return traced if self.duration_s is None else traced.until(1000.0 * self.duration_s)
 
-    def _traced(self, trace: TraceName) -> RateTrace | Recorded:
-        """Rates become arrivals by the process; timestamps are the arrivals."""
-        named = named_trace(trace.path, self.trace_format, self.unit, self.time_column)
-        if named is not None and named.rate_qps is not None:
-            starts = [named.step_ms * i for i in range(len(named.rate_qps))]
-            return RateTrace(starts, named.rate_qps, named.step_ms * len(starts), self.arrivals)
-        if named is None and self.time_column is None and is_rate_trace(trace.path):
-            read = read_rates(trace.path, unit=self.unit)
-            return RateTrace(read.start_ms, read.rate_qps, read.end_ms, self.arrivals)
-        if self.arrivals.name != "poisson":
+    def _traced(self, trace: TraceName) -> tuple[RateTrace | Recorded, ReadTrace]:
+        """The arrivals, of rates by the process, and how they were read."""
+        read = read_trace_option(trace.path, self.trace_format, self.unit, self.time_column,
+                                 self.load_columns)
+        found = read.workload
+        if isinstance(found, RateTrace):
+            found = RateTrace(found.start_ms, found.rate_qps, found.end_ms, self.arrivals)
+        elif self.arrivals.name != "poisson":
             raise InvalidValueError("recorded arrivals follow no process", where="arrivals",
                                     value=self.arrivals.text, allowed="--arrivals with loads only")
-        if named is not None and named.times_ms is not None:
-            return Recorded(named.times_ms)
-        return Recorded(read_timestamps(trace.path, unit=self.unit,
-                                        time_column=self.time_column))
+        return found, read

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len
 
 from ramsis import __version__
+from ramsis.cli.progress import progress
 from ramsis.policy import Policy
 from ramsis.policy.records import RESPONSES
 from ramsis.runtime.table import WAIT_CODE
 from ramsis.tables import Column, in_their_terms
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 __all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "headroom_row",
            "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row",
@@ -226,44 +225,3 @@ def command_line() -> str:
     context = click.get_current_context(silent=True)
     words = context.meta.get("ramsis.arguments", ()) if context is not None else ()
     return shlex.join(["ramsis", *words])
-
-
-@contextmanager
-def progress(what: str, total: int | None) -> Iterator[Any]:
-    """A bar on stderr when it is a terminal, or a count; yields ``advance()``."""
-    if not sys.stderr.isatty():
-        yield lambda steps=1: None
-        return
-    from rich.console import Console
-    from rich.progress import (  # which commands without a terminal do without
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    bar = Progress(
-        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
-    )
-    with bar, _log_of_compiling(bar.console):
-        task = bar.add_task(what, total=total)
-        yield lambda steps=1: bar.advance(task, steps)
-
-
-@contextmanager
-def _log_of_compiling(console: Console) -> Iterator[None]:
-    """The log of :mod:`ramsis.compiling` goes to a console."""
-    import logging  # which commands without a terminal do without
-
-    log, handler = logging.getLogger("ramsis.compiling"), logging.Handler()
-    handler.emit = lambda record: console.print(record.getMessage())  # type: ignore[method-assign]
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
-        log.removeHandler(handler)

@@ -51,7 +51,8 @@ _MORE = ("--models", "--max-batch", "--overhead-ms", "--no-padding", *MORE_ARRIV
          "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
 _OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
-              "arrivals", "duration_s", "scale", "trace_format", "unit", "time_column")
+              "arrivals", "duration_s", "scale", "trace_format", "unit", "time_column",
+              "load_columns")
 _TRACE = (
     Column("requests", "requests", "d"),
     Column("worker_s", "worker-seconds", ".1f"),

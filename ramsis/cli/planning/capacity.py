@@ -99,7 +99,8 @@ _FIGURES = (
 
 _CONSTANT_POISSON = "the bound on combinations of types is for constant Poisson loads"
 _OF_ONE_TYPE = {
-    **dict.fromkeys(("trace", "unit", "time_column", "scale", "arrivals"), _CONSTANT_POISSON),
+    **dict.fromkeys(("trace", "unit", "time_column", "load_columns", "scale", "arrivals"),
+                    _CONSTANT_POISSON),
     "plot": "the figure shows one number of workers for each load",
 }
 """Options without a meaning for several types, and why."""

@@ -58,7 +58,11 @@ _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCA
                    "traces` lists them.")
 @click.option("--unit", default=None, metavar="UNIT", help="Unit of the times in the trace.")
 @click.option("--time-column", metavar="NAME",
-              help="Column of the timestamps in a CSV trace, or key in JSON lines.")
+              help="Column of the timestamps in a CSV trace, or key in JSON lines; each row is "
+                   "one request then.")
+@click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
+              help="Column of rates or counts in a CSV trace whose rows are intervals; given "
+                   "several times, they are added up.")
 @click.option("--scale", "factor", type=float, default=1.0, show_default=True, metavar="F",
               help="Multiplies the load of the trace; of recorded timestamps the load of each "
                    "second, in which requests then come at random.")
@@ -103,8 +107,9 @@ _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCA
 def scale_command(
     profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
     trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
-    factor: float, stretch: float, startup_s: float, interval_s: float, min_workers: int,
-    max_workers: int | None, cost_per_worker_s: float | None, cost_per_violation: float | None,
+    load_columns: tuple[str, ...], factor: float, stretch: float, startup_s: float,
+    interval_s: float, min_workers: int, max_workers: int | None,
+    cost_per_worker_s: float | None, cost_per_violation: float | None,
     cost_per_accuracy_point: float | None, max_violation: float,
     min_effective_accuracy: float | None, dispatch: str, levels: int, forecast: Path | None,
     compare: bool, seed: int, out: Path, as_json: bool,
@@ -139,8 +144,8 @@ def scale_command(
         raise click.UsageError("--slo-ms: fleets that scale have one SLO.")
     prices = _prices(cost_per_worker_s, cost_per_violation, cost_per_accuracy_point)
     target = prices or Targets(max_violation, None, min_effective_accuracy)
-    workload = WorkloadOptions(None, trace, unit, time_column, trace_format, factor,
-                               Arrivals.parse("poisson"), None).for_scaling(stretch)
+    workload = WorkloadOptions(None, trace, unit, time_column, load_columns, trace_format,
+                               factor, Arrivals.parse("poisson"), None).for_scaling(stretch)
     duration_s = workload.duration_ms / 1000.0
     if startup_s >= duration_s:
         raise InvalidValueError("longer than the trace", where="--startup-s", value=startup_s,

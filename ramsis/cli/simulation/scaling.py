@@ -18,8 +18,8 @@ from ramsis.sim import Workload
 from ramsis.tables import csv_text, with_values
 
 _ALLOWED = ("scaling", "from_s", "stretch", "forecast", "loads", "trace", "trace_format", "unit",
-            "time_column", "scale", "arrivals", "duration_s", "seed", "as_json", "csv_file",
-            "plot")
+            "time_column", "load_columns", "scale", "arrivals", "duration_s", "seed", "as_json",
+            "csv_file", "plot")
 
 
 def simulate_scaling(

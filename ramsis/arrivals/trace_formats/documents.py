@@ -1,0 +1,48 @@
+"""JSON documents of monitoring, which hold loads, and the jq commands that make tables of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError
+
+_TABLES = (
+    (("MetricDataResults",), "CloudWatch's get-metric-data",
+     """jq -r '["time","requests"], (.MetricDataResults[0] | [.Timestamps, .Values] """
+     """| transpose | sort[]) | @csv'"""),
+    (("Label", "Datapoints"), "CloudWatch's get-metric-statistics",
+     """jq -r '["time","requests"], (.Datapoints | sort_by(.Timestamp)[] | [.Timestamp, .Sum]) """
+     """| @csv'"""),
+    (("aggregations",), "an aggregation of Elasticsearch",
+     """jq -r '["time","requests"], (.aggregations[].buckets[] | [.key, .doc_count]) | @csv'"""),
+    (("series", "status"), "a query of Datadog",
+     """jq -r '["time","qps"], .series[0].pointlist[] | @csv'"""),
+    (("results",), "an answer of InfluxDB",
+     """jq -r '["time","qps"], .results[0].series[0].values[] | @csv'"""),
+)
+"""Keys, what has them, and the command; counts are until the next time."""
+
+
+def refuse_document(path: Path, record: Any) -> None:
+    """Refuse a JSON document that is no request, with the command that makes a trace of it.
+
+    Parameters
+    ----------
+    path : path
+    record
+        What the first line of the file holds, or all of it.
+    """
+    if isinstance(record, list) and record and isinstance(record[0], dict):
+        raise InputFileError("a JSON list, not an object a line", where=str(path),
+                             allowed=f"jq -c '.[]' {path.name} > trace.jsonl")
+    if not isinstance(record, dict):
+        return
+    if {"status", "data"} <= set(record):
+        raise InputFileError(
+            "an answer of Prometheus, not a request a line", where=str(path),
+            allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
+    for keys, what, command in _TABLES:
+        if set(keys) <= set(record):
+            raise InputFileError(f"{what}, not a request a line", where=str(path),
+                                 allowed=f"a table of loads: {command} {path.name} > load.csv")
