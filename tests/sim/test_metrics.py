@@ -252,3 +252,18 @@ def test_response_times_beyond_every_bin_are_counted() -> None:
     assert (found.response_p50_ms, found.response_p99_ms) == pytest.approx(
         np.quantile(response_ms, (0.5, 0.99)).tolist())
     assert found.in_time == 0
+
+
+def test_runs_without_a_violation_have_an_interval() -> None:
+    """The rule of three from both sides; recorded requests with fixed times are exact."""
+    drawn, recorded = (simulate_profile(tiny(), Greedy(late="drop"), workload, workers=20,
+                                        slo_ms=100.0, seeds=range(4))
+                       for workload in (ConstantLoad(100.0, 5000.0),
+                                        Recorded(np.arange(0.0, 5000.0, 10.0))))
+    for name in ("violation_rate", "effective_accuracy"):
+        half = drawn.estimate(name).half_width
+        requests = sum(one.queries for one in drawn.metrics)
+        assert half is not None
+        assert 3.8 / requests < half < 8.0 / requests
+        assert recorded.estimate(name).half_width == 0.0
+    assert drawn.violation_rate == recorded.violation_rate == 0.0
