@@ -138,6 +138,8 @@ class Audit:
     ----------
     workers : int
         That there were.
+    service : str
+        Service times of the profile that the log was held against.
     achieved : Achieved
     best : Hindsight or None
         None where no policy could be made.
@@ -160,6 +162,7 @@ class Audit:
     """
 
     workers: int
+    service: str
     achieved: Achieved
     best: Hindsight | None
     fewest: Hindsight | None
@@ -181,7 +184,7 @@ class Audit:
         """The answers under the names that every command uses."""
         best, fewest = self.best, self.fewest
         return {
-            "workers": self.workers, **asdict(self.achieved),
+            "workers": self.workers, "service": self.service, **asdict(self.achieved),
             "upper_bound": self.upper_bound, "least_violation_rate": self.least_violation_rate,
             "gap_to_bound": self.upper_bound - self.achieved.effective_accuracy,
             "best_policy": None if best is None else asdict(best),
@@ -218,14 +221,17 @@ def audit_log(
                             in_time=1.0 - achieved.violation_rate)
     # What was done is a point of the program, so only rounding could ask for more.
     workers_bound = min(max(1, math.ceil(busy - 1e-6)), settings.workers)
-    best = day.best(settings.workers)
-    fewest = day.fewest(best, lambda one: (
-        one.effective_accuracy >= achieved.effective_accuracy - ROUNDING
-        and one.violation_rate <= allowed), workers_bound)
+
+    def as_much(found: Hindsight) -> bool:
+        return (found.effective_accuracy >= achieved.effective_accuracy - ROUNDING
+                and found.violation_rate <= allowed)
+
+    best = day.best(settings.workers, as_much)
+    fewest = day.fewest(best, as_much, workers_bound)
     most = float(case.times.accuracy.max())
     cause = causes_of(log, case.batches, case.stated, settings.workers)
     return Audit(
-        settings.workers, achieved, best, fewest,
+        settings.workers, case.service, achieved, best, fewest,
         upper_bound=bound.effective_accuracy, least_violation_rate=1.0 - bound.in_time,
         workers_bound=workers_bound, lost_to_violations=most * achieved.violation_rate,
         lost_to_models=most * (1.0 - achieved.violation_rate) - achieved.effective_accuracy,

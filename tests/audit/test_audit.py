@@ -22,7 +22,7 @@ from ramsis.audit.request_log import (
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, save
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.sim import (
     Clipper,
@@ -233,6 +233,34 @@ def test_the_command_prints_what_adds_up(run: Run, tiny_file: Path, tmp_path: Pa
     assert lines[1].startswith("achieved ")
     assert f"{row['upper_bound']:.4f}" in lines[3]
     assert f"{row['requests']} requests in" in lines[-1]
+
+
+def test_of_equal_levels_the_one_for_the_mean_load_is_recommended(tmp_path: Path) -> None:
+    """One model, hardly any load but for a burst: policies of all levels are as good."""
+    profile = ProfileSet("one", (ModelProfile("m", 0.9, (BatchProfile(1, p95_ms=5.0),)),))
+    arrivals_s = [0.05 * i for i in range(200)] + [10.0 + 0.02 * i for i in range(20)]
+    log = one_worker(*(Request(at, deadline_ms=100.0, finish_s=at + 0.005, outcome="served",
+                               model="m") for at in arrivals_s), tmp_path=tmp_path)
+    audit = audit_log(log, profile, AuditSettings(1, schedulers=("round-robin",)))
+    assert audit.best is not None
+    assert audit.best.effective_accuracy == pytest.approx(0.9)
+    assert audit.best.level_qps == pytest.approx(audit.achieved.load_qps, rel=1e-5)
+
+
+def test_a_best_policy_below_what_was_achieved_says_why(run: Run, tmp_path: Path) -> None:
+    """It is simulated with 95th percentiles, which are above the deadline."""
+    save(ProfileSet("one", (ModelProfile("m", 0.9, (
+        BatchProfile(1, p95_ms=20.0), BatchProfile(2, p95_ms=30.0))),)), tmp_path / "one.json")
+    rng = np.random.default_rng(0)
+    lines = [f"{at},{at + took},served,m" for at, took in zip(
+        np.cumsum(rng.exponential(0.05, 300)), rng.uniform(0.008, 0.02, 300), strict=True)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["arrival_s,finish_s,outcome,model", *lines]))
+    ran = run("audit", log, "--profiles", tmp_path / "one.json", "--workers", 1, "--slo-ms", 25,
+              "--scheduler", "round-robin")
+    assert ran.code == 0, ran.err
+    assert ("the best policy is below what was achieved: it is simulated with the profile's 95th "
+            "percentiles, and most batches take less") in " ".join(ran.out.split())
 
 
 def test_the_command_refuses_what_it_cannot_judge(

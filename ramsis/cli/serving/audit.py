@@ -19,6 +19,8 @@ from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.sim.fleet import SERVICES
 
+_TIMES = {"distribution": "distributions", "mean": "means"}
+_SHOWN = 0.5e-4  # the last digit of an accuracy, halved
 _UNITS = ("s", "ms", "us", "ns", "min", "h")
 _LEVELS = (
     Column("what", "requests"),
@@ -175,9 +177,15 @@ def _show(found: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> 
                                    "share": done.violation_rate}])
     click.echo()
     busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"
-    took = ("times are the profile's" if done.service_factor is None else
+    times = _TIMES.get(found.service, f"{found.service[1:]}th percentiles")
+    took = (f"times are the profile's {times}" if done.service_factor is None else
             f"batches took {done.service_factor:.3f} times what the profile says")
     say(f"{total} requests in {done.duration_s:.6g} s, workers: {found.workers}{busy}, "
         f"{found.wasted_workers} wasted; {took}")
+    if found.best is not None and (
+            found.best.effective_accuracy < done.effective_accuracy - _SHOWN):
+        why = "" if done.service_factor is not None or found.service in _TIMES else (
+            f": it is simulated with the profile's {times}, and most batches take less")
+        say(f"the best policy is below what was achieved{why}")
     if done.right is not None:
         say(f"{done.right:.4f} ± {done.right_half_width:.4f} of the answers in time were right")
