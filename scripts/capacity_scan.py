@@ -37,8 +37,8 @@ def scan(scheduler: str) -> dict[str, Any]:
     return {
         "answer": found.workers, "scan": next(one.workers for one in trials if one.met),
         "bound": found.bound_workers, "tried": [one.workers for one in found.trials],
-        "points": [(one.workers, one.accuracy, one.simulation.violation_rate, one.met)
-                   for one in trials if one.simulation],
+        "points": [(one.workers, one.accuracy, one.violation_rate, one.met)
+                   for one in trials if one.rates],
     }
 
 

@@ -98,8 +98,8 @@ def simulation(shown: SimulationResult) -> Figure:
 
 def capacity(shown: Capacity) -> Figure:
     """Plot the violations of all trials over the number of workers."""
-    tried = sorted((trial.workers, trial.simulation.violation_rate) for trial in shown.trials
-                   if trial.simulation is not None)
+    tried = sorted((trial.workers, trial.violation_rate) for trial in shown.trials
+                   if trial.rates is not None)
     with captured() as found, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
         axes = figure.subplots()
         axes.plot([x for x, _ in tried], [100.0 * y for _, y in tried], "o-", color=COLOURS[0],

@@ -44,8 +44,8 @@ def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
     played = simulate_profile(profile, Greedy(), LOAD, workers=2, slo_ms=100.0)
     assert played.service == expected
     trial = try_workers(cluster, LOAD, targets, scheduler="greedy", seeds=(0,))
-    assert trial.simulation is not None
-    assert trial.simulation.service == expected
+    named = try_workers(cluster, LOAD, targets, scheduler="greedy", service=expected, seeds=(0,))
+    assert trial.rates == named.rates is not None
     found = fewest_workers(profile, LOAD, targets, slo_ms=100.0, scheduler="greedy", seeds=(0,))
     assert found.service == expected
     mixes = [fluid_mixes([WorkerType("a", profile, 9)], 300.0, targets, slo_ms=100.0, **named)

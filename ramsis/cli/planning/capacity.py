@@ -91,7 +91,7 @@ _FIGURES = (
     Column("accuracy_half_width", "± (95 %)", ".4f", wide=True),
     Column("expected_violation_rate", "violations, promised", ".4%", wide=True),
     Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "± (95 %)", ".4%", wide=True),
+    Column("violation_rate_half_width", "± (95 %)", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("clear_word", "certain"),
 )

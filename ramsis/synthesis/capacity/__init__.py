@@ -9,7 +9,9 @@ from ramsis.synthesis.capacity.fewest import (
     fewest_workers,
     offered_types,
 )
-from ramsis.synthesis.capacity.trials import Trial, try_workers
+from ramsis.synthesis.capacity.steady_rates import MeasuredRates
+from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
 
-__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
-           "fewest_workers", "fluid_mixes", "offered_types", "try_workers"]
+__all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
+           "doubling", "fewest_by_bound", "fewest_workers", "fluid_mixes", "offered_types",
+           "try_workers"]

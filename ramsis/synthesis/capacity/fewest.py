@@ -73,6 +73,8 @@ class Capacity:
     ----------
     scheduler : str
         As asked for.
+    load_qps : float or None
+        The workload's mean load.
     types : tuple of WorkerType
     classes : tuple of SloClass
         By rising SLO, merged.
@@ -95,6 +97,7 @@ class Capacity:
     """
 
     scheduler: str
+    load_qps: float | None
     types: tuple[WorkerType, ...]
     classes: tuple[SloClass, ...]
     service: str
@@ -131,12 +134,6 @@ class Capacity:
         return sum(self.counts_bound)
 
     @property
-    def clear(self) -> bool | None:
-        """As of the answer; false where bursts that a coarse clock hides may miss the targets."""
-        hidden = self.at_ticks is not None and not self.at_ticks.met
-        return False if hidden else self.answer.clear
-
-    @property
     def cost(self) -> float:
         """Of the answer."""
         return self._cost(self.counts)
@@ -146,10 +143,24 @@ class Capacity:
         """No scheduler on whole workers meets the targets at less."""
         return self._cost(self.counts_bound)
 
+    @property
+    def clear(self) -> bool | None:
+        """Whether it is certain that these workers are enough, and that cheaper ones are not.
+
+        It is not where bursts that a coarse clock hides may miss the targets. None where one seed
+        tells nothing.
+        """
+        if self.at_ticks is not None and not self.at_ticks.met:
+            return False
+        cheaper = [one.clear for one in self.trials
+                   if not one.met and self._cost(one.counts) < self.cost]
+        found = [self.answer.clear, *cheaper]
+        return None if None in found else all(found)
+
     def trial_rows(self) -> list[dict[str, Any]]:
         """What was tried, a row for each; ``workers`` and what was simulated and promised."""
         return [{"workers": one.workers, "worker_types": self._named(one.counts),
-                 **(one.figures() if one.simulation is not None else {})}
+                 **(one.figures() if one.rates is not None else {})}
                 for one in self.trials]
 
     def to_frame(self) -> pd.DataFrame:
@@ -173,11 +184,11 @@ class Capacity:
 
     def row(self) -> dict[str, Any]:
         """The answer under the names that every command uses."""
-        answer, targets, result = self.answer, self.answer.targets, self.answer.simulation
-        assert result is not None  # it meets the targets
+        answer, targets, rates = self.answer, self.answer.targets, self.answer.rates
+        assert rates is not None  # it meets the targets
         several = _are_named(self.types)
         return {
-            "scheduler": self.scheduler, "load_qps": result.load_qps, "workers": self.workers,
+            "scheduler": self.scheduler, "load_qps": self.load_qps, "workers": self.workers,
             **(self._types_row() if several else {
                 "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
                 "bound_workers": self.bound_workers}),
@@ -187,8 +198,8 @@ class Capacity:
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation, **answer.figures(),
-            **({} if several else {"queries": sum(one.queries for one in result.metrics)}),
-            "seeds": len(result.seeds), "clear": self.clear,
+            **({} if several else {"queries": rates.requests}),
+            "seeds": rates.runs, "clear": self.clear,
             **({} if self.at_ticks is None else {
                 "violation_rate_at_ticks": self.at_ticks.violation_rate}),
             "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
@@ -336,7 +347,7 @@ def _of_one_type(
 
     search = doubling if spec.makes_policies else _one_by_one
     answer = search(met, lowest, SPAN * max(lowest, 10))
-    return Capacity(scheduler, types, classes, service,
+    return Capacity(scheduler, workload.load_qps, types, classes, service,
                     trials[max(trials) if answer is None else answer], bound, (lowest,),
                     tuple(trials[k] for k in sorted(trials)))
 
@@ -373,9 +384,9 @@ def _of_several_types(
         answer = max((trial for _, trial in search.trials), key=lambda trial: trial.workers)
     else:
         answer = replace(alike(fluid.merged(search.answer)), counts=search.answer)
-    return Capacity(scheduler, types, classes, service, answer, fluid_cost, search.bound,
-                    tuple(replace(trial, counts=counts) for counts, trial in search.trials),
-                    search.complete)
+    trials = tuple(replace(trial, counts=counts) for counts, trial in search.trials)
+    return Capacity(scheduler, workload.load_qps, types, classes, service, answer, fluid_cost,
+                    search.bound, trials, search.complete)
 
 
 def offered_types(types: ProfileSet | Sequence[WorkerType]) -> tuple[WorkerType, ...]:
@@ -415,7 +426,7 @@ def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
     """Refuse a scheduler that misses the targets on ever so many workers."""
     targets, late = last.targets, last.violation_rate
     where_at = f"{scheduler} at {workload.load_qps or 0.0:g} QPS"
-    if last.simulation is None:
+    if last.rates is None:
         raise InfeasibleError(
             f"{where_at}: no policies on {last.workers} workers: {last.refusal}")
     for where, wanted, found, allowed in (

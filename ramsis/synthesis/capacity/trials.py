@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.registry import arrivals_of
 from ramsis.bounds import Targets
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
-from ramsis.sim import SimulationResult, SimulationSettings, Workload, simulate
+from ramsis.policy import Level, Policy, rates_of
+from ramsis.sim import (
+    ConstantLoad,
+    Estimate,
+    Fleets,
+    FleetScheduler,
+    SimulationSettings,
+    Workload,
+    check_load,
+    simulate,
+)
+from ramsis.sim.experiment import largest_batch
+from ramsis.synthesis.capacity.steady_rates import MeasuredRates, steady_rates
 from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["FIGURES", "Trial", "try_workers"]
 
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
-"""What is promised and simulated."""
+"""What is promised and measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +44,10 @@ class Trial:
     workers : int
         Of all types.
     promise : mapping of str to number, or None
-        Of the policies for a constant load, by the names of a policy set's level.
-    simulation : SimulationResult or None
-        None where no policies could be made.
+        Of the policies for a constant load, by the names of a policy set's level; None where they
+        were made for other arrivals or service times.
+    rates : MeasuredRates or None
+        What decides; None where no policies could be made.
     targets : Targets
     refusal : str
         Why no policies could be made.
@@ -40,58 +57,50 @@ class Trial:
 
     workers: int
     promise: Mapping[str, Any] | None
-    simulation: SimulationResult | None
+    rates: MeasuredRates | None
     targets: Targets
     refusal: str = ""
     counts: tuple[int, ...] = ()
 
     @property
     def violation_rate(self) -> float:
-        """Mean over the seeds; 1 without policies."""
-        return self._mean("violation_rate", 1.0)
+        """Share of the queries not in time; 1 without policies."""
+        return 1.0 if self.rates is None else self.rates.violation_rate.mean
 
     @property
     def effective_accuracy(self) -> float:
-        """Mean over the seeds; 0 without policies."""
-        return self._mean("effective_accuracy", 0.0)
+        """Mean accuracy, those not in time counting 0; 0 without policies."""
+        return 0.0 if self.rates is None else self.rates.effective_accuracy.mean
 
     @property
     def accuracy(self) -> float:
-        """Of the queries in time in all seeds; 0 without any."""
-        served = 1.0 - self.violation_rate
-        return self.effective_accuracy / served if served > 0 else 0.0
+        """Mean accuracy of the queries in time; 0 without any."""
+        return 0.0 if self.rates is None else self.rates.accuracy.mean
 
     @property
     def met(self) -> bool:
-        """Whether the means over the seeds reach the targets."""
-        return (self.simulation is not None
-                and self.targets.met(self.accuracy, self.violation_rate))
+        """Whether the rates reach the targets."""
+        return self.rates is not None and self.rates.met(self.targets)
 
     @property
     def clear(self) -> bool | None:
-        """Whether all of the figures' 95 % intervals is on the same side; None for one seed."""
-        accuracy, late = self.half_width("accuracy"), self.half_width("violation_rate")
-        if accuracy is None or late is None:
-            return None
-        sign = 1.0 if self.met else -1.0
-        shifted = (self.accuracy - sign * accuracy,
-                   min(1.0, max(0.0, self.violation_rate + sign * late)))
-        return self.targets.met(*shifted) == self.met
+        """Whether the 95 % intervals leave no doubt of it; None where one seed has none."""
+        return True if self.rates is None else self.rates.clear(self.targets)
 
     def half_width(self, figure: str) -> float | None:
-        """Of the 95 % interval of a figure; None for one seed, or without policies."""
-        return None if self.simulation is None else self.simulation.estimate(figure).half_width
+        """Half of a figure's 95 % interval; None for one seed, or without policies."""
+        if self.rates is None:
+            return None
+        half: float | None = getattr(self.rates, figure).half_width
+        return half
 
     def figures(self) -> dict[str, Any]:
-        """Promise and simulation under the names that every command uses."""
+        """The promise, and what decides, under the names that every command uses."""
         promise = self.promise or {}
         row: dict[str, Any] = {f"expected_{name}": promise.get(f"expected_{name}")
                                for name in FIGURES}
         row |= {name: getattr(self, name) for name in FIGURES}
         return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES}
-
-    def _mean(self, figure: str, without: float) -> float:
-        return without if self.simulation is None else self.simulation.estimate(figure).mean
 
 
 def try_workers(
@@ -103,7 +112,12 @@ def try_workers(
     service: str | None = None,
     seeds: Sequence[int] = range(5),
 ) -> Trial:
-    """What a scheduler does on a cluster.
+    """What a scheduler does on a cluster, as exactly as the targets need it.
+
+    At a constant load the promise of policies decides, which is measured in the steady state. A
+    promise too near to a target for its error is measured further, and schedulers without a
+    promise from the beginning (:func:`ramsis.synthesis.capacity.steady_rates.steady_rates`). A
+    trace is played from beginning to end.
 
     Where no policies can be made for so few workers, as within a budget, the trial says why.
 
@@ -125,9 +139,62 @@ def try_workers(
                                  source=scheduler)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
-    promise = None if workload.varies or made is None else made.levels.levels[0].expected
-    result = simulate(cluster, spec, workload, SimulationSettings(service=service, seeds=seeds))
-    return Trial(cluster.workers, promise, result, targets)
+    settings = SimulationSettings(service=service, seeds=seeds)
+    if not isinstance(workload, ConstantLoad):
+        return Trial(cluster.workers, None, _played(cluster, spec, workload, settings), targets)
+    promise = known = None
+    if made is not None:
+        level = made.levels.levels[0]
+        if _is_promise(level, workload, service):
+            promise, known = level.expected, _promised(level)
+        if known is not None and known.clear(targets):
+            return Trial(cluster.workers, promise, known, targets)
+    fleets = Fleets.of(cluster, service=service, max_batch=largest_batch([spec]))
+    check_load(fleets, workload)
+    rates = steady_rates(spec.on_cluster(fleets), workload, settings, targets, known=known)
+    return Trial(cluster.workers, promise, rates, targets)
+
+
+def _played(
+    cluster: Cluster, spec: FleetScheduler, workload: Workload, settings: SimulationSettings
+) -> MeasuredRates:
+    """The rates on a trace; one that goes alike with two seeds is not played with more."""
+    first = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[:2]))
+    if len(settings.seeds) > 2 and first.metrics[0] != first.metrics[1]:
+        rest = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[2:]))
+        first = replace(first, metrics=first.metrics + rest.metrics,
+                        seeds=first.seeds + rest.seeds)
+    return MeasuredRates.of_runs(first)
+
+
+def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> bool:
+    """Whether policies were made for the arrivals and the service times of a simulation."""
+    return all(
+        one.policy.service == service and one.policy.overhead_ms == 0.0
+        and one.policy.arrivals["process"] == arrivals_of(workload.arrivals).name
+        and Arrivals.of(one.policy.arrivals) == arrivals_of(workload.arrivals)
+        for one in level.stations)
+
+
+def _promised(level: Level[Policy]) -> MeasuredRates | None:
+    """What policies promise, where that was measured."""
+    stations = [one.policy for one in level.stations]
+    replays = [one.replay for one in stations if one.replay is not None]
+    if len(replays) < len(stations):
+        return None
+    shares = np.array([one.load_qps for one in stations])
+    shares /= shares.sum()
+
+    def half(of_each: Sequence[float]) -> float:
+        return float(np.linalg.norm(shares * of_each))
+
+    expected = rates_of(zip(shares.tolist(), stations, strict=True))
+    return MeasuredRates(
+        Estimate(expected.violation_rate, half([one.violation_half_width for one in replays])),
+        Estimate(expected.effective_accuracy, half([one.effective_half_width for one in replays])),
+        Estimate(expected.accuracy or 0.0,
+                 half([one.half_widths.get("accuracy", 0.0) for one in replays])),
+        sum(one.queries for one in replays), sum(one.runs for one in replays))
 
 
 check_arguments(globals(), __all__)

@@ -1,0 +1,244 @@
+"""Simulate a constant load for as long as a verdict on its violation rate and accuracy needs.
+
+A scheduler is held against a target such as "at most 0.1 % late". How many requests decide depends
+on how far its rates are from the target, which is not known beforehand. So runs are added until
+the rates lie clearly on one side, or there are so many requests that the answer is left open.
+
+**Runs.** The first round has a run for each seed. Together they have at least 50 violations on
+average if the rate is just what is allowed; each lasts for 20 SLOs, and 20 bursts of
+Markov-modulated arrivals, at least. Each further round has new runs of twice the length. Arrivals
+of the first 20 SLOs, or of the first tenth of a run, are not counted, nor those of the last SLO,
+so that queues are neither still empty nor draining.
+
+**Intervals.** Late requests come in clumps: one long busy period makes dozens. A run is therefore
+cut into windows (batch means: Law, Simulation Modeling and Analysis, 2015, §9.5.3). Near capacity
+windows differ mostly by how many requests happened to come, whose mean is known: it is a control
+variate (§11.4). The variance over the windows, over that of independent requests, gives the size c
+of a clump. The half-width is the upper reach of the score interval (Wilson) with n/c in the place
+of n. It stays positive without any violation: t²·c/n, a rule of three at 95 % from both sides.
+Where there are fewer than 50 violations, c is at least the mean batch.
+
+**Early stops.** Looking at an interval after each round errs more often than looking once. Rounds
+therefore stop where intervals half as wide again are clear (99.7 % for one look), and the second
+halves of the runs agree, which they do not where queues are still growing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ramsis.arrays import FloatArray
+from ramsis.arrivals.registry import arrivals_of
+from ramsis.bounds import Targets
+from ramsis.bounds.targets import ROUNDING
+from ramsis.sim.experiment import SimulationSettings, run_cluster
+from ramsis.sim.plan import ClusterPlan, have_kernels
+from ramsis.sim.result import FEW_VIOLATIONS, Estimate, SimulationResult, score_reach
+from ramsis.sim.run import Run
+from ramsis.sim.workload import ConstantLoad
+
+_SETTLES, _SETTLES_SHARE, _DRAINS = 20.0, 0.1, 1.0  # SLOs, share of a run, SLOs
+_LASTS = 20.0  # SLOs, and bursts, that are counted in a run at least
+_WINDOWS = 4  # of a run at least
+_FEWEST_WINDOWS = 20  # of the first round
+_MOST_REQUESTS = 4_000_000  # counted, of compiled runs: about two seconds
+_MOST_PLAIN_REQUESTS = 200_000
+_EARLY = 1.5  # times the half-width that has to be clear before the last round
+
+
+@dataclass(frozen=True)
+class MeasuredRates:
+    """Rates of a scheduler, with halves of their 95 % intervals.
+
+    Attributes
+    ----------
+    violation_rate, effective_accuracy, accuracy : Estimate
+        The last is that of the requests in time; half-widths are None where they are not known.
+    requests, runs : int
+        That were counted.
+    """
+
+    violation_rate: Estimate
+    effective_accuracy: Estimate
+    accuracy: Estimate
+    requests: int
+    runs: int
+
+    @classmethod
+    def of_windows(cls, windows: FloatArray, batch: float, runs: int) -> MeasuredRates:
+        """The rates of a steady state.
+
+        Parameters
+        ----------
+        windows : ndarray, shape (..., 4)
+            Requests that are expected in each window, those that came, those in time, and the sum
+            of their accuracies.
+        batch : float
+            Mean size of a batch.
+        """
+        expected, requests, in_time, earned = windows.reshape(-1, 4).T
+        late = requests - in_time
+        events, total = float(late.sum()), float(requests.sum())
+        excess = requests / expected - 1.0
+        if events < FEW_VIOLATIONS:  # too few for a slope
+            excess = np.zeros_like(excess)
+
+        def mean(values: FloatArray) -> tuple[float, float]:
+            return _at_mean_load(values / expected, excess, expected)
+
+        quantile = float(stdtrit(len(expected) - 2, 0.975))
+        rate, variance = mean(late)
+        rate = min(max(rate, 0.0), 1.0)
+        clump = variance * total / rate if rate else 0.0
+        if events < FEW_VIOLATIONS:
+            clump = max(clump, batch)
+        half = score_reach(rate, total, clump, quantile)
+        effective, of_effective = mean(earned)
+        served = float(in_time.sum())
+        accuracy = float(earned.sum()) / served if served else 0.0
+        off, of_accuracy = mean(earned - accuracy * in_time)
+        served = max(served / float(expected.sum()), 1e-300)
+        unseen = accuracy * half if events < FEW_VIOLATIONS else 0.0
+        return cls(Estimate(rate, half),
+                   Estimate(effective, max(quantile * math.sqrt(of_effective), unseen)),
+                   Estimate(accuracy + off / served, quantile * math.sqrt(of_accuracy) / served),
+                   round(total), runs)
+
+    @classmethod
+    def of_runs(cls, result: SimulationResult) -> MeasuredRates:
+        """The rates on a trace that is played once for each seed."""
+        figures = {name: result.estimate(name)
+                   for name in ("violation_rate", "effective_accuracy", "accuracy")}
+        if math.isnan(figures["accuracy"].mean):  # nothing was in time
+            figures["accuracy"] = replace(figures["violation_rate"], mean=0.0)
+        return cls(**figures, requests=sum(one.queries for one in result.metrics),
+                   runs=len(result.metrics))
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> MeasuredRates:
+        """The rates of a row of `simulate`."""
+        figures = {name: Estimate(row[name] or 0.0, row[f"{name}_half_width"])
+                   for name in ("violation_rate", "effective_accuracy", "accuracy")}
+        return cls(**figures, requests=row["queries"], runs=row["seeds"])
+
+    def met(self, targets: Targets) -> bool:
+        """Whether the rates reach the targets."""
+        return all(margin >= -ROUNDING for margin, _ in self._margins(targets))
+
+    def clear(self, targets: Targets, width: float = 1.0) -> bool | None:
+        """Whether the intervals, so many times as wide, leave no doubt; None where unknown."""
+        margins = self._margins(targets)
+        if any(half is None for _, half in margins):
+            return None
+        reach = [(margin + ROUNDING, width * (half or 0.0)) for margin, half in margins]
+        if self.met(targets):
+            return all(margin >= half for margin, half in reach)
+        return any(margin < -half for margin, half in reach)
+
+    def with_evidence(self, other: MeasuredRates) -> MeasuredRates:
+        """The rates by two independent measurements, weighed by their errors."""
+        return MeasuredRates(_pooled(self.violation_rate, other.violation_rate),
+                             _pooled(self.effective_accuracy, other.effective_accuracy),
+                             _pooled(self.accuracy, other.accuracy),
+                             self.requests + other.requests, self.runs + other.runs)
+
+    def _margins(self, targets: Targets) -> list[tuple[float, float | None]]:
+        """By how much each target is met, and half of the interval."""
+        late = self.violation_rate
+        return [(targets.max_violation - late.mean, late.half_width)] + [
+            (found.mean - least, found.half_width) for found, least in (
+                (self.accuracy, targets.min_accuracy),
+                (self.effective_accuracy, targets.min_effective_accuracy)) if least is not None]
+
+
+def steady_rates(
+    plan: ClusterPlan,
+    workload: ConstantLoad,
+    settings: SimulationSettings,
+    targets: Targets,
+    *,
+    known: MeasuredRates | None = None,
+) -> MeasuredRates:
+    """The rates of a scheduler in the steady state, as exactly as targets need them.
+
+    Parameters
+    ----------
+    plan : ClusterPlan
+        The scheduler, prepared for its cluster.
+    workload : ConstantLoad
+        Its duration is the least that is counted of a run.
+    settings : SimulationSettings
+        The seeds are those of the first round.
+    known : MeasuredRates, optional
+        What is known of the rates from elsewhere, which counts, too.
+    """
+    slo_ms = plan.fleets.classes[-1].slo_ms
+    compiled = settings.engine != "plain" and all(map(have_kernels, plan.levels.levels))
+    most = _MOST_REQUESTS if compiled else _MOST_PLAIN_REQUESTS
+    seeds = tuple(settings.seeds)
+    first = min(FEW_VIOLATIONS / max(targets.max_violation, 1e-12), most / 4)
+    length_ms = max(workload.duration_ms, _LASTS * max(slo_ms, _burst_ms(workload)),
+                    1000.0 * first / (workload.load_qps * len(seeds)))
+    in_a_run = max(_WINDOWS, math.ceil(_FEWEST_WINDOWS / len(seeds)))
+    windows: list[FloatArray] = []
+    batches = served = 0
+    while True:
+        settles_ms = max(_SETTLES * slo_ms, _SETTLES_SHARE * length_ms)
+        edges_ms = settles_ms + np.linspace(0.0, length_ms, in_a_run + 1)
+        lasting = replace(workload, duration_ms=settles_ms + length_ms + _DRAINS * slo_ms)
+        for seed in seeds:
+            run = run_cluster(plan, lasting, seed, settings)
+            windows.append(_windows(run, edges_ms, workload.load_qps))
+            batches, served = batches + len(run.size), served + int(run.size.sum())
+        counted = np.array(windows)
+        batch = served / max(batches, 1)
+        rates, later = (MeasuredRates.of_windows(part, batch, len(windows))
+                        for part in (counted, counted[:, in_a_run // 2:]))
+        if known is not None:
+            rates, later = known.with_evidence(rates), known.with_evidence(later)
+        if rates.clear(targets, _EARLY) and later.met(targets) == rates.met(targets):
+            return rates
+        length_ms *= 2.0
+        if counted[:, :, 1].sum() + workload.load_qps / 1000.0 * length_ms * len(seeds) > most:
+            return rates
+        seeds = tuple(seed + 1 + max(seeds) for seed in range(len(seeds)))
+
+
+def _burst_ms(workload: ConstantLoad) -> float:
+    """Mean time from one burst to the next; 0 for arrivals without bursts."""
+    arrivals = arrivals_of(workload.arrivals)
+    parameters = dict(arrivals.parameters)
+    return parameters["burst_ms"] / parameters["share"] if arrivals.name == "mmpp" else 0.0
+
+
+def _windows(run: Run, edges_ms: FloatArray, load_qps: float) -> FloatArray:
+    """Of each window what :meth:`MeasuredRates.of_windows` takes, shape (w, 4)."""
+    edges = np.searchsorted(run.arrival_ms, edges_ms)
+    sums = [np.append(0.0, np.cumsum(values))[edges] for values in (run.in_time, run.reward)]
+    return np.diff(np.column_stack([load_qps / 1000.0 * edges_ms, edges, *sums]), axis=0)
+
+
+def _at_mean_load(
+    values: FloatArray, excess: FloatArray, weights: FloatArray
+) -> tuple[float, float]:
+    """A weighted mean over windows whose loads are just the stated one, and its variance."""
+    shares = weights / weights.sum()
+    mean, off = float(shares @ values), float(shares @ excess)
+    spread = excess - off
+    moved = float(shares @ spread**2)
+    slope = float(shares @ (spread * values)) / moved if moved else 0.0
+    residual = shares * (values - mean - slope * spread)
+    return mean - slope * off, float(residual @ residual) * len(values) / (len(values) - 2)
+
+
+def _pooled(one: Estimate, other: Estimate) -> Estimate:
+    widths = np.maximum([one.half_width or 0.0, other.half_width or 0.0], 1e-12)
+    weights = widths**-2.0
+    return Estimate(float(weights @ [one.mean, other.mean] / weights.sum()),
+                    float(weights.sum()**-0.5))
