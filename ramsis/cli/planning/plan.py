@@ -4,10 +4,11 @@ A recipe over other commands. Each runs in a process of its own, in the folder o
 keeps what it prints: a plan that was cut short goes on where it was, and every command can be run
 again by hand.
 
-1. `capacity` finds the fewest workers with a common queue, and with a queue each.
+1. `capacity` finds the fewest workers with a common queue, and with a queue each. At a constant
+   load the policies' promise decides, as exactly as it has to be known.
 2. `generate` makes the policies for the fewer of the two.
-3. `simulate` plays them with seeds that nothing was chosen by. Where they miss the target, a
-   worker is added, and step 2 comes again.
+3. `simulate` plays them with seeds that nothing was chosen by. Where they miss the target on a
+   trace, or clearly at a constant load, a worker is added, and step 2 comes again.
 4. `simulate` plays policies for one worker more: what that worker is worth.
 5. `report` writes a page about all of it.
 """
@@ -37,25 +38,31 @@ from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, 
 from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
-from ramsis.sim import Fleet, Workload
-from ramsis.synthesis.capacity import MOST_WORKERS, fewest_by_bound
+from ramsis.sim import ConstantLoad, Fleet, Workload
+from ramsis.sim.result import FEW_VIOLATIONS
+from ramsis.synthesis.capacity import FIGURES, MOST_WORKERS, MeasuredRates, fewest_by_bound
 from ramsis.synthesis.schedulers import fleet_scheduler
 from ramsis.tables import effective_words, with_error
 
 _QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
 """The kinds of dispatch that are compared, and what a verdict calls them."""
 _LEVELS = 12  # loads of a trace that policies are made for
-_OTHER_SEEDS = ("--seed", "1000", "--seeds", "10")  # capacity takes 0 to 4
+_RUNS = 10
+_OTHER_SEEDS = ("--seed", "1000", "--seeds", str(_RUNS))  # capacity takes 0 to 4
+_LASTS, _MOST_REQUESTS = 1000.0, 2_000_000  # SLOs of a run, which begins without requests; of all
 _MOST_ADDED = 8  # workers, where the first number misses the target with other seeds
 _FEWEST_REQUESTS = 10  # in a run
 _PROCESSES = "2"
 _SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
+_RATES = (*FIGURES, *(f"{name}_half_width" for name in FIGURES))
+_PROMISED = ("expected_effective_accuracy", "expected_violation_rate")
 _COLUMNS = (
     Column("dispatch", "dispatch"),
     Column("workers", "workers", "d"),
     Column("workers_bound", "lower bound", "d"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
+    Column("violation_rate_half_width", "± (95 %)", ".4%"),
 )
 
 
@@ -114,10 +121,11 @@ def plan(
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
     (played,) = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms))
-    _check_requests(played, "--trace" if workload.loads is None else "--load")
+    if workload.loads is None:
+        _check_requests(played)
     least = math.ceil(fewest_by_bound(profile, played, targets, slo_ms=slo_ms))
     recipe = _Recipe(
-        folder=out, workload=played, targets=targets,
+        folder=out, workload=played, slo_ms=slo_ms, targets=targets,
         served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms)),
         arrivals=_arrival_words(context),
         wanted=_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
@@ -147,6 +155,7 @@ class _Recipe:
     ----------
     folder : Path
     workload : Workload
+    slo_ms : float
     targets : Targets
     served, arrivals, wanted : tuple of str
         Options of commands: profile and SLO, load or trace, targets.
@@ -156,6 +165,7 @@ class _Recipe:
 
     folder: Path
     workload: Workload
+    slo_ms: float
     targets: Targets
     served: tuple[str, ...]
     arrivals: tuple[str, ...]
@@ -166,6 +176,25 @@ class _Recipe:
     def loads_qps(self) -> tuple[float, ...]:
         """Loads that policies are made for."""
         return fleet_scheduler(f"round-robin:levels={_LEVELS}").loads_for(self.workload)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the load is constant, so that rates are those of the steady state."""
+        return isinstance(self.workload, ConstantLoad)
+
+    @property
+    def run_ms(self) -> float:
+        """Length of a simulated run: that of a trace.
+
+        At a constant load all runs together have some 50 violations at the rate that is allowed,
+        and each is long beside the time that queues take to fill.
+        """
+        least_ms = self.workload.duration_ms
+        if not self.constant:
+            return least_ms
+        rate = _RUNS * (self.workload.load_qps or 0.0) / 1000.0
+        events_ms = FEW_VIOLATIONS / (max(self.targets.max_violation, 1e-12) * rate)
+        return max(least_ms, min(max(events_ms, _LASTS * self.slo_ms), _MOST_REQUESTS / rate))
 
     def scheduler(self, dispatch: str) -> str:
         """Policies by dispatch, as `capacity` and `simulate` take them."""
@@ -180,7 +209,9 @@ class _Recipe:
 
     def played(self, workers: int, *what: str) -> list[str]:
         """The command that simulates with other seeds."""
-        return ["simulate", *self.served, "--workers", str(workers), *self.arrivals, *what,
+        lasting = ("--duration-s", _exact(float(f"{self.run_ms / 1000.0:.4g}")))
+        return ["simulate", *self.served, "--workers", str(workers), *self.arrivals,
+                *(lasting if self.run_ms > self.workload.duration_ms else ()), *what,
                 *self.wanted, *_OTHER_SEEDS, "--json"]
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
@@ -206,7 +237,8 @@ class _Recipe:
         first = workers = found[dispatch]["workers"]
         while True:
             played, policies = self._confirmed(dispatch, workers)
-            if self.targets.met(played["accuracy"] or 0.0, played["violation_rate"]):
+            seen = MeasuredRates.of_row(played)
+            if seen.met(self.targets) or (self.constant and not seen.clear(self.targets)):
                 break
             if workers == first + _MOST_ADDED:
                 raise InfeasibleError(
@@ -216,18 +248,18 @@ class _Recipe:
                     + effective_words(played["accuracy"]),
                     allowed="a target that leaves some room")
             workers += 1
-        found[dispatch] = {**found[dispatch], **{name: played[name] for name in (
-            "workers", "accuracy", "effective_accuracy", "violation_rate")}}
+        if workers > first or not self.constant:
+            certain = seen.clear(self.targets) and (workers > first or found[dispatch]["clear"])
+            found[dispatch] = {**found[dispatch], "workers": workers, "clear": certain, **{
+                name: played[name] for name in (*_RATES, *_PROMISED)}}
+        answer = found[dispatch]
         (more,) = self._rows(f"simulation-{workers + 1}", self.played(
             workers + 1, "--scheduler", self.scheduler(dispatch)))
         worth = more["effective_accuracy"] - played["effective_accuracy"]
         verdict = {
             "workers": workers, "dispatch": dispatch,
-            **{name: played[name] for name in (
-                "accuracy", "effective_accuracy", "effective_accuracy_half_width",
-                "violation_rate", "violation_rate_half_width", "upper_bound",
-                "expected_effective_accuracy")},
-            "workers_bound": found[dispatch]["workers_bound"],
+            **{name: answer[name] for name in (*_RATES, *_PROMISED, "workers_bound")},
+            "certain": answer["clear"], "upper_bound": played["upper_bound"],
             "worth_of_one_more_worker": worth,
             "worth_half_width": math.hypot(more["effective_accuracy_half_width"],
                                            played["effective_accuracy_half_width"]),
@@ -235,8 +267,7 @@ class _Recipe:
             "policies": policies,
         }
         rows = [{"dispatch": name, **{key: row[key] for key in (
-            "workers", "workers_bound", "accuracy", "effective_accuracy", "violation_rate")}}
-            for name, row in found.items()]
+            "workers", "workers_bound", *_RATES)}} for name, row in found.items()]
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
         self._document |= {"verdict": verdict, "words": _in_words(verdict, found),
@@ -295,15 +326,15 @@ class _Recipe:
         return done.stdout
 
 
-def _check_requests(workload: Workload, option: str) -> None:
-    """Refuse a run of so few requests that it shows nothing."""
+def _check_requests(workload: Workload) -> None:
+    """Refuse a trace of so few requests that it shows nothing."""
     run_s = workload.duration_ms / 1000.0
     requests = (workload.load_qps or 0.0) * run_s
     if requests < _FEWEST_REQUESTS:
         raise InvalidValueError(
-            "too few requests for a verdict", where=option,
-            value=f"about {requests:.3g} in a run of {run_s:g} s",
-            allowed=f"at least {_FEWEST_REQUESTS}: a longer --duration-s or trace")
+            "too few requests for a verdict", where="--trace",
+            value=f"about {requests:.3g} in {run_s:g} s",
+            allowed=f"at least {_FEWEST_REQUESTS}: a longer trace")
 
 
 def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -314,12 +345,16 @@ def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]
     cost = "" if verdict["cost"] is None else f", at a cost of {verdict['cost']:g}"
     worth, error = verdict["worth_of_one_more_worker"], verdict["worth_half_width"]
     words = effective_words(verdict["accuracy"])
+    certain = "" if verdict["certain"] is not False else (
+        ", but not certainly: the figures are too near to the target for their error")
+    late, late_error = (100.0 * verdict[name] for name in (
+        "violation_rate", "violation_rate_half_width"))
     return [
         f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
         f"{'are' if workers > 1 else 'is'} enough{cost} ({others}lower bound "
-        f"{verdict['workers_bound']})",
+        f"{verdict['workers_bound']}){certain}",
         with_error(verdict["effective_accuracy"], verdict["effective_accuracy_half_width"])
-        + f" {words}, {verdict['violation_rate']:.4%} violations; no scheduler passes "
+        + f" {words}, {with_error(late, late_error)} % violations; no scheduler passes "
         f"{verdict['upper_bound']:.4f}",
         f"one more worker is worth {with_error(worth, error)} of "
         + words.replace("answered", "the share answered"),
@@ -329,11 +364,12 @@ def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]
 def _say_what(recipe: _Recipe, least: int) -> None:
     """The steps, and about how long they take."""
     levels = len(recipe.loads_qps)
-    requests = (recipe.workload.load_qps or 0.0) * recipe.workload.duration_ms / 1000.0
+    requests = (recipe.workload.load_qps or 0.0) * recipe.run_ms / 1000.0
     tried = 4 + 2 * math.ceil(math.log2(1 + least))
     seconds = _SECONDS_TO_START + (
-        tried * (levels * _SECONDS_EACH_POLICY + 5 * requests / _REQUESTS_EACH_S)
-        + 20 * requests / _REQUESTS_EACH_S)
+        tried * (levels * _SECONDS_EACH_POLICY
+                 + (0 if recipe.constant else 5) * requests / _REQUESTS_EACH_S)
+        + 2 * _RUNS * requests / _REQUESTS_EACH_S)
     click.echo(f"{levels} load level{'s' if levels > 1 else ''}, {requests:,.0f} requests a run, "
                f"at least {least} worker{'s' if least > 1 else ''} by the bound; about "
                f"{seconds:.0f} s")

@@ -26,7 +26,8 @@ _PLANNED = (
     Column("workers_bound", "lower bound (workers)", "d"),
     Column("accuracy", "accuracy", ".4f"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"))
+    Column("violation_rate", "violations", ".4%"),
+    Column("violation_rate_half_width", "± (95 %)", ".4%"))
 _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
             ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
             ("worth_of_one_more_worker", "worth of one more worker", ".4f"), ("cost", "cost", "g"))
