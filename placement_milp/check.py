@@ -74,7 +74,7 @@ class _Check:
             self.sent(family)
 
     def workers(self) -> None:
-        there = {name: item.name for item in self.problem.instance_types
+        types = {name: item.name for item in self.problem.instance_types
                  for name in item.worker_names()}
         seen: set[str] = set()
         for group in self.placement.groups:
@@ -82,7 +82,7 @@ class _Check:
                          "a group is not made of whole stations", len(group.workers),
                          f"multiples of {group.together}")
             for name in group.workers:
-                self.require(there.get(name) == group.worker_type and name not in seen,
+                self.require(types.get(name) == group.worker_type and name not in seen,
                              "a worker is used twice or not of its type", name, "each once")
                 seen.add(name)
 
@@ -296,10 +296,10 @@ class _Check:
 
     def _names_both(self, members: tuple[str, ...], one: str, two: str) -> bool:
         """Whether two variants belong to two different members of a rule."""
-        mine = [{m for m in members if m in (name, self.variants[name].family)}
-                for name in (one, two)]
+        listed = [{m for m in members if m in (name, self.variants[name].family)}
+                  for name in (one, two)]
         same_family = self.variants[one].family == self.variants[two].family
-        return all(mine) and not (same_family and self.variants[one].family in members)
+        return all(listed) and not (same_family and self.variants[one].family in members)
 
     def together(self, group: Group) -> None:
         """Rules about what shares a worker, and where it runs."""
@@ -395,8 +395,8 @@ class _Check:
             after = {f"{cut.gpu}/{place}" for place in cut.instances}
             gone = {worker for worker in now_instances - after
                     if worker.rpartition("/")[0] == cut.gpu}
-            made = (in_use & after) - now_instances
-            total += cutting[cut.worker_type] * (len(made) + len(gone))
+            created = (in_use & after) - now_instances
+            total += cutting[cut.worker_type] * (len(created) + len(gone))
         return total / 1000
 
     def objective(self) -> None:

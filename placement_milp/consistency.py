@@ -63,9 +63,10 @@ class _Check:
                 kinds = worker_type.instance_types()
                 like_those = {kind.latency_like for kind in kinds}
                 theirs = {kind.name for kind in self.declared[like].instance_types()}
-                own = {entry.worker_type for variant in self.problem.variants
-                       for entry in variant.latency}
-                if like_those.isdisjoint(theirs) and own.isdisjoint(kind.name for kind in kinds):
+                measured = {entry.worker_type for variant in self.problem.variants
+                            for entry in variant.latency}
+                if (like_those.isdisjoint(theirs)
+                        and measured.isdisjoint(kind.name for kind in kinds)):
                     raise self.refuse(path, "types have no instance in common", like,
                                       "a type that is whole, or cut into such instances, as "
                                       "this one is")

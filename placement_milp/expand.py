@@ -34,14 +34,14 @@ _EMPTY: frozenset[str] = frozenset()
 
 def positions(problem: Problem, cuts: Sequence[tuple[Cut, int]]) -> dict[str, Cut]:
     """By name, the GPUs in use that are cut, with their layouts."""
-    found: dict[str, Cut] = {}
+    cut_of_gpu: dict[str, Cut] = {}
     for item in problem.worker_types:
-        mine = [(cut, count) for cut, count in cuts if cut.worker_type == item.name]
-        for now, gpus in gpu_states(problem, item).items() if mine else ():
+        type_cuts = [(cut, count) for cut, count in cuts if cut.worker_type == item.name]
+        for now, gpus in gpu_states(problem, item).items() if type_cuts else ():
             free = iter(gpus)
-            for cut, count in mine:
-                found |= {next(free): cut for _ in range(count if cut.now == now else 0)}
-    return found
+            for cut, count in type_cuts:
+                cut_of_gpu |= {next(free): cut for _ in range(count if cut.now == now else 0)}
+    return cut_of_gpu
 
 
 def cut_gpus(
@@ -49,26 +49,26 @@ def cut_gpus(
 ) -> tuple[CutGpu, ...]:
     """Return the layout of each GPU: instances in use, and existing ones that can stay."""
     used = {worker for group in groups for worker in group.workers}
-    found = []
+    cuts = []
     for item in problem.worker_types:
         for gpu in item.worker_names() if item.partitions is not None else ():
             now = {holding.worker for holding in problem.current
                    if holding.worker.rpartition("/")[0] == gpu}
-            mine = [(start, name, instance_worker(gpu, name, start))
-                    for name, start in (layouts[gpu].layout if gpu in layouts else ())]
-            there = [(start, name, worker) for start, name, worker in mine
-                     if worker in used or worker in now]
+            instances = [(start, name, instance_worker(gpu, name, start))
+                         for name, start in (layouts[gpu].layout if gpu in layouts else ())]
+            existing = [(start, name, worker) for start, name, worker in instances
+                        if worker in used or worker in now]
             # A GPU that nothing runs on is left as it is.
-            if not any(worker in used for _, _, worker in there):
+            if not any(worker in used for _, _, worker in existing):
                 continue
-            stays = {worker for _, _, worker in there}
-            found.append(CutGpu(
-                gpu, item.name, tuple(f"{name}@{start}" for start, name, _ in sorted(there)),
-                tuple(f"{name}@{start}" for start, name, worker in sorted(there)
+            stays = {worker for _, _, worker in existing}
+            cuts.append(CutGpu(
+                gpu, item.name, tuple(f"{name}@{start}" for start, name, _ in sorted(existing)),
+                tuple(f"{name}@{start}" for start, name, worker in sorted(existing)
                       if worker not in now),
                 tuple(sorted(worker.rpartition("/")[2] for worker in now - stays)),
                 item.cost_per_hour))
-    return tuple(found)
+    return tuple(cuts)
 
 
 def name_workers(
@@ -121,10 +121,10 @@ def _transport(
     rows, columns = worth.shape
     leaving = np.kron(np.eye(rows), np.ones(columns))
     arriving = np.kron(np.ones(rows), np.eye(columns))
-    found = linprog(-worth.ravel() / (worth.max() or 1.0), A_ub=np.vstack([leaving, arriving]),
-                    b_ub=[*available, *(number for _, number in wanted)], method="highs-ds")
-    assert found.x is not None  # no move at all is feasible
-    amounts = np.rint(found.x).reshape(worth.shape)
+    solution = linprog(-worth.ravel() / (worth.max() or 1.0), A_ub=np.vstack([leaving, arriving]),
+                       b_ub=[*available, *(number for _, number in wanted)], method="highs-ds")
+    assert solution.x is not None  # no move at all is feasible
+    amounts = np.rint(solution.x).reshape(worth.shape)
     amounts[worth == 0] = 0
     return amounts
 
@@ -133,7 +133,7 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
     """Return the loads and unloads of each worker; idle workers keep their models."""
     held = problem.held
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
-    found = []
+    result = []
     for group in groups:
         holds = tuple(name for use in group.uses for name in use.variants)
 
@@ -142,6 +142,6 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
             load = tuple(name for name in holds if name not in now)
             return load, tuple(sorted(now - set(holds))), sum(load_ms[name] for name in load)
 
-        found += [Move(worker, *changed) for worker in group.workers
-                  if any((changed := change(held.get(worker, _EMPTY)))[:2])]
-    return tuple(found)
+        result += [Move(worker, *changed) for worker in group.workers
+                   if any((changed := change(held.get(worker, _EMPTY)))[:2])]
+    return tuple(result)

@@ -31,9 +31,9 @@ class FeasibleBatch:
 
 def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
     """Return the latencies of a variant on a type, or of the type in ``latency_like``."""
-    own = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
-    if own or worker_type.latency_like is None:
-        yield from own
+    entries = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
+    if entries or worker_type.latency_like is None:
+        yield from entries
         return
     for entry in variant.latency:
         if entry.worker_type == worker_type.latency_like:

@@ -246,11 +246,11 @@ def instances(program: PlacementProgram) -> None:
 def _by_kind(program: PlacementProgram) -> dict[str, list[tuple[Any, int]]]:
     """Counts of the patterns of each kind of instance."""
     cut = {item.name for item in program.problem.worker_types if item.partitions is not None}
-    found: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+    by_kind: dict[str, list[tuple[Any, int]]] = defaultdict(list)
     for n, pattern in zip(program.n, program.patterns, strict=True):
         if pattern.worker_type.rpartition("/")[0] in cut:
-            found[pattern.worker_type].append((n, pattern.workers))
-    return found
+            by_kind[pattern.worker_type].append((n, pattern.workers))
+    return by_kind
 
 
 def demand(program: PlacementProgram) -> None:
@@ -350,10 +350,11 @@ def kept(program: PlacementProgram) -> None:
                     arriving[i].append((x, 1))
             if leaving:
                 # An instance that holds c has to stay, too.
-                there = [(cut.gpus, -count) for cut in program.cuts
-                         if (count := cut.staying(worker_type, held))]
-                limit = len(owners) if worker_type in whole and not there else 0
-                program.add(_linear([*leaving, *there]) <= limit, f"kept_from_{worker_type}_{j}")
+                existing = [(cut.gpus, -count) for cut in program.cuts
+                            if (count := cut.staying(worker_type, held))]
+                limit = len(owners) if worker_type in whole and not existing else 0
+                program.add(_linear([*leaving, *existing]) <= limit,
+                            f"kept_from_{worker_type}_{j}")
         for i, terms in arriving.items():
             row = _linear([*terms, (program.n[i], -program.patterns[i].workers)]) <= 0
             program.add(row, f"kept_to_{worker_type}_{i}")
@@ -368,12 +369,12 @@ def reused(program: PlacementProgram) -> None:
     if not program.problem.moves_count:
         return
     for kind, terms in _by_kind(program).items():
-        there = [(cut.gpus, -count) for cut in program.cuts if (count := cut.staying(kind))]
-        if there:
+        existing = [(cut.gpus, -count) for cut in program.cuts if (count := cut.staying(kind))]
+        if existing:
             x = program.variable(f"reused_{kind}", 0, None)
             program.reused[kind] = x
             program.add(_linear([(x, 1), *((n, -k) for n, k in terms)]) <= 0, f"reused_by_{kind}")
-            program.add(_linear([(x, 1), *there]) <= 0, f"reused_from_{kind}")
+            program.add(_linear([(x, 1), *existing]) <= 0, f"reused_from_{kind}")
 
 
 def worst_family(program: PlacementProgram) -> None:
@@ -453,10 +454,10 @@ _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
 def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
     """Return, by worker type, each set of variants held now with the workers that hold it."""
     held = problem.held
-    found: dict[str, dict[frozenset[str], list[str]]] = {}
+    by_type: dict[str, dict[frozenset[str], list[str]]] = {}
     for item in problem.instance_types:
-        sets = found.setdefault(item.name, {})
+        sets = by_type.setdefault(item.name, {})
         for name in item.worker_names() if held else ():
             if held.get(name):
                 sets.setdefault(held[name], []).append(name)
-    return found
+    return by_type

@@ -32,20 +32,20 @@ def variants_from_profile(
         Batch sizes; those that the profile did not measure are left out.
     """
     table = profile.latency_table(statistic, max(batches))
-    found = []
+    variants = []
     for model in profile.models:
         if model.memory_mb is None:
             raise InvalidValueError("model has no memory_mb", where=model.name,
                                     allowed="a profile with the memory of each model")
         measured = {batch.batch for batch in model.batches}
         row = table.latency_ms[table.models.index(model.name)]
-        found.append(Variant(
+        variants.append(Variant(
             f"{family}/{model.name}", family, model.accuracy, model.memory_mb,
             model.load_ms or 0.0,
             tuple(Latency(worker_type, batch, float(row[batch - 1]))
                   for batch in batches if batch in measured),
         ))
-    return tuple(found)
+    return tuple(variants)
 
 
 def instance_latencies(
@@ -61,14 +61,14 @@ def instance_latencies(
     if table is None:
         raise InputFileError("a profile of instances is for a GPU without partitions", where=where,
                              value=worker_type.name, allowed="a worker type with partitions")
-    found: dict[str, list[Latency]] = {}
+    by_model: dict[str, list[Latency]] = {}
     for row in rows:
         kind = _kind(table, row, where)
         if max_processes is None or row.processes <= max_processes:
-            found.setdefault(row.model, []).append(Latency(
+            by_model.setdefault(row.model, []).append(Latency(
                 f"{worker_type.name}/{kind}", row.batch, row.latency_ms, row.memory_mb,
                 processes=row.processes, rate_qps=row.rate_rps))
-    return {model: tuple(listed) for model, listed in found.items()}
+    return {model: tuple(listed) for model, listed in by_model.items()}
 
 
 def measured_latencies(
@@ -100,8 +100,8 @@ def with_instance_profile(
     variant is of gets the model of its own name as its only one, with accuracy 1; all its batches
     are taken to fit.
     """
-    found = [replace(item, latency=(*item.latency, *latencies.get(
+    extended = [replace(item, latency=(*item.latency, *latencies.get(
         item.name, latencies.get(item.name.rpartition("/")[2], ())))) for item in variants]
     served = {item.family for item in variants}
-    return (*found, *(Variant(name, name, 1.0, 0.0, 0.0, latencies[name])
-                      for name in families if name in latencies and name not in served))
+    return (*extended, *(Variant(name, name, 1.0, 0.0, 0.0, latencies[name])
+                         for name in families if name in latencies and name not in served))

@@ -111,12 +111,12 @@ def _variants(
     for item in top.children("profiles"):
         for model, entries in _profile(item, types, folder).items():
             latencies[model] = (*latencies.get(model, ()), *entries)
-    found = with_instance_profile(variants, [item.name for item in families], latencies)
-    if not found:
+    extended = with_instance_profile(variants, [item.name for item in families], latencies)
+    if not extended:
         raise top.refusal("profiles", "no model is named like a family",
                           value=", ".join(sorted(latencies)[:8]), allowed="variants, or families "
                           "with the names of models")
-    return found
+    return extended
 
 
 def _profile(
@@ -135,13 +135,13 @@ def _profile(
     rows = [row for row in read_instance_profile(path) if gpu_type in (None, row.gpu_type)]
     if not rows:
         raise item.refusal("gpu_type", "the profile has no row of this GPU", value=gpu_type)
-    found = instance_latencies(rows, by_name[name], where=str(path),
-                               max_processes=item.whole_or_none("max_processes", 1))
-    if not found:
+    by_model = instance_latencies(rows, by_name[name], where=str(path),
+                                  max_processes=item.whole_or_none("max_processes", 1))
+    if not by_model:
         raise item.refusal("max_processes", "every row has more processes",
                            value=item.value("max_processes"),
                            allowed=f"at least {min(row.processes for row in rows)}")
-    return found
+    return by_model
 
 
 def _values(item: Fields, folder: Path) -> Values:
@@ -164,8 +164,8 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
     rows: dict[object, ValueRow] = {}
     for item in top.children("rows"):
         # Who makes tables may add columns of their own.
-        known = {key: item.value(key) for key in item if key in names(ValueRow)}
-        row = ValueRow.from_fields(Fields(known, item.file, item.path))
+        values = {key: item.value(key) for key in item if key in names(ValueRow)}
+        row = ValueRow.from_fields(Fields(values, item.file, item.path))
         if row.case in rows:
             raise item.refusal("model_set", "the same case stands twice", value=row.model_set,
                                allowed="each worker type, model set, workers, load and SLO once")
@@ -218,5 +218,5 @@ def write_placement(
     """
     if Path(path).is_dir():
         raise OutputError("is a folder", where=str(path), allowed="a file name")
-    made = {} if command is None else {"command": command}
-    write_atomic(path, canonical_json({**placement.to_document(), **made}))
+    origin = {} if command is None else {"command": command}
+    write_atomic(path, canonical_json({**placement.to_document(), **origin}))

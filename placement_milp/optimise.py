@@ -198,12 +198,12 @@ def _used(
     Where moves have a price these stay, since what stays loaded was counted.
     """
     all_stay = _counts_moves(program)
-    found = []
+    used = []
     for n, pattern in zip(program.n, program.patterns, strict=True):
         if n.varValue:
             busy = [o for o in pattern.offers if shares[o.quality] > _NEGLIGIBLE or all_stay]
-            found.append((pattern.restricted_to(busy), int(n.varValue)))
-    return tuple(found)
+            used.append((pattern.restricted_to(busy), int(n.varValue)))
+    return tuple(used)
 
 
 def _counts_moves(program: PlacementProgram) -> bool:
@@ -226,8 +226,8 @@ def _cut(program: PlacementProgram) -> None:
         cut.gpus.varValue = round(cut.gpus.varValue or 0.0)
     if _counts_moves(program):
         for kind, x in program.reused.items():
-            there = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
-            x.varValue = min(needed[kind], there)
+            existing = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
+            x.varValue = min(needed[kind], existing)
         return
     # A layout has idle instances, so that fewer GPUs than the search took can have all in use.
     for worker_type in {cut.worker_type for cut in program.cuts}:
@@ -257,9 +257,9 @@ def _keep(program: PlacementProgram) -> None:
             cut.gpus.varValue * cut.staying(kind, held) for cut in program.cuts)
     rows = np.array([[float(row in (i, (program.patterns[i].worker_type, held)))
                       for held, i in keys] for row in limits])
-    found = linprog(-np.array(worth), A_ub=rows, b_ub=list(limits.values()), method="highs-ds")
-    assert found.x is not None  # to keep nothing is feasible
-    for key, value in zip(keys, found.x, strict=True):
+    solution = linprog(-np.array(worth), A_ub=rows, b_ub=list(limits.values()), method="highs-ds")
+    assert solution.x is not None  # to keep nothing is feasible
+    for key, value in zip(keys, solution.x, strict=True):
         program.kept[key].varValue = float(value)
 
 
@@ -272,10 +272,10 @@ def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
     from scipy.optimize import LinearConstraint, milp  # here, as it takes long to load
 
     counts = np.array([[cut.counts(kind) for cut in cuts] for kind in kinds], dtype=float)
-    found = milp(np.ones(len(cuts)), integrality=np.ones(len(cuts), dtype=np.int64),
-                 constraints=LinearConstraint(counts, [needed[kind] for kind in kinds]))
-    assert found.x is not None  # enough GPUs are enough
-    return [round(gpus) for gpus in found.x]
+    solution = milp(np.ones(len(cuts)), integrality=np.ones(len(cuts), dtype=np.int64),
+                    constraints=LinearConstraint(counts, [needed[kind] for kind in kinds]))
+    assert solution.x is not None  # enough GPUs are enough
+    return [round(gpus) for gpus in solution.x]
 
 
 def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:

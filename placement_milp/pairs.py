@@ -64,19 +64,19 @@ def pairs(
     for one, two in itertools.combinations_with_replacement(ordered, 2):
         both = (itertools.combinations(families[one], 2) if one == two
                 else itertools.product(families[one], families[two]))
-        found: list[Pair] = []
+        result: list[Pair] = []
         merits: list[_Floats] = []
         for first, second in both:
             factor = slow_down(problem, first.feasible[0].variant, second.feasible[0].variant)
             if factor is not None:
                 i, j, rates = _cycles(problem, worker_type, first, second, factor)
-                found += [Pair(first.feasible[a], second.feasible[b], factor)
-                          for a, b in zip(i, j, strict=True)]
+                result += [Pair(first.feasible[a], second.feasible[b], factor)
+                           for a, b in zip(i, j, strict=True)]
                 accuracy = [batches.feasible[0].variant.accuracy for batches in (first, second)]
                 merits.append(np.column_stack([rates, np.tile(accuracy, (len(i), 1))]))
-        if found:
-            keep = undominated(np.vstack(merits)) if prune else range(len(found))
-            yield from (found[index] for index in keep)
+        if result:
+            keep = undominated(np.vstack(merits)) if prune else range(len(result))
+            yield from (result[index] for index in keep)
 
 
 def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None:

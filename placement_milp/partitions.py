@@ -123,21 +123,21 @@ def split_worker(worker: str) -> tuple[str, str, int]:
     >>> split_worker("a100-1/2g.20gb@4")
     ('a100-1', '2g.20gb', 4)
     """
-    gpu, _, rest = worker.rpartition("/")
-    instance, _, start = rest.rpartition("@")
+    gpu, _, place = worker.rpartition("/")
+    instance, _, start = place.rpartition("@")
     return gpu, instance, int(start)
 
 
 @cache
 def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
     """All maximal layouts of some kinds of instances."""
-    found: list[Layout] = []
+    result: list[Layout] = []
     for layout in _extended(table, [k for k in table.instances if k.name in kinds], (), 0):
-        found.append(layout)
-        if len(found) > _MOST_LAYOUTS:
+        result.append(layout)
+        if len(result) > _MOST_LAYOUTS:
             raise InputFileError("GPU has too many layouts", where=table.name,
                                  value=f"over {_MOST_LAYOUTS}", allowed=f"at most {_MOST_LAYOUTS}")
-    return tuple(found)
+    return tuple(result)
 
 
 def _extended(

@@ -115,17 +115,17 @@ class Pattern:
 
 def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
     """Queries per second of each quality that counted patterns can take together."""
-    found: dict[Quality, float] = {}
+    rates: dict[Quality, float] = {}
     for pattern, count in used:
         for offer in pattern.offers:
-            found[offer.quality] = found.get(offer.quality, 0.0) + count * offer.rate_qps
-    return found
+            rates[offer.quality] = rates.get(offer.quality, 0.0) + count * offer.rate_qps
+    return rates
 
 
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
     """Every pattern of a problem that is not dominated."""
     prune = not problem.moves_count
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     for worker_type in problem.instance_types:
         if worker_type.count == 0:
             continue
@@ -135,15 +135,15 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
                    [single(worker_type, max(batches, key=lambda b: (b.rate_qps, -b.batch)))
                     for batches in feasible.values()])
         of_type += _stations(problem, worker_type)
-        found += _undominated(problem, of_type) if prune else of_type
+        patterns += _undominated(problem, of_type) if prune else of_type
         if problem.rules.variants_per_worker > 1 and queueing:
-            found += _beside(problem, worker_type, feasible)
+            patterns += _beside(problem, worker_type, feasible)
         elif problem.rules.variants_per_worker > 1:
-            found += [in_turns(worker_type, (one, two), slow * (one.latency_ms + two.latency_ms),
-                               slow)
-                      for one, two, slow in pairs(problem, worker_type, feasible, prune=prune)]
-    _check_families(problem, found)
-    return tuple(found)
+            patterns += [in_turns(worker_type, (one, two),
+                                  slow * (one.latency_ms + two.latency_ms), slow)
+                         for one, two, slow in pairs(problem, worker_type, feasible, prune=prune)]
+    _check_families(problem, patterns)
+    return tuple(patterns)
 
 
 def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[FeasibleBatch]]:
@@ -208,9 +208,9 @@ def _queues(
                 lane = lanes[name][item.processes, item.batch]
                 most = 1000.0 * workers * item.processes * lane.rate_per_ms / (1.0 + headroom)
                 if most > rate_qps:
-                    found = station_rate(lane, workers * item.processes, item.family.slo_ms,
-                                         quantile, headroom)
-                    rate_qps, batch = max((rate_qps, batch), (found, item),
+                    rate = station_rate(lane, workers * item.processes, item.family.slo_ms,
+                                        quantile, headroom)
+                    rate_qps, batch = max((rate_qps, batch), (rate, item),
                                           key=lambda one: one[0])
             if rate_qps > 0:
                 offer = _offer(batch, rate_qps, in_time=quantile)
@@ -304,12 +304,12 @@ def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
     by_family: dict[str, list[Pattern]] = defaultdict(list)
     for pattern in patterns:
         by_family[pattern.offers[0].quality.family].append(pattern)
-    found = []
+    kept = []
     for family, group in by_family.items():
         merits = [(-p.workers, min(p.offers[0].rate_qps, demand[family]),
                    p.offers[0].quality.accuracy, p.offers[0].quality.in_time) for p in group]
-        found += [group[i] for i in undominated(np.array(merits))]
-    return found
+        kept += [group[i] for i in undominated(np.array(merits))]
+    return kept
 
 
 def _check_families(problem: Problem, patterns: list[Pattern]) -> None:

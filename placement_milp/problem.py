@@ -133,16 +133,16 @@ class WorkerType(Record):
         """
         if self.partitions is None:
             return (self,)
-        found = []
+        types = []
         for kind in self.partitions.instances:
             like = None if self.latency_like is None else f"{self.latency_like}/{kind.name}"
             workers = tuple(instance_worker(gpu, kind.name, start)
                             for gpu in self.worker_names() for start in kind.starts)
-            found.append(replace(
+            types.append(replace(
                 self, name=f"{self.name}/{kind.name}", count=len(workers), workers=workers,
                 memory_mb=kind.memory_mb, cost_per_hour=0.0, latency_like=like, partitions=None,
                 instance_ms=0.0))
-        return tuple(found)
+        return tuple(types)
 
 
 @dataclass(frozen=True, slots=True)

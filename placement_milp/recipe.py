@@ -140,14 +140,14 @@ def assemble(
             for q, rate in rates_of(used).items()}
     groups = []
     for item in problem.instance_types:
-        mine = [(p, count) for p, count in used if p.worker_type == item.name]
+        patterns = [(p, count) for p, count in used if p.worker_type == item.name]
         # Of a GPU that is cut only the instances of its layout are there.
         instances = None if item in problem.worker_types else [
             instance_worker(gpu, name, start) for gpu, cut in (layouts or {}).items()
             for name, start in cut.layout if f"{cut.worker_type}/{name}" == item.name]
         named = name_workers(problem, item, [(frozenset(p.holds), count * p.workers)
-                                             for p, count in mine], instances)
-        for (pattern, _), workers in zip(mine, named, strict=True):
+                                             for p, count in patterns], instances)
+        for (pattern, _), workers in zip(patterns, named, strict=True):
             groups.append(Group(
                 item.name, workers, pattern.workers, _uses(pattern, load), pattern.memory_mb,
                 item.memory_mb, pattern.cycle_ms, item.cost_per_hour * len(workers),
@@ -174,14 +174,14 @@ def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, .
 def _family(
     family: Family, groups: tuple[Group, ...], queueing: bool
 ) -> FamilyResult:
-    mine = [(group, use) for group in groups for use in group.uses if use.family == family.name]
+    uses = [(group, use) for group in groups for use in group.uses if use.family == family.name]
     served = [(len(group.workers) // group.together * use.load_qps * use.in_time, use)
-              for group, use in mine]
+              for group, use in uses]
     served_qps = math.fsum(qps for qps, _ in served)
     right_qps = math.fsum(qps * use.accuracy for qps, use in served)
     # Where queueing counts, how long is longest is a matter of chance.
     waits = [] if queueing else [
-             group.cycle_ms + use.latency_ms for group, use in mine
+             group.cycle_ms + use.latency_ms for group, use in uses
              if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]
     return FamilyResult(
         family.name, family.demand_qps, family.slo_ms, served_qps,

@@ -150,9 +150,9 @@ def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node 
         if not enough or cycle + slow * enough[0].latency_ms > _limit_ms(problem, session):
             return None
         batches.append(enough[0])
-    found = _Node(sessions, tuple(batches), cycle, slow)
+    node = _Node(sessions, tuple(batches), cycle, slow)
     fits = sum(b.memory_mb for b in batches) <= item.memory_mb
-    return found if fits and found.occupancy <= 1.0 else None
+    return node if fits and node.occupancy <= 1.0 else None
 
 
 def _fitting(

@@ -114,13 +114,13 @@ def rate_beside(
             # Both end at once, as what one has to itself at the end would count as too good.
             end_ms = min(times[-1], other[-1])
             others = other[other <= end_ms]
-            mine = times[times <= end_ms]
-            if len(mine) == 0 or len(others) == 0:
+            arrivals = times[times <= end_ms]
+            if len(arrivals) == 0 or len(others) == 0:
                 return False
-            begin = np.array([0, len(others), len(others) + len(mine)], dtype=np.int64)
-            found = responses_ms(np.concatenate([others, mine]), begin, 1, batches, table)
-            if not (_meets(found[: len(others)], first_slo_ms, quantile)
-                    and _meets(found[len(others):], slo_ms, quantile)):
+            begin = np.array([0, len(others), len(others) + len(arrivals)], dtype=np.int64)
+            responses = responses_ms(np.concatenate([others, arrivals]), begin, 1, batches, table)
+            if not (_meets(responses[: len(others)], first_slo_ms, quantile)
+                    and _meets(responses[len(others):], slo_ms, quantile)):
                 return False
         return True
 

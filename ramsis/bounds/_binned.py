@@ -100,12 +100,12 @@ def _sizes(duration: FloatArray) -> list[tuple[int, float]]:
 
 def _width(task: Task) -> tuple[float | None, int]:
     """Return the widest bin whose rounding costs little, and the number of columns with it."""
-    found = [(t, m, took) for t, m in _pairs(task) for _, took in _sizes(task.duration[t, m])]
-    if not found:
+    batches = [(t, m, took) for t, m in _pairs(task) for _, took in _sizes(task.duration[t, m])]
+    if not batches:
         return None, 0
     number = np.bincount(task.model, minlength=task.duration.shape[1])
-    times = np.array([took for *_, took in found])
-    weights = np.array([float(number[m]) for _, m, _ in found])
+    times = np.array([took for *_, took in batches])
+    weights = np.array([float(number[m]) for _, m, _ in batches])
     loads = np.array([task.load_ms[t, m] for t, m in _pairs(task)])
     loads = loads[loads > 0]
     slack = (task.deadline - task.release).mean()
@@ -244,18 +244,18 @@ class _Program:
     ) -> list[tuple[IntArray, IntArray]]:
         """Batches of a model; which requests they answer, and the columns of the shares."""
         task = self.task
-        mine = np.flatnonzero(task.model == m)
-        release = (task.release[mine] - self.origin) / self.width
+        requests = np.flatnonzero(task.model == m)
+        release = (task.release[requests] - self.origin) / self.width
         first = np.maximum(np.ceil(release), 0).astype(np.int64)
-        found: list[tuple[IntArray, IntArray]] = []
+        runs: list[tuple[IntArray, IntArray]] = []
         starts: list[IntArray] = []
         begins: list[IntArray] = []
         ends: list[IntArray] = []
         for size, took in _sizes(task.duration[t, m]):
-            latest = (task.deadline[mine] - took - self.origin) / self.width
+            latest = (task.deadline[requests] - took - self.origin) / self.width
             last = np.ceil(latest).astype(np.int64)
             number = np.where(latest >= release, np.maximum(last - first + 1, 0), 0)
-            who = np.repeat(np.arange(len(mine)), number)
+            who = np.repeat(np.arange(len(requests)), number)
             if not len(who):
                 continue
             at = first[who] + np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
@@ -271,18 +271,18 @@ class _Program:
             inside = full[which]
             self._rows(np.zeros(int(full.sum())), (place[which[inside]], share[inside], 1.0),
                        (np.arange(int(full.sum())), batch[full], -float(size)))
-            found.append((mine[who], share))
+            runs.append((requests[who], share))
             starts.append(batch)
             begins.append(bins)
             ends.append(bins + int(np.floor(took / self.width)))
-        if not found:
+        if not runs:
             self._rows(np.zeros(self.edges), (np.arange(self.edges), running, 1.0))
-            return found
+            return runs
         batches = np.concatenate(starts)
         self._steps(running, batches, np.concatenate(begins),
                     less=(batches, np.concatenate(ends)))
-        self._there(t, m, found, begun_upto, held, load)
-        return found
+        self._there(t, m, runs, begun_upto, held, load)
+        return runs
 
     def _there(
         self, t: int, m: int, found: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
@@ -322,13 +322,13 @@ class _Program:
         cost[self.answers] = -1.0
         over, same = finite & ~equal, finite & equal
         between: Any = np.column_stack([np.zeros_like(upper), upper])
-        found: Any = linprog(cost, matrix[over], limits[over], matrix[same], limits[same],
-                             between, method="highs")
+        solution: Any = linprog(cost, matrix[over], limits[over], matrix[same], limits[same],
+                                between, method="highs")
         most = float(len(self.task.release))
-        if not found.success:
+        if not solution.success:
             return most
-        price = np.minimum(found.ineqlin.marginals, 0.0)
-        both = found.eqlin.marginals
+        price = np.minimum(solution.ineqlin.marginals, 0.0)
+        both = solution.eqlin.marginals
         left = cost - matrix[over].T @ price - matrix[same].T @ both
         value = -float(limits[over] @ price + limits[same] @ both + upper @ np.minimum(left, 0.0))
         return min(value + _ROUNDING * most, most)

@@ -115,12 +115,12 @@ class FewRequests:
         cost[:cells] -= start
         cost[levels[0]:workers] = start
         cost[workers:workers + cells] = 1.0
-        found: Any = milp(cost, integrality=integral, bounds=Bounds(lowest, highest),
-                          constraints=LinearConstraint(rows, ub=limit),
-                          options={"mip_rel_gap": _GAP, "node_limit": _MOST_NODES})
-        bound = getattr(found, "mip_dual_bound", None)
+        solution: Any = milp(cost, integrality=integral, bounds=Bounds(lowest, highest),
+                             constraints=LinearConstraint(rows, ub=limit),
+                             options={"mip_rel_gap": _GAP, "node_limit": _MOST_NODES})
+        bound = getattr(solution, "mip_dual_bound", None)
         if bound is None or not np.isfinite(bound):
             return None
-        paid = (np.zeros(cells) if found.x is None
-                else found.x[workers:workers + cells] / length)
+        paid = (np.zeros(cells) if solution.x is None
+                else solution.x[workers:workers + cells] / length)
         return LeastCost(float(bound) * unit * (1.0 - _TOLERANCE), cuts * unit, paid)

@@ -101,10 +101,10 @@ def solved(what: str, **program: Any) -> Any:
     """The optimum of a linear program, by HiGHS; an error where it is not found."""
     from scipy.optimize import linprog  # which takes long to load
 
-    found: Any = linprog(**program, method="highs")
-    if not found.success:
-        raise NotConvergedError(describe(f"{what} not found ({found.message})"))
-    return found
+    solution: Any = linprog(**program, method="highs")
+    if not solution.success:
+        raise NotConvergedError(describe(f"{what} not found ({solution.message})"))
+    return solution
 
 
 class GatheringWindows:

@@ -194,8 +194,9 @@ def fluid_bound(
         The linear program was not solved.
     """
     terms = _Terms(violation_price, max_violation, gathering)
-    own = [times] if isinstance(times, Times) else list(times)
-    types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one for one in own]
+    times_of_type = [times] if isinstance(times, Times) else list(times)
+    types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one
+             for one in times_of_type]
     if not types:
         raise InvalidValueError("no worker types", where="workers", allowed="one or more")
     counts = np.array(workers, dtype=float).reshape(-1)
@@ -210,11 +211,11 @@ def fluid_bound(
     check_reachable(merged, classes)
     cluster = _Merged(tuple(merged), np.bincount(kinds, counts).astype(float), classes,
                       load_qps / 1000.0)
-    found = _optimum(cluster, Columns.of(merged, classes, max_batch or longest), terms)
+    optimum = _optimum(cluster, Columns.of(merged, classes, max_batch or longest), terms)
     part = counts / cluster.workers[kinds]
-    return replace(found, worker_price=found.worker_price[kinds],
-                   type_share=found.type_share[kinds] * part[:, None],
-                   batch_share=tuple(found.batch_share[k] * share
+    return replace(optimum, worker_price=optimum.worker_price[kinds],
+                   type_share=optimum.type_share[kinds] * part[:, None],
+                   batch_share=tuple(optimum.batch_share[k] * share
                                      for k, share in zip(kinds.tolist(), part, strict=True)))
 
 
@@ -272,20 +273,20 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     if terms.max_violation is not None:
         _limit_violations(program, columns.in_time, terms.max_violation, cluster.load)
     price = min(terms.violation_price, _HIGHEST_PRICE)
-    found = program.largest(columns.reward + price * columns.in_time)
+    solution = program.largest(columns.reward + price * columns.in_time)
     # No more than the best answer's, which rounding could pass.
-    bound = min(found.value / scale - price,
+    bound = min(solution.value / scale - price,
                 float((columns.reward - price * (1.0 - columns.in_time)).max()))
-    worker_price = found.prices[: len(of_type)] / scale / cluster.workers
+    worker_price = solution.prices[: len(of_type)] / scale / cluster.workers
     if terms.violation_price > price:
         above, served = terms.violation_price - price, program.largest(columns.in_time)
         bound -= above * max(0.0, 1.0 - served.value / scale - _EXACT)
         worker_price += above * (served.prices[: len(of_type)] / scale / cluster.workers)
-        if (served.amount - found.amount) @ columns.in_time > _EXACT:
+        if (served.amount - solution.amount) @ columns.in_time > _EXACT:
             # It pays for accuracy with violations that cost more than that program took them for.
             dear = min(terms.violation_price, _DEAREST)
-            found = program.largest(columns.reward + dear * columns.in_time)
-    shares = found.amount / scale
+            solution = program.largest(columns.reward + dear * columns.in_time)
+    shares = solution.amount / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
     query_price = bound - float(worker_price @ cluster.workers)
@@ -294,9 +295,9 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     rate = np.where(of_type, 1.0 / columns.time_ms, 0.0).max(axis=1)
     return FluidBound(
         upper_bound=bound,
-        effective_accuracy=min(float(found.amount @ columns.reward) / scale,
+        effective_accuracy=min(float(solution.amount @ columns.reward) / scale,
                                float(columns.reward.max())),
-        served_fraction=float(found.amount @ columns.in_time / scale),
+        served_fraction=float(solution.amount @ columns.in_time / scale),
         capacity_qps=float(1000.0 * cluster.workers @ rate),
         query_price=math.nan if terms.gathering else query_price,
         worker_price=worker_price,
@@ -353,13 +354,13 @@ class _Program:
         if self._windows is None and len(self._rows) == 2 and len(busy) == len(of_class) == 1:
             return best_mix(busy[0], worth, float(self.most[0]))
         while True:
-            found = self._solved(worth)
+            solution = self._solved(worth)
             if self._windows is None:
-                return found
+                return solution
             whole = float(self.most.sum())
-            rows, shares = self._windows.broken(found.amount / whole)
+            rows, shares = self._windows.broken(solution.amount / whole)
             if not len(rows):
-                return found
+                return solution
             self.limit(rows, shares * whole)
 
     def _solved(self, worth: FloatArray) -> Mix:
@@ -367,25 +368,25 @@ class _Program:
         rows, limits = np.vstack(self._rows), np.concatenate(self._limits)
         # HiGHS takes worth below 1e-7 for none. A power of two leaves the digits as they are.
         unit = float(2.0 ** np.frexp(max(np.abs(worth).max(), _LEAST_WORTH))[1])
-        found = solved("fluid bound", c=-worth / unit, A_ub=rows, b_ub=limits)
-        prices = np.maximum(-found.ineqlin.marginals * unit, 0.0)
+        solution = solved("fluid bound", c=-worth / unit, A_ub=rows, b_ub=limits)
+        prices = np.maximum(-solution.ineqlin.marginals * unit, 0.0)
         unpaid = np.where(self._of_class, worth - prices @ rows, 0.0).max(axis=1)
-        return Mix(found.x, float(prices @ limits + unpaid @ self.most), prices)
+        return Mix(solution.x, float(prices @ limits + unpaid @ self.most), prices)
 
 
 def _limit_violations(
     program: _Program, in_time: FloatArray, max_violation: float, load: float
 ) -> None:
     """Have at most a share of violations; refuse one that cannot be kept."""
-    whole, found = float(program.most.sum()), program.largest(in_time)
-    largest = found.value / whole
+    whole, in_time_share = float(program.most.sum()), program.largest(in_time)
+    largest = in_time_share.value / whole
     if largest < 1.0 - max_violation - _ROUNDING:
         raise InfeasibleError(
             f"too few workers for so few violations at {1000.0 * load:g} QPS",
             where="max_violation", value=max_violation,
             allowed=f"more workers, or at least {outward(1.0 - largest, up=True)}")
     # No more than was found to be possible, which rounding could ask for.
-    served = min((1.0 - max_violation) * whole, float(found.amount @ in_time))
+    served = min((1.0 - max_violation) * whole, float(in_time_share.amount @ in_time))
     program.limit(-in_time[None, :], np.array([-served]))
 
 
@@ -395,10 +396,10 @@ def _batch_shares(
     """Shares of the queries by class, model and batch, for each type."""
     result = []
     for t, times in enumerate(cluster.times):
-        own = columns.worker_type == t
+        of_type = columns.worker_type == t
         part = np.zeros((len(cluster.classes), len(times.models), times.max_batch))
-        np.add.at(part, (columns.slo_class[own], columns.model[own], columns.batch[own] - 1),
-                  shares[own])
+        place = columns.slo_class[of_type], columns.model[of_type], columns.batch[of_type] - 1
+        np.add.at(part, place, shares[of_type])
         result.append(part)
     return tuple(result)
 

@@ -218,18 +218,18 @@ def goodput_bound(
     if not len(priced.release):
         return GoodputBound(0, 0.0, fewest, 1.0, 0)
     price, tried = _cheapest_prices(priced, priced.constant(), rounds, _TRIAL)
-    found = priced.safe(price)
+    bound = priced.safe(price)
     if servers.scarce(np.unique(priced.model)):
         held = _Held(requests, servers)
         with_memory, more = _cheapest_prices(held, held.constant_beside(price), rounds,
                                              _MEMORY_TRIAL)
         lower = held.safe(with_memory)
-        if lower < found:
-            found, price = lower, with_memory[:-1]
+        if lower < bound:
+            bound, price = lower, with_memory[:-1]
         tried += more
     if servers.choose(np.unique(priced.model)):
-        found = min(found, binned_bound(_task(priced, servers)))
-    in_time = min(int(np.floor(found)), len(priced.release))
+        bound = min(bound, binned_bound(_task(priced, servers)))
+    in_time = min(int(np.floor(bound)), len(priced.release))
     return GoodputBound(in_time, in_time / count, price, priced.width, tried)
 
 

@@ -169,24 +169,25 @@ class _Program:
         """Largest sum of accuracies of answers in time."""
         if not len(self.accuracy):  # every model takes longer than every SLO
             return 0.0
-        found = solved("observed bound", c=-self.accuracy,
-                       A_ub=np.vstack([self.time_ms / span_ms, self.classes]),
-                       b_ub=np.append(float(workers), self.counts))
-        return -float(found.fun)
+        solution = solved("observed bound", c=-self.accuracy,
+                          A_ub=np.vstack([self.time_ms / span_ms, self.classes]),
+                          b_ub=np.append(float(workers), self.counts))
+        return -float(solution.fun)
 
     def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
         """Least busy workers for so much of all requests."""
         total = float(self.counts.sum())
         if not len(self.accuracy):
             return float("nan") if max(effective_accuracy, in_time) > 0.0 else 0.0
-        found = linprog(self.time_ms / span_ms, A_ub=np.vstack([
+        solution = linprog(self.time_ms / span_ms, A_ub=np.vstack([
             self.classes, -self.accuracy, -np.ones(len(self.accuracy))]), b_ub=np.concatenate([
                 self.counts, [-effective_accuracy * total, -in_time * total]]), method="highs")
-        return float(found.fun or 0.0) if found.success else float("nan")
+        return float(solution.fun or 0.0) if solution.success else float("nan")
 
 
 def _ratio(seen: Observed, each_ms: FloatArray) -> float:
     """Measured over expected worker time of the answers in time; 1 where it was not measured."""
-    known = (seen.batch > 0) & np.isfinite(seen.share_ms)
-    expected = each_ms[seen.slo_class[known], seen.model[known], seen.batch[known] - 1].sum()
-    return float(seen.share_ms[known].sum() / expected) if expected > 0 else 1.0
+    measured = (seen.batch > 0) & np.isfinite(seen.share_ms)
+    expected = each_ms[seen.slo_class[measured], seen.model[measured],
+                       seen.batch[measured] - 1].sum()
+    return float(seen.share_ms[measured].sum() / expected) if expected > 0 else 1.0

@@ -56,12 +56,12 @@ def scenario_bound(
     after = np.array([stream.post_ms for stream in scenario.streams])[requests.stream]
     release = np.maximum(requests.arrival_ms + before,
                          requests.earliest_ms - after - longest[requests.model])
-    found = goodput_bound(ReleasedRequests(release, requests.deadline_ms - after, requests.model),
+    bound = goodput_bound(ReleasedRequests(release, requests.deadline_ms - after, requests.model),
                           _servers(scenario, batch_ms), rounds=rounds)
     by_cores = _by_cores(scenario, requests, batch_ms, rounds)
-    if by_cores < found.in_time:
-        found = replace(found, in_time=by_cores, share=by_cores / len(requests.model))
-    return found
+    if by_cores < bound.in_time:
+        bound = replace(bound, in_time=by_cores, share=by_cores / len(requests.model))
+    return bound
 
 
 def _by_cores(
@@ -74,20 +74,20 @@ def _by_cores(
     """
     streams = scenario.streams
     cores = np.array([stream.cores for stream in streams], dtype=np.int64)
-    mine = cores[requests.stream] > 0
-    others = int((~mine).sum())
-    if not mine.any():
+    needs_cores = cores[requests.stream] > 0
+    others = int((~needs_cores).sum())
+    if not needs_cores.any():
         return others
-    fewest = int(cores[requests.stream[mine]].min())
+    fewest = int(cores[requests.stream[needs_cores]].min())
     places = sum(one.count * (one.cores // fewest) for one in scenario.worker_types)
     around = np.array([stream.pre_ms + stream.post_ms for stream in streams])
     shortest = batch_ms[:, :, 0].min(axis=0)
     holds = np.array([shortest[models].min() for models in scenario.arrays.stream_models]) + around
-    found = goodput_bound(
-        ReleasedRequests(requests.arrival_ms[mine], requests.deadline_ms[mine],
-                         requests.stream[mine]),
+    bound = goodput_bound(
+        ReleasedRequests(requests.arrival_ms[needs_cores], requests.deadline_ms[needs_cores],
+                         requests.stream[needs_cores]),
         Servers(holds[None, :, None], np.array([float(places)])), rounds=rounds)
-    return others + found.in_time
+    return others + bound.in_time
 
 
 def _batch_ms(scenario: Scenario) -> FloatArray:

@@ -597,8 +597,8 @@ class _Layered:
         end, window = problem.fleet.end_ms, problem.window_ms
         bins = max(1, min(1000, int(end / window)))
         edges = np.linspace(0.0, end, bins + 1)
-        own = np.histogram(problem.arrival, edges)[0] / len(problem.arrival)
-        return edges, own * total_ms / np.diff(edges)
+        arrived = np.histogram(problem.arrival, edges)[0] / len(problem.arrival)
+        return edges, arrived * total_ms / np.diff(edges)
 
     @cached_property
     def _levels(self) -> FloatArray:

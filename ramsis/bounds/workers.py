@@ -193,13 +193,13 @@ class CheapestWorkers:
 
         No scheduler on any workers of these types reaches the targets at a lower cost.
         """
-        found = self._solve(np.append(self.costs, 0.0), whole=whole, scale=(1.0, 1.0))
-        if found is None:
+        solution = self._solve(np.append(self.costs, 0.0), whole=whole, scale=(1.0, 1.0))
+        if solution is None:
             raise InfeasibleError(
                 "too few workers for the targets at this load", where="max_workers",
                 value=self.load_qps,
                 allowed=f"at most {self._carried_qps():.6g} QPS, or more workers")
-        counts = found[: len(self.costs)]
+        counts = solution[: len(self.costs)]
         return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())
 
     def best(self, cost: float, failed: Sequence[Counts] = ()) -> Counts | None:
@@ -212,11 +212,11 @@ class CheapestWorkers:
         failed : sequence of tuple of int
             Workers of each *kind*; sets of workers with no more of any are left out.
         """
-        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=True,
-                            scale=(1.0, np.inf), cost=cost, failed=failed)
-        if found is None:
+        solution = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=True,
+                               scale=(1.0, np.inf), cost=cost, failed=failed)
+        if solution is None:
             return None
-        return tuple(int(k) for k in found[: len(self.costs)])
+        return tuple(int(k) for k in solution[: len(self.costs)])
 
     def merged(self, counts: Sequence[int]) -> Counts:
         """The workers of each kind."""
@@ -230,15 +230,15 @@ class CheapestWorkers:
     def fewest_alone(self, t: int) -> int | None:
         """The fewest workers of one type that the bound allows, or None."""
         most = np.where(np.arange(len(self.costs)) == t, self.most, 0.0)
-        found = self._solve(np.append(self.costs, 0.0), whole=True, scale=(1.0, 1.0), most=most)
-        return None if found is None else max(1, int(found[t]))
+        solution = self._solve(np.append(self.costs, 0.0), whole=True, scale=(1.0, 1.0), most=most)
+        return None if solution is None else max(1, int(solution[t]))
 
     def _carried_qps(self) -> float:
         """The largest load that all workers could carry at the targets."""
-        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False,
-                            scale=(0.0, np.inf))
-        assert found is not None  # no load can always be carried
-        return self.load_qps * float(found[-1])
+        solution = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False,
+                               scale=(0.0, np.inf))
+        assert solution is not None  # no load can always be carried
+        return self.load_qps * float(solution[-1])
 
     def _solve(
         self, objective: FloatArray, *, whole: bool, scale: tuple[float, float],
@@ -352,9 +352,9 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     rows = program.rows(share, taken)
     size = rows.shape[1]
     # θ = 1 stands on the right.
-    found = solved("fewest workers", c=np.append(np.zeros(size - 2), 1.0),
-                   A_ub=rows[:, : size - 1], b_ub=-rows[:, [size - 1]].toarray()[:, 0])
-    return float(found.fun) / whole_ms
+    solution = solved("fewest workers", c=np.append(np.zeros(size - 2), 1.0),
+                      A_ub=rows[:, : size - 1], b_ub=-rows[:, [size - 1]].toarray()[:, 0])
+    return float(solution.fun) / whole_ms
 
 
 def _stretches(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -35,11 +35,11 @@ def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
 
     Alike are those that run the same models equally fast.
     """
-    known: list[ServiceTimes] = []
+    distinct: list[ServiceTimes] = []
     numbers = []
     for one in times:
-        same = (k for k, other in enumerate(known) if one.same_as(other))
-        numbers.append(next(same, len(known)))
-        if numbers[-1] == len(known):
-            known.append(one)
+        same = (k for k, other in enumerate(distinct) if one.same_as(other))
+        numbers.append(next(same, len(distinct)))
+        if numbers[-1] == len(distinct):
+            distinct.append(one)
     return numbers

@@ -60,12 +60,12 @@ def by_type(text: str, where: str) -> dict[str, str]:
     parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
     if not any(parts):
         return {}
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for part in parts:
-        if part is None or part[1] in found:
+        if part is None or part[1] in by_name:
             raise not_by_type(text, where)
-        found[part[1]] = part[2]
-    return found
+        by_name[part[1]] = part[2]
+    return by_name
 
 
 def not_by_type(text: str, where: str) -> InvalidValueError:
@@ -76,10 +76,10 @@ def not_by_type(text: str, where: str) -> InvalidValueError:
 
 def read_workers(text: str, where: str) -> ByType[int]:
     """A number of workers, or one for each type."""
-    found = by_type(text, where)
-    if not found:
+    counts = by_type(text, where)
+    if not counts:
         return ByType({ByType.ONE: _count(text, where)}, False, text)
-    return ByType({name: _count(value, f"{where}: {name}") for name, value in found.items()},
+    return ByType({name: _count(value, f"{where}: {name}") for name, value in counts.items()},
                   True, text)
 
 
@@ -93,8 +93,8 @@ def _count(text: str, where: str) -> int:
 
 def read_profiles(text: str, where: str) -> ByType[str]:
     """A file or name, or one for each worker type; a file whose name has a ``=`` is one file."""
-    found = {} if os.path.exists(text) else by_type(text, where)
-    return ByType(found or {ByType.ONE: text}, bool(found), text)
+    files = {} if os.path.exists(text) else by_type(text, where)
+    return ByType(files or {ByType.ONE: text}, bool(files), text)
 
 
 def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, str]) -> None:
@@ -117,8 +117,8 @@ def named_cluster(
 ) -> Cluster:
     """The cluster of some worker types, their profiles read; each file once."""
     check_named(profiles, workers, where)
-    found = {file: read(file) for file in profiles.values.values()}
+    by_file = {file: read(file) for file in profiles.values.values()}
     types = tuple(
-        WorkerType(name, found[profiles.values[name] if profiles.typed else profiles.one], count)
+        WorkerType(name, by_file[profiles.values[name] if profiles.typed else profiles.one], count)
         for name, count in workers.values.items())
     return Cluster(types, merged_classes(tuple(classes)))

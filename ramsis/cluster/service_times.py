@@ -141,8 +141,8 @@ class ServiceTimes:
     def quantile(self, level: float) -> FloatArray:
         """Quantile at a level in [0, 1] of each batch that is run, shape (M, B)."""
         with np.errstate(invalid="ignore"):
-            found = quantile(np.moveaxis(self.quantiles_ms, 2, 0), self.levels, level)
-        return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), found, np.inf)
+            times = quantile(np.moveaxis(self.quantiles_ms, 2, 0), self.levels, level)
+        return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), times, np.inf)
 
     def without_late(self, slo_ms: float) -> ServiceTimes:
         """The times without batches that are never within an SLO: these are not run.
@@ -302,13 +302,13 @@ def _tails(profile: ProfileSet) -> Tails | None:
     """Return the pooled tail of the measured batches whose number of samples is known."""
     levels, measured = _measured_quantiles(profile)
     weights = hat_weights(levels)
-    found = dict[str, list[Deviations]]()
+    deviations = dict[str, list[Deviations]]()
     for model, quantiles_ms in zip(profile.models, measured, strict=True):
         for item, own in zip(model.batches, quantiles_ms, strict=True):
             if item.n:
-                found.setdefault(model.name, []).append(
+                deviations.setdefault(model.name, []).append(
                     Deviations.of(own, weights, item.n))
-    return tails_of(found)
+    return tails_of(deviations)
 
 
 def _row(

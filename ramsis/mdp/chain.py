@@ -101,15 +101,15 @@ class Elimination:
 
     def expected(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``x`` with ``(I - P) x = right``, by elimination without subtractions."""
-        found = np.stack([np.maximum(right, 0.0), np.maximum(-right, 0.0)], axis=1)
+        parts = np.stack([np.maximum(right, 0.0), np.maximum(-right, 0.0)], axis=1)
         for last in range(right.size - 1, 0, -1):
-            found[:last] += np.outer(self._work[:last, last], found[last])
+            parts[:last] += np.outer(self._work[:last, last], parts[last])
         for state in range(right.size):
-            found[state] += self._work[state, :state] @ found[:state]
-            found[state] /= self._moving[state]
-        if not np.isfinite(found).all():
+            parts[state] += self._work[state, :state] @ parts[:state]
+            parts[state] /= self._moving[state]
+        if not np.isfinite(parts).all():
             raise SingularSystemError("solution is not finite")
-        return np.asarray(found[:, 0] - found[:, 1], dtype=np.float64)
+        return np.asarray(parts[:, 0] - parts[:, 1], dtype=np.float64)
 
     solve = expected
 

@@ -145,8 +145,8 @@ def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
     _refuse_traps(mdp, node, owner, size)
     moving = pair >= 0
     # Rounding grows with the steps until the end, so only differences of worth make them.
-    known = worth[np.isfinite(worth)]
-    common = known[np.argmin(np.abs(known))] if known.size else 0.0
+    finite = worth[np.isfinite(worth)]
+    common = finite[np.argmin(np.abs(finite))] if finite.size else 0.0
     reward = np.zeros(owner.size)
     reward[~moving] = worth[owner[~moving]] - common
     onward = _onward(mdp, node, pair, size)

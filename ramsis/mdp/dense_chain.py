@@ -134,10 +134,10 @@ def with_restarts(
 ) -> _Found:
     """``evaluate(reference, 0)``; with restarts where its error is too large, or it fails."""
     try:
-        found = evaluate(reference, 0.0)
+        solution = evaluate(reference, 0.0)
     except NotConvergedError:
         return evaluate(None, RESTART)
-    return evaluate(None, RESTART) if error(found) > _PRECISION else found
+    return evaluate(None, RESTART) if error(solution) > _PRECISION else solution
 
 
 def rounding_error(value: FloatArray, costs: FloatArray) -> float:

@@ -87,10 +87,10 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
     settings: dict[str, object] = {"solver": "linear-program", "discount": discount}
     if discount is not None:
         return _discounted(mdp, discount, settings)
-    found = end_components(mdp)
-    if found.count == 1:
+    ends = end_components(mdp)
+    if ends.count == 1:
         return _average(mdp, settings)
-    rows, parts = solve_components(mdp, found, lambda part: _average(part, settings))
+    rows, parts = solve_components(mdp, ends, lambda part: _average(part, settings))
     return average_solution(
         mdp, rows, evaluate_pairs(mdp, rows, None), otherwise=Status.PRECISION,
         tolerance=_MEETING, iterations=sum(part.certificate.iterations for part in parts),
@@ -98,16 +98,16 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
 
 
 def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) -> Solution:
-    found = _highs(
+    solution = _highs(
         c=np.ones(mdp.n_states),
         A_ub=sparse.csr_matrix(discount * mdp.transition - _owner(mdp)),
         b_ub=-mdp.reward,
         bounds=(None, None),
     )
-    rows = mdp.best(-found.ineqlin.marginals)[1]
+    rows = mdp.best(-solution.ineqlin.marginals)[1]
     value = evaluate_pairs(mdp, rows, discount).value
     certificate = discounted_certificate(
-        mdp, value, discount, status=Status.OPTIMAL, iterations=int(found.nit)
+        mdp, value, discount, status=Status.OPTIMAL, iterations=int(solution.nit)
     )
     if certificate.gap > _MEETING * (1.0 + np.abs(value).max()):
         certificate = replace(certificate, status=Status.PRECISION)
@@ -116,15 +116,15 @@ def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) ->
 
 def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
     balance = (_owner(mdp) - mdp.transition).T.tocsr()[1:]
-    found = _highs(
+    solution = _highs(
         c=-mdp.reward,
         A_eq=sparse.csr_matrix(sparse.vstack([balance, sparse.csr_array(mdp.costs[None, :])])),
         b_eq=np.append(np.zeros(mdp.n_states - 1), 1.0),
         bounds=(0.0, None),
     )
-    relative = np.append(0.0, -found.eqlin.marginals[:-1])
-    most, rows = mdp.best(found.x)
-    worth = mdp.reward + float(found.fun) * mdp.costs + mdp.transition @ relative
+    relative = np.append(0.0, -solution.eqlin.marginals[:-1])
+    most, rows = mdp.best(solution.x)
+    worth = mdp.reward + float(solution.fun) * mdp.costs + mdp.transition @ relative
     rows = np.where(most > _VISITED, rows, mdp.best(worth)[1])
     rows = _leading(mdp, rows, most > _VISITED, worth)
     notes: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
     evaluation = evaluate_pairs(mdp, rows, None)
     return average_solution(
         mdp, rows, replace(evaluation, notes=(*evaluation.notes, *notes)),
-        otherwise=Status.PRECISION, tolerance=_MEETING, iterations=int(found.nit),
+        otherwise=Status.PRECISION, tolerance=_MEETING, iterations=int(solution.nit),
         settings=settings, duals=(relative,))
 
 
@@ -168,18 +168,18 @@ def _owner(mdp: SparseMDP) -> sparse.csr_array:
 def _highs(**program: Any) -> Any:
     """HiGHS's optimal solution, or the reason why there is none."""
     for tolerance in _FEASIBILITY:
-        found = linprog(
+        solution = linprog(
             method="highs",
             options={"primal_feasibility_tolerance": tolerance,
                      "dual_feasibility_tolerance": tolerance},
             **program,
         )
-        if found.status == 0:
-            return found
-        if found.status in (2, 3):
+        if solution.status == 0:
+            return solution
+        if solution.status in (2, 3):
             raise InfeasibleError(
-                "the average reward is not defined", value=found.message,
+                "the average reward is not defined", value=solution.message,
                 allowed="problems in which no policy can go on for ever at no cost")
-    raise NotConvergedError("linear program not solved", value=found.message)
+    raise NotConvergedError("linear program not solved", value=solution.message)
 
 check_arguments(globals(), __all__)

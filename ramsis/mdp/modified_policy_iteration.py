@@ -96,11 +96,11 @@ def modified_policy_iteration(
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     settings = {"solver": "modified-policy-iteration", "discount": discount,
                 "tolerance": tolerance, "max_iterations": max_iterations}
-    found = _iterate(mdp, discount, 2.0 * (1.0 - discount) * tolerance, max_iterations)
+    solution = _iterate(mdp, discount, 2.0 * (1.0 - discount) * tolerance, max_iterations)
     certificate = judged(discounted_certificate(
-        mdp, found.value, discount, status=found.status, iterations=found.rounds,
-        constant=found.middle), 2.0 * tolerance)
-    return Solution(mdp.action[found.rows], found.value + found.middle, None, certificate,
+        mdp, solution.value, discount, status=solution.status, iterations=solution.rounds,
+        constant=solution.middle), 2.0 * tolerance)
+    return Solution(mdp.action[solution.rows], solution.value + solution.middle, None, certificate,
                     settings)
 
 

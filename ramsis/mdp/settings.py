@@ -23,10 +23,10 @@ def check_discount(discount: float | None) -> float | None:
 
 def required_discount(discount: float) -> float:
     """``discount`` as a float in [0, 1), where there is no average reward."""
-    found = check_discount(discount)
-    if found is None:
+    checked = check_discount(discount)
+    if checked is None:
         raise InvalidValueError("no discount", value=discount, allowed="0 <= discount < 1")
-    return found
+    return checked
 
 
 def check_tolerance(tolerance: float) -> float:

@@ -111,10 +111,10 @@ def _average(
     mdp: SparseMDP, tolerance: float, limit: int, settings: dict[str, object]
 ) -> Solution:
     """Relative value iteration, component by component where there are several."""
-    found = end_components(mdp)
-    if found.count > 1:
+    ends = end_components(mdp)
+    if ends.count > 1:
         rows, parts = solve_components(
-            mdp, found, lambda part: _average(part, tolerance, limit, settings))
+            mdp, ends, lambda part: _average(part, tolerance, limit, settings))
         iterations = sum(part.certificate.iterations for part in parts)
         stopped = any(not part.certificate.converged for part in parts)
     else:

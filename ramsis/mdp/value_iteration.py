@@ -150,30 +150,31 @@ def value_iteration(
                 "max_iterations": max_iterations, "damping": damping}
     if discount is not None:
         target = 2.0 * (1.0 - discount) * tolerance
-        found = _iterate(mdp, None, discount, target, max_iterations, fixed)
-        assert found.status is not None  # discounting bounds the sweeps
-        middle = (found.lower + found.upper) / (2.0 * (1.0 - discount))
+        iterated = _iterate(mdp, None, discount, target, max_iterations, fixed)
+        assert iterated.status is not None  # discounting bounds the sweeps
+        middle = (iterated.lower + iterated.upper) / (2.0 * (1.0 - discount))
         certificate = discounted_certificate(
-            mdp, found.value, discount, status=found.status, iterations=found.iterations,
+            mdp, iterated.value, discount, status=iterated.status, iterations=iterated.iterations,
             constant=middle,
         )
         certificate = judged(certificate, 2.0 * tolerance)
-        return Solution(mdp.action[found.rows], found.value + middle, None, certificate, settings)
+        return Solution(mdp.action[iterated.rows], iterated.value + middle, None, certificate,
+                        settings)
     reduced = eliminate_free_states(mdp)
-    found = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
-    rows, value = reduced.expand_pairs(found.rows, mdp), reduced.expand_value(found.value)
-    if found.status is None:
+    iterated = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
+    rows, value = reduced.expand_pairs(iterated.rows, mdp), reduced.expand_value(iterated.value)
+    if iterated.status is None:
         solution = policy_iteration(
             mdp, initial=mdp.action[rows], tolerance=tolerance, max_iterations=max_iterations)
         own = solution.certificate
         return replace(solution, settings=settings, certificate=replace(
-            own, iterations=found.iterations + own.iterations,
+            own, iterations=iterated.iterations + own.iterations,
             notes=(*own.notes, "sweeps made little progress: ended by policy iteration")))
-    gain = 0.5 * (found.lower + found.upper)
+    gain = 0.5 * (iterated.lower + iterated.upper)
     return average_solution(
         mdp, rows, Evaluation(value, gain, np.full(mdp.n_states, gain)),
-        otherwise=(Status.PRECISION if found.status is Status.OPTIMAL else found.status),
-        tolerance=2.0 * tolerance, iterations=found.iterations, settings=settings)
+        otherwise=(Status.PRECISION if iterated.status is Status.OPTIMAL else iterated.status),
+        tolerance=2.0 * tolerance, iterations=iterated.iterations, settings=settings)
 
 
 @dataclass(frozen=True, eq=False)

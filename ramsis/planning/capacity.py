@@ -174,10 +174,10 @@ def fewest_by_scenario_bound(
     def lost(count: int) -> float | None:
         grown, shares = growth.at(count), []
         for requests in drawn:
-            found = scenario_bound(grown, requests)
-            if found is None:
+            bound = scenario_bound(grown, requests)
+            if bound is None:
                 return None
-            shares.append(found.share)
+            shares.append(bound.share)
         return 1.0 - sum(shares) / len(shares) if shares else 0.0
 
     highest, count, short = growth.most, growth.first, growth.first - 1
@@ -234,13 +234,13 @@ def fewest_in_scenario(
     for count in range(first, last + 1):
         tried.append(growth.amount(count))
         try:
-            (found,) = compare(growth.at(count), [spec], seeds)
+            (compared,) = compare(growth.at(count), [spec], seeds)
         except SchedulerError as error:  # on more workers it may do better
             why = f" ({error})"
             continue
         finally:
             on_trial()
-        row = found.row()
+        row = compared.row()
         violations = 0.0 if row["in_time"] is None else 1.0 - row["in_time"]
         fewest = min(fewest, violations)
         if violations <= max_violation + _ROUNDING:

@@ -60,11 +60,11 @@ class Compared:
             # A share of no requests is none.
             counted = [one for one in self.metrics if one.queries or name != "violation_rate"]
             values = [getattr(one, name) for one in counted]
-            known = [value for value in values if value is not None]
+            numbers = [value for value in values if value is not None]
             if name == "queries" or name in _SUMS:
-                row[key] = sum(known)
+                row[key] = sum(numbers)
             else:
-                row[key] = sum(known) / len(known) if known else None
+                row[key] = sum(numbers) / len(numbers) if numbers else None
         for name in sorted({name for figure in self.figures for name in figure}):
             values = [figure[name] for figure in self.figures if name in figure]
             row[name] = sum(values) / len(values)
@@ -105,9 +105,9 @@ def compare(
     figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
     for seed in seeds:
         requests = draw_requests(scenario, seed)
-        known = scenario_bound(scenario, requests) if bound else None
-        if known is not None and len(requests):
-            bounds.append(known.share)
+        bound_in_time = scenario_bound(scenario, requests) if bound else None
+        if bound_in_time is not None and len(requests):
+            bounds.append(bound_in_time.share)
         for i, spec in enumerate(schedulers):
             run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure(run))

@@ -95,5 +95,5 @@ def _means(stages_ms: FloatArray, answered: int) -> dict[str, float | None]:
 
 
 def _mean_known(values: Sequence[float]) -> float | None:
-    known = [float(value) for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else None
+    numbers = [float(value) for value in values if not math.isnan(value)]
+    return sum(numbers) / len(numbers) if numbers else None

@@ -62,10 +62,10 @@ def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) ->
     count = max(1, int(np.ceil(scenario.duration_ms / width_ms)))
     window = np.minimum((requests.arrival_ms // width_ms).astype(np.int64), count - 1)
     family = arrays.family[requests.model]
-    found = np.zeros((count, len(arrays.models)))
-    np.add.at(found, (window, family), 1.0)
+    peak = np.zeros((count, len(arrays.models)))
+    np.add.at(peak, (window, family), 1.0)
     lengths_s = np.minimum(width_ms, scenario.duration_ms - width_ms * np.arange(count)) / 1000.0
-    return np.asarray((found / lengths_s[:, None]).max(axis=0))
+    return np.asarray((peak / lengths_s[:, None]).max(axis=0))
 
 
 def _variant(scenario: Scenario, model: int) -> Variant:

@@ -80,7 +80,7 @@ def _stays(run: Run) -> dict[int, list[tuple[int, float, float, float]]]:
                                  run.scaled_ms.tolist(), strict=True):
         if not up:
             stopped.setdefault(worker, []).append(at_ms)
-    found: dict[int, list[tuple[int, float, float, float]]] = {}
+    stays: dict[int, list[tuple[int, float, float, float]]] = {}
     begun = [(worker, model, 0.0, 0.0) for worker, held in enumerate(run.site.start)
              for model in held]
     begun += zip(run.load_worker.tolist(), run.load_model.tolist(), run.load_start_ms.tolist(),
@@ -88,9 +88,9 @@ def _stays(run: Run) -> dict[int, list[tuple[int, float, float, float]]]:
     for worker, model, start_ms, ready_ms in begun:
         ends = [at for at in (*gone.get((worker, model), ()), *stopped.get(worker, ()))
                 if at >= ready_ms]
-        found.setdefault(worker, []).append(
+        stays.setdefault(worker, []).append(
             (model, start_ms, ready_ms, min(ends, default=run.end_ms)))
-    return found
+    return stays
 
 
 def _draw_usage(axes: Axes, name: str, run: Run, slots: _Slots) -> None:

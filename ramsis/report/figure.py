@@ -48,10 +48,10 @@ _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None
 @contextmanager
 def captured() -> Iterator[list[Figure]]:
     """The figures that are drawn within the block, which are not saved."""
-    found: list[Figure] = []
-    token = _CAPTURED.set(found)
+    figures: list[Figure] = []
+    token = _CAPTURED.set(figures)
     try:
-        yield found
+        yield figures
     finally:
         _CAPTURED.reset(token)
 

@@ -37,8 +37,8 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     with saved_figure(path, figsize=(6.4, 4.4)) as figure:
         axes = figure.subplots()
         for k, load_qps in enumerate(loads):
-            mine = [row for row in rows if row["load_qps"] == load_qps]
-            _draw(axes, mine, COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)],
+            corners = [row for row in rows if row["load_qps"] == load_qps]
+            _draw(axes, corners, COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)],
                   f"{load_qps:g} queries/s")
         axes.set_xscale("log")
         plain_numbers(axes.xaxis)

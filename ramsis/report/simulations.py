@@ -31,10 +31,10 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         accuracy.append(Line("upper bound of any scheduler", sorted(bounds),
                              [bounds[load] for load in sorted(bounds)], reference=True))
     for label in dict.fromkeys(row["label"] for row in rows):
-        own = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
-        load = [row["load_qps"] for row in own]
-        accuracy.append(Line(label, load, [row["effective_accuracy"] for row in own]))
-        late.append(Line(label, load, [100.0 * row["violation_rate"] for row in own]))
+        line = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
+        load = [row["load_qps"] for row in line]
+        accuracy.append(Line(label, load, [row["effective_accuracy"] for row in line]))
+        late.append(Line(label, load, [100.0 * row["violation_rate"] for row in line]))
     title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
     plot_panels([PanelRow("effective accuracy", [Panel(title, accuracy)], 1.4),
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
@@ -127,11 +127,12 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     bound = {row["load_qps"]: row["workers_bound"] for row in rows}
     needed, more = [], []
     for scheduler in dict.fromkeys(row["scheduler"] for row in rows):
-        own = [row for row in rows if row["scheduler"] == scheduler]
-        loads = [row["load_qps"] for row in own]
-        needed.append(Line(scheduler, loads, [row["workers"] for row in own]))
+        trials = [row for row in rows if row["scheduler"] == scheduler]
+        loads = [row["load_qps"] for row in trials]
+        needed.append(Line(scheduler, loads, [row["workers"] for row in trials]))
         more.append(Line(scheduler, loads,
-                         [100.0 * row["workers"] / row["workers_bound"] - 100.0 for row in own]))
+                         [100.0 * row["workers"] / row["workers_bound"] - 100.0
+                          for row in trials]))
     needed.append(Line("bound of any scheduler", sorted(bound), [bound[x] for x in sorted(bound)],
                        reference=True))
     plot_panels([

@@ -60,33 +60,34 @@ def simulation_verdict(rows: Rows) -> list[str]:
         best, *others = sorted(
             chosen, key=lambda row: -(row["effective_accuracy"] or 0.0))
         claim = f"meets the target ({asked})" if asked else "has the highest effective accuracy"
-        found = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
+        sentences = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
         fewest = min(here, key=lambda row: row["violation_rate"])
         if fewest["violation_rate"] >= best["violation_rate"]:
             fewest = best
         hint = "" if asked else "; `simulate --max-violation` says which rows meet a target"
         if others:
-            found.append(f"Next best{' that meets it' if asked else ''}"
-                         + (f", with the fewest violations: {_named(fewest)}{hint}"
-                            if others[0] is fewest else f": {_named(others[0])}"))
+            sentences.append(f"Next best{' that meets it' if asked else ''}"
+                             + (f", with the fewest violations: {_named(fewest)}{hint}"
+                                if others[0] is fewest else f": {_named(others[0])}"))
         if fewest is not best and fewest not in others[:1]:
-            found.append(f"Fewest violations: {_named(fewest)}{hint}")
+            sentences.append(f"Fewest violations: {_named(fewest)}{hint}")
     else:
         best = min(here, key=lambda row: row["violation_rate"])
         claim = f"No row meets the target ({asked})" if asked else "Every row is OVERLOAD"
-        found = [f"{claim}: {best['label']}{_at(best)} has the fewest violations: "
-                 f"{_figures(best)}{_beyond(best)}"]
+        sentences = [f"{claim}: {best['label']}{_at(best)} has the fewest violations: "
+                     f"{_figures(best)}{_beyond(best)}"]
     highest = max(map(_load, rows))
     if chosen and load < highest:
-        found.append(f"Above {load:.6g} queries/s no row "
-                     + ("meets the target" if asked else "is free of OVERLOAD"))
+        sentences.append(f"Above {load:.6g} queries/s no row "
+                         + ("meets the target" if asked else "is free of OVERLOAD"))
     if asked and chosen:
-        found += _listed("Misses the target", [row for row in rows if row not in good
-                                               and _load(row) <= load])
-    found += nothing
-    found += _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped)", filter(_overloaded, rows))
-    return found + _listed("Promise not kept", filter(_breaks_promise, rows),
-                           lambda row: f", {row['expected_violation_rate']:.4%} promised")
+        sentences += _listed("Misses the target", [row for row in rows if row not in good
+                                                   and _load(row) <= load])
+    sentences += nothing
+    sentences += _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped)",
+                         filter(_overloaded, rows))
+    return sentences + _listed("Promise not kept", filter(_breaks_promise, rows),
+                               lambda row: f", {row['expected_violation_rate']:.4%} promised")
 
 
 def sweep_verdict(
@@ -117,20 +118,20 @@ def sweep_verdict(
         wins.setdefault(ranked[0]["scheduler"], []).append((place, ranked[0], second))
         lost += _overloaded(ranked[0])
     total = len(settings)
-    found = []
+    sentences = []
     for name, won in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
         where = [] if len(won) == total else _where([place for place, _, _ in won],
                                                     list(settings), axes)
-        found.append(_won(name, won, total, where, score, bound, words))
+        sentences.append(_won(name, won, total, where, score, bound, words))
     if lost:
-        found.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
+        sentences.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
     late = [row for row in rows if _overloaded(row)]
 
     def terms(row: Row) -> str:
         return "".join(f", {_name(title)} {_value(row.get(key))}" for key, title in axes.items())
 
-    return found + _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped) in {len(late)} of "
-                           f"{len(rows)} rows", late, terms, name="scheduler")
+    return sentences + _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped) in {len(late)} of "
+                               f"{len(rows)} rows", late, terms, name="scheduler")
 
 
 def _won(
@@ -159,15 +160,15 @@ def _where(
     own: Sequence[tuple[Any, ...]], everywhere: Sequence[tuple[Any, ...]], axes: Mapping[str, str]
 ) -> list[str]:
     """The values of the axes where one is best, of axes on which that is not everywhere."""
-    found = []
+    words = []
     for i, title in enumerate(axes.values()):
         known = {place[i] for place in everywhere}
         values = sorted({place[i] for place in own}, key=lambda value: (str(type(value)), value))
         if len(values) < len(known):
             few = len(values) <= _MOST_NAMES
-            found.append(f"{_name(title)} " + (", ".join(map(_value, values)) if few else
+            words.append(f"{_name(title)} " + (", ".join(map(_value, values)) if few else
                                         f"{_value(values[0])} to {_value(values[-1])}"))
-    return found
+    return words
 
 
 def _name(title: str) -> str:
@@ -230,11 +231,11 @@ def _listed(
     name: str = "label", *, figures: bool = True,
 ) -> list[str]:
     """A sentence that names some rows, with their violations; none where there are none."""
-    found = list(rows)
-    if not found:
+    names = list(rows)
+    if not names:
         return []
     words = [f"{row[name]}{_at(row) if name == 'label' else ''}{more(row)}"
              + (f" ({row['violation_rate']:.4%} violations)" if figures else "")
-             for row in found[:_MOST_NAMES]]
-    rest = len(found) - _MOST_NAMES
+             for row in names[:_MOST_NAMES]]
+    rest = len(names) - _MOST_NAMES
     return [f"{what}: {'; '.join(words)}" + (f"; and {rest} more" if rest > 0 else "")]

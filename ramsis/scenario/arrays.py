@@ -109,23 +109,23 @@ class ScenarioArrays:
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
     """The models of each name of a kind or a copy."""
     firsts = [0, *accumulate(model.copies for model in models)]
-    found = {one.name: range(first, first + one.copies)
-             for one, first in zip(models, firsts, strict=False)}
+    places = {one.name: range(first, first + one.copies)
+              for one, first in zip(models, firsts, strict=False)}
     for one, first in zip(models, firsts, strict=False):
         for i, name in enumerate(one.instance_names()):
-            found.setdefault(name, range(first + i, first + i + 1))
-    return found
+            places.setdefault(name, range(first + i, first + i + 1))
+    return places
 
 
 def _families(models: Sequence[ScenarioModel]) -> IntArray:
     """A number for each model; the same for all of a family."""
-    known: dict[str, int] = {}
-    found: list[int] = []
+    numbers: dict[str, int] = {}
+    families: list[int] = []
     for one in models:
         for _ in range(one.copies):
-            own = len(found)
-            found.append(own if one.family is None else known.setdefault(one.family, own))
-    return np.array(found)
+            own = len(families)
+            families.append(own if one.family is None else numbers.setdefault(one.family, own))
+    return np.array(families)
 
 
 def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[float, ...]]:

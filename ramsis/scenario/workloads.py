@@ -315,8 +315,8 @@ _KINDS: Mapping[str, Callable[[Fields], WorkloadOf]] = {
 
 def workload_from_fields(item: Fields) -> WorkloadOf:
     """The workload in ``streams[i].workload``, by the key that it has."""
-    found = [key for key in _KINDS if key in item]
-    if len(found) != 1:
-        raise item.refusal(found[1] if found else "load_qps", "no workload, or several",
-                           value=", ".join(found), allowed=f"one of {', '.join(_KINDS)}")
-    return _KINDS[found[0]](item)
+    keys = [key for key in _KINDS if key in item]
+    if len(keys) != 1:
+        raise item.refusal(keys[1] if keys else "load_qps", "no workload, or several",
+                           value=", ".join(keys), allowed=f"one of {', '.join(_KINDS)}")
+    return _KINDS[keys[0]](item)

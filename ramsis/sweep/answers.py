@@ -60,14 +60,14 @@ def answers(
     """
     with ExitStack() as leaving:
         store = None if place is None else leaving.enter_context(store_at(place))
-        found: dict[int, dict[str, Any]] = {}
+        kept_answers: dict[int, dict[str, Any]] = {}
         if store is not None:
             paths = [store.folder / question.path for question in questions]
             store.fetch(path for path in paths if store.has(path))
-            found = {i: kept for i, path in enumerate(paths)
-                     if (kept := _kept(path, questions[i])) is not None}
-        yield from ((i, JobOutcome(value=kept)) for i, kept in found.items())
-        wanted = [i for i in range(len(questions)) if i not in found]
+            kept_answers = {i: kept for i, path in enumerate(paths)
+                            if (kept := _kept(path, questions[i])) is not None}
+        yield from ((i, JobOutcome(value=kept)) for i, kept in kept_answers.items())
+        wanted = [i for i in range(len(questions)) if i not in kept_answers]
         if not wanted:
             return
         run = leaving.enter_context(runner(engine, len(wanted)))

@@ -87,10 +87,10 @@ class PolicyJob(Job):
     @cached_property
     def path(self) -> Path:
         """Of the policy file, or the set's manifest."""
-        simple, known = self.cluster.cluster.simple, self.cluster.document
+        simple, document = self.cluster.cluster.simple, self.cluster.document
         name = file_of({
             "code": __version__, "load_qps": self.load_qps,
-            **({"profile": known["profile"]} if simple else known),
+            **({"profile": document["profile"]} if simple else document),
             "settings": settings_document(self.settings),
         })
         policies = self.folder / "policies"
@@ -269,8 +269,8 @@ class CellJob(Job):
         self, levels: tuple[Level[Policy], ...], result: SimulationResult | None
     ) -> dict[str, Any]:
         """What the policies for a constant load promise, where they are told that load."""
-        known = result is None or result.told_qps == self.cell.load_qps
-        if self.trace is not None or not levels or not known:
+        same_load = result is None or result.told_qps == self.cell.load_qps
+        if self.trace is not None or not levels or not same_load:
             return dict.fromkeys(_PROMISES)
         expected = levels[0].expected
         return {name: expected.get(name if name == "upper_bound" else f"expected_{name}")

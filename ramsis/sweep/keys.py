@@ -64,12 +64,12 @@ def _workers(value: Any) -> ByType[int]:
     if not isinstance(value, str):
         return ByType({ByType.ONE: _positive_whole(value)}, False, str(value))
     try:
-        found = read_workers(value, "workers")
+        counts = read_workers(value, "workers")
     except InvalidValueError:
         raise _RefusedError(value, "a whole number >= 1, or \"gpu=4,cpu=40\"") from None
-    for count in found.values.values():
+    for count in counts.values.values():
         _positive_whole(count)
-    return found
+    return counts
 
 
 def _slos(value: Any) -> SloWords:
@@ -174,14 +174,14 @@ def read_axis(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = AXES
 ) -> tuple[Any, ...]:
     """The values of an axis, in the order given."""
-    found: list[Any] = []
+    values: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
         checked = read_setting(key, item, where, checks)
-        found += checked if key == "load_qps" else [checked]
-    if not found or any(one in found[:i] for i, one in enumerate(found)):
+        values += checked if key == "load_qps" else [checked]
+    if not values or any(one in values[:i] for i, one in enumerate(values)):
         raise InputFileError("empty list, or a value twice", where=f"{where}: {key}", value=value,
                              allowed="one or more different values")
-    return tuple(found)
+    return tuple(values)
 
 
 def read_setting(

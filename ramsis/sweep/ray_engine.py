@@ -122,11 +122,11 @@ class _Cluster:
             done, _ = self._ray.wait(list(under), num_returns=1)
             for ref in done:
                 chunk = under.pop(ref)
-                found = self._ended(ref, chunk)
-                if found is None:
+                ended = self._ended(ref, chunk)
+                if ended is None:
                     alone.extend(chunk)
                     continue
-                yield from zip(chunk, found, strict=True)
+                yield from zip(chunk, ended, strict=True)
 
     def _next(self, waiting: deque[int], cpus: int) -> list[int]:
         """The jobs of the next chunk: fewer towards the end, so that all CPUs have some."""
@@ -140,7 +140,7 @@ class _Cluster:
         """How the jobs of a chunk ended; None where they are to be run one by one."""
         errors = self._ray.exceptions
         try:
-            found: _Ended = self._ray.get(ref)
+            ended: _Ended = self._ray.get(ref)
         except errors.RayTaskError as error:  # not of a job: it could not be read, say
             raise RamsisError(
                 "a node cannot run the jobs (" + " ".join(str(error.cause).split())[:200] + ")",
@@ -152,8 +152,8 @@ class _Cluster:
             return [JobOutcome(f"the process that computed it was ended {RETRIES + 1} times, "
                                f"perhaps for want of memory ({why})", 1)]
         last = self._job_s
-        self._job_s = found.job_s if last is None else 0.7 * last + 0.3 * found.job_s
-        return found.outcomes
+        self._job_s = ended.job_s if last is None else 0.7 * last + 0.3 * ended.job_s
+        return ended.outcomes
 
 
 def _run_chunk(jobs: Sequence[Job], words: Sequence[str]) -> _Ended:

@@ -232,12 +232,12 @@ class Sweep:
 
     def _kept(self, job: CellJob | ScenarioJob) -> dict[str, Any]:
         """A result that was computed; refused where it is gone."""
-        found = job.result()
-        if found is None:
+        result = job.result()
+        if result is None:
             raise OutputError(
                 "a result that was finished is gone", where=str(self._store.name(job.path)),
                 allowed="results stay where they are until the sweep has ended; run it again")
-        return found
+        return result
 
     def _record(self) -> dict[str, Any]:
         """What was asked for, and what it was computed from."""

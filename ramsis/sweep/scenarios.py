@@ -48,16 +48,16 @@ class SweepScenario:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SweepScenario:
         """The scenario of a file, with the digest of each trace."""
-        found = read_scenario(path).with_traces()
+        scenario = read_scenario(path).with_traces()
         digests = {}
-        for stream in found.streams:
+        for stream in scenario.streams:
             content = stream.workload.content()
             if content:
                 digest = hashlib.sha256()
                 for values in content:
                     digest.update(repr(values.shape).encode() + values.tobytes())
                 digests[stream.name] = digest.hexdigest()
-        return cls(found, {"scenario": found.to_document(), "traces": digests})
+        return cls(scenario, {"scenario": scenario.to_document(), "traces": digests})
 
 
 def scheduler_inputs(text: str) -> dict[str, Any]:
@@ -150,13 +150,13 @@ class ScenarioJob(Job):
         """Simulate, and write what came of it."""
         spec = scheduler_named(self.cell.scheduler)
         seeds = _seeds(self.cell)
-        found, = compare(self.scenario.scenario, [spec], seeds)
+        compared, = compare(self.scenario.scenario, [spec], seeds)
         shares = tuple(share for need in self.needs for share in need.shares())
-        found = replace(found, bounds=shares)
-        each = [replace(found, seeds=(seed,), metrics=(metrics,), bounds=shares[i:i + 1]).row()
-                for i, (seed, metrics) in enumerate(zip(seeds, found.metrics, strict=True))]
+        compared = replace(compared, bounds=shares)
+        each = [replace(compared, seeds=(seed,), metrics=(metrics,), bounds=shares[i:i + 1]).row()
+                for i, (seed, metrics) in enumerate(zip(seeds, compared.metrics, strict=True))]
         write_atomic(self.path, canonical_json({
-            "format": SCENARIO_FORMAT, "inputs": self.inputs, "result": found.row(),
+            "format": SCENARIO_FORMAT, "inputs": self.inputs, "result": compared.row(),
             "seeds": each}))
 
 

@@ -120,9 +120,9 @@ class UrlStore:
             for i in range(0, len(missing), _AT_ONCE):
                 wanted = {f"{root}/{self._relative(path)}": path for one in missing[i:i + _AT_ONCE]
                           for path in self._with_parts(one)}
-                found = system.cat(list(wanted), on_error="return")
+                contents = system.cat(list(wanted), on_error="return")
                 for remote, path in wanted.items():
-                    content = found.get(remote)
+                    content = contents.get(remote)
                     if isinstance(content, bytes):
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(content)
@@ -201,8 +201,8 @@ class _StoredJob:
     @property
     def path(self) -> Path:
         """Below the folder of the process that planned it."""
-        found: Path = self.job.path
-        return found
+        path: Path = self.job.path
+        return path
 
     @property
     def needs(self) -> tuple[Job, ...]:

@@ -169,10 +169,10 @@ def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
     rest = [name for name in _AXES if name != over and several[name] > 1]
     frames: dict[str, list[Series]] = {}
     for key in sorted({tuple(row[name] for name in rest) for row in rows}):
-        mine = [row for row in rows if tuple(row[name] for name in rest) == key]
+        chosen = [row for row in rows if tuple(row[name] for name in rest) == key]
         label = ", ".join(f"{value:g} {_AXES[name][1]}"
                           for name, value in zip(rest, key, strict=True))
-        frames[label] = _by_policy(mine, over)
+        frames[label] = _by_policy(chosen, over)
     axis = Axis(_AXES[over][0], whole=over == "gpus")
     shown = [one for one in with_values(_POLICIES, rows) if several.get(one.key, 2) > 1]
     parts: list[Part] = [
@@ -191,15 +191,15 @@ def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
 
 
 def _by_policy(rows: Rows, over: str) -> list[Series]:
-    found = []
+    lines = []
     for look, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
-        mine = sorted((row[over], row["simulated_goodput_rps"]) for row in rows
-                      if row["policy"] == policy)
-        found.append(Series(policy, [x for x, _ in mine], [y for _, y in mine], look=look))
+        points = sorted((row[over], row["simulated_goodput_rps"]) for row in rows
+                        if row["policy"] == policy)
+        lines.append(Series(policy, [x for x, _ in points], [y for _, y in points], look=look))
     bounds = sorted({row[over]: row["bound_rps"] for row in rows}.items())
-    found.append(Series("upper bound of any plan", [x for x, _ in bounds],
+    lines.append(Series("upper bound of any plan", [x for x, _ in bounds],
                         [y for _, y in bounds], draw="line", ref=True))
-    return found
+    return lines
 
 
 _CORNERS = (
@@ -215,12 +215,13 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
     """What accuracy costs in violations: the corners of the frontier of each load."""
     drawn: list[Series] = []
     for i, load in enumerate(dict.fromkeys(row["load_qps"] for row in rows)):
-        mine = sorted((row for row in rows if row["load_qps"] == load),
-                      key=lambda row: row["expected_violation_rate"])
+        corners = sorted((row for row in rows if row["load_qps"] == load),
+                         key=lambda row: row["expected_violation_rate"])
         drawn.append(Series(
-            f"{load:g} queries/s, model", [_drawn(row["expected_violation_rate"]) for row in mine],
-            [row["expected_effective_accuracy"] for row in mine], look=2 * i))
-        seen = [row for row in mine if row.get("violation_rate") is not None]
+            f"{load:g} queries/s, model",
+            [_drawn(row["expected_violation_rate"]) for row in corners],
+            [row["expected_effective_accuracy"] for row in corners], look=2 * i))
+        seen = [row for row in corners if row.get("violation_rate") is not None]
         if seen:
             drawn.append(Series(
                 f"{load:g} queries/s, simulated", [_drawn(row["violation_rate"]) for row in seen],

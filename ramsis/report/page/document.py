@@ -80,17 +80,17 @@ def side_by_side(sections: Sequence[Section]) -> list[Part]:
     """
     parts: list[Part] = []
     for kind in dict.fromkeys(section.kind for section in sections):
-        own = [one for one in sections if one.kind == kind and one.measures][:_MOST_BESIDE]
-        names = dict.fromkeys(name for one in own for name in one.measures)
-        shared = [name for name in names if sum(name in one.measures for one in own) > 1]
-        if len(own) < 2 or not shared:
+        compared = [one for one in sections if one.kind == kind and one.measures][:_MOST_BESIDE]
+        names = dict.fromkeys(name for one in compared for name in one.measures)
+        shared = [name for name in names if sum(name in one.measures for one in compared) > 1]
+        if len(compared) < 2 or not shared:
             continue
         heads = [Column("what", "figure"), *(
-            Column(str(i), _title_beside(one, own), "s") for i, one in enumerate(own))]
-        if len(own) == 2:
+            Column(str(i), _title_beside(one, compared), "s") for i, one in enumerate(compared))]
+        if len(compared) == 2:
             heads.append(Column("more", "second less first", "s"))
         parts.append(PageTable(f"{kind}: side by side", heads,
-                               [_measures_row(name, own) for name in shared]))
+                               [_measures_row(name, compared) for name in shared]))
     return parts
 
 
@@ -102,14 +102,14 @@ def _title_beside(one: Section, beside: Sequence[Section]) -> str:
 def _measures_row(name: str, own: Sequence[Section]) -> dict[str, str]:
     """The figures of a name, each in its format, and of two their difference."""
     row = {"what": name}
-    known: list[float] = []
+    numbers: list[float] = []
     form = ""
     for i, one in enumerate(own):
         value, form = one.measures.get(name, (None, form))
         row[str(i)] = "–" if value is None else format(value, form)
-        known += [] if value is None else [value]
+        numbers += [] if value is None else [value]
     if len(own) == 2:
-        row["more"] = format(known[1] - known[0], "+z" + form) if len(known) == 2 else "–"
+        row["more"] = format(numbers[1] - numbers[0], "+z" + form) if len(numbers) == 2 else "–"
     return row
 
 

@@ -131,14 +131,14 @@ def curves(
 
     ``models`` says that the lines are of models, which have the same colour everywhere.
     """
-    found = frames if isinstance(frames, Mapping) else {"": frames}
-    names = dict.fromkeys(one.name for frame in found.values() for one in frame)
+    by_name = frames if isinstance(frames, Mapping) else {"": frames}
+    names = dict.fromkeys(one.name for frame in by_name.values() for one in frame)
     label = f"{title}: {y.label} over {x.label}, of {', '.join(names)}"
     return Figure(title, label, {
         "kind": "curves", "label": label, "of_models": models, "x": x.spec,
         "y": y.spec, "slider": slider,
         "frames": [{"label": name, "series": [one.spec for one in frame]}
-                   for name, frame in found.items()]})
+                   for name, frame in by_name.items()]})
 
 
 Entry = tuple[str, float | None, Any]
@@ -155,8 +155,8 @@ def rows_figure(
     have the same colour everywhere.
     What has no value in any row is left out.
     """
-    known = {name for _, parts in rows for name, value, _ in parts if value is not None}
-    rows = [(name, [part for part in parts if part[0] in known]) for name, parts in rows]
+    names_used = {name for _, parts in rows for name, value, _ in parts if value is not None}
+    rows = [(name, [part for part in parts if part[0] in names_used]) for name, parts in rows]
     series = list(dict.fromkeys([*names, *(part[0] for _, parts in rows for part in parts)]))
     place = {name: i for i, name in enumerate(series)}
     label = f"{title}: {x.label}, of {', '.join(name for name, _ in rows)}"

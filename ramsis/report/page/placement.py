@@ -40,19 +40,19 @@ _FAMILIES = (
 
 def placement_section(path: Path, name: str) -> Section:
     """Return the section on a placement file; ``name`` is its title for the reader."""
-    found = placement_milp.read_placement(path)
+    placed = placement_milp.read_placement(path)
     document = read_json(path)
-    problem = found.problem
+    problem = placed.problem
     families = checked_rows({"rows": document.get("families")}, f"{path}: families", numbers=(
         "demand_qps", "slo_ms", "served_share", "effective_accuracy", "workers"), optional=(
         "accuracy", "worst_latency_ms"), texts=("name",))
     demand = {family.name: family.demand_qps for family in problem.families}
     rows: list[dict[str, Any]] = []
-    used = {group.worker_type for group in found.groups}
+    used = {group.worker_type for group in placed.groups}
     bars: dict[str, list[Entry]] = {
         instance_type.name: [] for instance_type in problem.instance_types
         if instance_type.name in used or instance_type in problem.worker_types}
-    for group in found.groups:
+    for group in placed.groups:
         count = len(group.workers)
         for i, use in enumerate(group.uses):
             share = use.load_qps * (count // group.together) / demand[use.family]
@@ -65,7 +65,7 @@ def placement_section(path: Path, name: str) -> Section:
             bars[group.worker_type].append((use.family, count / len(group.uses),
                                             " + ".join(use.variants)))
     for one in (item for item in problem.worker_types if item.partitions is None):
-        unused = one.count - sum(len(group.workers) for group in found.groups
+        unused = one.count - sum(len(group.workers) for group in placed.groups
                                  if group.worker_type == one.name)
         if unused > 0:
             bars[one.name].append(("not used", unused, None))
@@ -80,14 +80,14 @@ def placement_section(path: Path, name: str) -> Section:
                 "answered in time": "served_share"}),
         *_front(document), *_worth(document),
         *(Note(str(note)) for note in document.get("notes") or ())]
-    made = document.get("command")
-    return Section("Placement", problem.name, _asked(found, document), parts,
-                   (*([made] if isinstance(made, str) else []),
+    command = document.get("command")
+    return Section("Placement", problem.name, _asked(placed, document), parts,
+                   (*([command] if isinstance(command, str) else []),
                     f"ramsis simulate --placement {name}"),
                    (("file", name), ("fingerprint of the problem",
                                           fingerprint(problem.to_document()))),
                    verdict=_verdict(document, families, sum(
-                       len(group.workers) for group in found.groups)),
+                       len(group.workers) for group in placed.groups)),
                    measures={
                        "effective accuracy": (_number(document.get("effective_accuracy")), ".4f"),
                        "cost per hour": (_number(document.get("cost_per_hour")), ".6g"),
@@ -100,19 +100,19 @@ def _verdict(
 ) -> list[str]:
     """Summarise a placement: its quality, its cost, and the value of one more worker."""
     cost, prices = _number(document.get("cost_per_hour")), document.get("prices")
-    found = [f"{document.get('status')}: {_words(document.get('effective_accuracy'))} effective "
-             f"accuracy with {workers} worker{'' if workers == 1 else 's'}"
-             + (f", {cost:.6g} per hour" if cost else "")]
+    sentences = [f"{document.get('status')}: {_words(document.get('effective_accuracy'))} "
+                 f"effective accuracy with {workers} worker{'' if workers == 1 else 's'}"
+                 + (f", {cost:.6g} per hour" if cost else "")]
     short = [f"{row['name']} ({row['served_share']:.2%})" for row in families
              if row["served_share"] < _SHORT]
     if short:
-        found.append(f"Not all is served in time: {', '.join(short)}")
+        sentences.append(f"Not all is served in time: {', '.join(short)}")
     worth = [(name, price) for name, price in prices.items() if _number(price)] if isinstance(
         prices, Mapping) else []
     if worth:
         name, price = max(worth, key=lambda one: one[1])
-        found.append(f"One more worker of {name} is worth {price:.3g} of the objective")
-    return found
+        sentences.append(f"One more worker of {name} is worth {price:.3g} of the objective")
+    return sentences
 
 
 def _worth(document: Mapping[str, Any]) -> list[PageTable]:

@@ -105,12 +105,13 @@ def audit_section(
 
 def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
     """Summarise a plan: figures reached, the bound, and the number of workers."""
-    found = [f"{row['effective_accuracy']:.4f} effective accuracy and "
-             f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
-             f"scheduler passes {row['upper_bound']:.4f}"]
+    sentences = [f"{row['effective_accuracy']:.4f} effective accuracy and "
+                 f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
+                 f"scheduler passes {row['upper_bound']:.4f}"]
     if isinstance(best.get("effective_accuracy"), float | int):
-        found.append(f"Policies would reach {best['effective_accuracy']:.4f} on as many workers")
+        sentences.append(
+            f"Policies would reach {best['effective_accuracy']:.4f} on as many workers")
     fewest = row.get("fewest_workers")
     if isinstance(fewest, int) and fewest < row["workers"]:
-        found.append(f"{fewest} workers would have done for what was reached")
-    return found
+        sentences.append(f"{fewest} workers would have done for what was reached")
+    return sentences

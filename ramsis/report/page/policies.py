@@ -76,37 +76,37 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     values = " to ".join(dict.fromkeys(f"{one:.4f}" for one in (min(effective), max(effective))))
     beyond = "" if bound is None else (
         f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
-    found = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values} "
-             f"{words} promised, {worst:.4%} violations at most{beyond}"]
+    sentences = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values}"
+                 f" {words} promised, {worst:.4%} violations at most{beyond}"]
     over = [row["load_qps"] for row in rows if "overload" in row["state"]]
     if over:
-        found.append(f"Overload from {min(over):g} queries/s on: serve them with more workers")
-    return found
+        sentences.append(f"Overload from {min(over):g} queries/s on: serve them with more workers")
+    return sentences
 
 
 def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
     """Return, for each load, the figures that can be compared with other policies."""
-    found: dict[str, tuple[float | None, str]] = {}
+    measures: dict[str, tuple[float | None, str]] = {}
     for row in rows:
         at = f" at {row['load_qps']:g} queries/s"
-        found["effective accuracy" + at] = row["expected_effective_accuracy"], ".4f"
-        found["violations" + at] = row["expected_violation_rate"], ".4%"
-    return found
+        measures["effective accuracy" + at] = row["expected_effective_accuracy"], ".4f"
+        measures["violations" + at] = row["expected_violation_rate"], ".4%"
+    return measures
 
 
 def _models(levels: Levels) -> dict[str, float | None]:
     """The models of the policies; of a shipped profile that they were made of, all."""
     policies = [station.policy for level in levels for station in level.stations]
-    found: dict[str, float | None] = {}
+    accuracies: dict[str, float | None] = {}
     for policy in policies:
-        found |= {model.name: model.accuracy for model in policy.models}
+        accuracies |= {model.name: model.accuracy for model in policy.models}
     inputs = _inputs(policies[0])
     name = inputs.get("profile_name")
     if name in profiles.shipped_names():
         shipped = profiles.load(str(name))
         if shipped.fingerprint == inputs.get("profile"):
-            found |= {model.name: model.accuracy for model in shipped.models}
-    return found
+            accuracies |= {model.name: model.accuracy for model in shipped.models}
+    return accuracies
 
 
 def _span(levels: Levels) -> str:
@@ -120,9 +120,9 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
     """A level's promise; of a single policy what else it says."""
     row: dict[str, Any] = {"load_qps": level.load_qps, "arrivals": level.arrivals,
                            **level.expected}
-    found = []
+    cells = []
     if level.expected.get("overloaded"):
-        found.append("overload")
+        cells.append("overload")
     if len(level.stations) == 1:
         policy = level.stations[0].policy
         expected = policy.expectations
@@ -131,18 +131,18 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
         if policy.replay is not None:
             row["simulated"] = policy.replay.effective_accuracy
         if expected.recovery is not None and expected.recovery.metastable:
-            found.append("metastable")
+            cells.append("metastable")
         if not policy.certificate.converged:
-            found.append("not converged")
-    return {**row, "state": ", ".join(found) or "ok"}
+            cells.append("not converged")
+    return {**row, "state": ", ".join(cells) or "ok"}
 
 
 def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
     """Effective accuracy with its bound, and violations, over the load."""
     def line(name: str, key: str, **more: Any) -> list[Series]:
-        known = [row for row in rows if row.get(key) is not None]
-        return [Series(name, [row["load_qps"] for row in known], [row[key] for row in known],
-                       **more)] if known else []
+        stated = [row for row in rows if row.get(key) is not None]
+        return [Series(name, [row["load_qps"] for row in stated], [row[key] for row in stated],
+                       **more)] if stated else []
 
     return [
         curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
@@ -238,15 +238,15 @@ def _fitting(frames: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
 
 def _origin(levels: Levels) -> list[tuple[str, str]]:
     policies = [station.policy for level in levels for station in level.stations]
-    found: dict[str, dict[str, None]] = {}
+    origin: dict[str, dict[str, None]] = {}
     for policy in policies:
         for term, text in (("made by", policy.created_by), *(
                 (key.replace("_", " "), str(value))
                 for key, value in _inputs(policy).items())):
-            found.setdefault(term, {})[text] = None
-        found.setdefault("solver", {})[policy.certificate.solver] = None
+            origin.setdefault(term, {})[text] = None
+        origin.setdefault("solver", {})[policy.certificate.solver] = None
     return [(term, ", ".join(list(texts)[:6]) + (" …" if len(texts) > 6 else ""))
-            for term, texts in found.items()]
+            for term, texts in origin.items()]
 
 
 def _inputs(policy: Policy) -> dict[str, Any]:

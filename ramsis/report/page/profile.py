@@ -60,12 +60,12 @@ def _verdict(
 
 def _statistic(profile: ProfileSet) -> Statistic:
     """The first that all batches have."""
-    known = profile.statistics
-    if not known:
+    statistics = profile.statistics
+    if not statistics:
         raise InvalidValueError("no statistic that all batches have",
                                 where=f"profile {profile.name}", allowed="one of "
                                 + ", ".join(STATISTICS))
-    return cast(Statistic, next(statistic for statistic in STATISTICS if statistic in known))
+    return cast(Statistic, next(statistic for statistic in STATISTICS if statistic in statistics))
 
 
 def _models(
@@ -114,7 +114,7 @@ def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figur
     sizes = {model.name: [batch.batch for batch in model.batches] for model in profile.models}
     series = []
     for name, row in zip(table.models, table.latency_ms, strict=True):
-        known = [b for b in sizes[name] if b <= table.max_batch]
-        series.append(Series(name, known, [float(row[b - 1]) for b in known]))
+        measured = [b for b in sizes[name] if b <= table.max_batch]
+        series.append(Series(name, measured, [float(row[b - 1]) for b in measured]))
     return curves("Latency of a batch, models on the front", Axis("batch size", log=True,
                   whole=True), Axis(f"{statistic} latency (ms)", log=True), series, models=True)

@@ -54,9 +54,9 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
         parts += _side_by_side(rows)
     parts += _over_time(_with_series(rows, "label", ("load_qps", "accuracy", "violation_rate")),
                        "Load over time, of the first seed")
-    known = _known_models(document, rows)
+    accuracies = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
-        parts.append(_models(rows, known))
+        parts.append(_models(rows, accuracies))
     asked = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
              ("target", target_words(rows[0])),
              ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
@@ -65,7 +65,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
              ("load monitor", "on" if rows[0].get("monitor") else "off")]
     return result_section("Simulation", source, document, asked, parts,
                           verdict=simulation_verdict(rows),
-                          measures=_simulated_measures(rows), models=known)
+                          measures=_simulated_measures(rows), models=accuracies)
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
@@ -74,7 +74,7 @@ def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
     A simulation of one scheduler is compared with one of another scheduler.
     """
     several = len({row["label"] for row in rows}) > 1
-    found: dict[str, tuple[float | None, str]] = {}
+    measures: dict[str, tuple[float | None, str]] = {}
     for row in rows:
         at = "" if row["load_qps"] is None or len(rows) == 1 else (
             f" at {row['load_qps']:.6g} queries/s")
@@ -84,19 +84,19 @@ def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
                 ("violation_rate", "violations", ".4%"), ("accuracy", "accuracy", ".4f"),
                 ("response_p99_ms", "99th percentile of the response (ms)", ".1f"),
                 ("utilisation", "utilisation", ".1%")):
-            found[words + at + of] = row.get(key), form
-    return found
+            measures[words + at + of] = row.get(key), form
+    return measures
 
 
 def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | None]:
     """The models that the document names with their accuracies, and those that answered."""
-    found: dict[str, float | None] = {
+    accuracies: dict[str, float | None] = {
         name: None for row in rows for name in row.get("model_share", {})}
     named = document.get("models")
     if isinstance(named, Mapping):
-        found |= {str(name): float(value) for name, value in named.items()
-                  if isinstance(value, int | float)}
-    return found
+        accuracies |= {str(name): float(value) for name, value in named.items()
+                       if isinstance(value, int | float)}
+    return accuracies
 
 
 def _with_series(
@@ -238,9 +238,9 @@ def capacity_section(
 def _enough(rows: Rows) -> list[str]:
     """The fewest workers at the highest load."""
     load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
-    own = [row for row in rows if row["load_qps"] == load]
-    best = min(own, key=lambda row: row["workers"])
-    least = ", ".join(f"{row['workers']:.10g} with {row['scheduler']}" for row in own)
+    trials = [row for row in rows if row["load_qps"] == load]
+    best = min(trials, key=lambda row: row["workers"])
+    least = ", ".join(f"{row['workers']:.10g} with {row['scheduler']}" for row in trials)
     at = "" if load is None else f" for {load:.6g} queries/s"
     one = best["workers"] == 1
     return [f"{best['workers']:.10g} worker{'' if one else 's'} {'is' if one else 'are'} enough"
@@ -348,12 +348,12 @@ def scaling_section(
 
 def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
     """Load, workers, accuracy and violations of the rows that have series."""
-    own = _with_series(rows, "name", _SERIES)
-    if not own:
+    with_series = _with_series(rows, "name", _SERIES)
+    if not with_series:
         return []
-    first = own[0][2]
+    first = with_series[0][2]
     workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
-                      steps=True) for look, name, series in own]
+                      steps=True) for look, name, series in with_series]
     if _are_series(bound, ("workers",)):
         workers.append(Series("bound of any scheduler", bound["time_s"], bound["workers"],
                               draw="line", ref=True, steps=True))
@@ -361,16 +361,16 @@ def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
               for key in ("wanted", "active")]
     axis = Axis("workers", zero=True)
     return _over_time(
-        own, "Load over time", curves("Workers that are paid for", _TIME, axis, workers),
-        curves(f"Workers wanted and active, {own[0][1]}", _TIME, axis, wanted))
+        with_series, "Load over time", curves("Workers that are paid for", _TIME, axis, workers),
+        curves(f"Workers wanted and active, {with_series[0][1]}", _TIME, axis, wanted))
 
 
 def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
     """The rows of each scheduler, by rising load."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: number(row["load_qps"])):
-        found.setdefault(row[key], []).append(row)
-    return {row[key]: found[row[key]] for row in rows}
+        by_name.setdefault(row[key], []).append(row)
+    return {row[key]: by_name[row[key]] for row in rows}
 
 
 def result_section(

@@ -69,22 +69,22 @@ def sections_of(name: str) -> list[Section]:
             return [profile_section(profiles.load(name), name)]
         raise InputFileError("no such file, folder or shipped profile set", where=name,
                              allowed=_KINDS)
-    known = _of_known_folder(path.parent, str(path.parent)) if path.name in _SWEEP_NAMES else []
-    return known or [_of_file(path, str(path))]
+    sections = _of_known_folder(path.parent, str(path.parent)) if path.name in _SWEEP_NAMES else []
+    return sections or [_of_file(path, str(path))]
 
 
 def _of_folder(folder: Path) -> list[Section]:
-    found = _of_known_folder(folder, str(folder))
-    if found:
-        return found
+    sections = _of_known_folder(folder, str(folder))
+    if sections:
+        return sections
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            found += _of_known_folder(path, str(path))
+            sections += _of_known_folder(path, str(path))
         elif path.suffix == ".json" and _reader(read_json(path)) is not None:
-            found.append(_of_file(path, str(path)))
-    if not found:
+            sections.append(_of_file(path, str(path)))
+    if not sections:
         raise InputFileError("nothing to report on", where=str(folder), allowed=_KINDS)
-    return found
+    return sections
 
 
 def _at_url(url: str) -> list[Section]:
@@ -104,15 +104,15 @@ def _at_url(url: str) -> list[Section]:
                     remote.fetch(names, folder)
                 elif names == [""]:
                     return [_of_file(folder / last, url)]
-            known = _of_known_folder(folder, url)
-            if not known:
+            sections = _of_known_folder(folder, url)
+            if not sections:
                 remote.check()
         except RamsisError as error:  # it names the copy
             raise InputFileError(str(error).replace(own, url)) from None
-    if not known:
+    if not sections:
         raise InputFileError("nothing to report on", where=url,
                              allowed="the URL of a sweep, of a policy set, or of one file")
-    return known
+    return sections
 
 
 def _of_known_folder(folder: Path, name: str) -> list[Section]:
@@ -134,16 +134,16 @@ def _set_section(folder: Path, name: str) -> Section:
 def _of_plan(folder: Path) -> list[Section]:
     """On a plan that is finished: the verdict, then what it rests on."""
     document = read_json(folder / PLAN_NAME)
-    found = [_of_file(folder / PLAN_NAME, str(folder / PLAN_NAME))]
+    sections = [_of_file(folder / PLAN_NAME, str(folder / PLAN_NAME))]
     verdict = document.get("verdict")
     if isinstance(verdict, Mapping):
         policies = folder / str(verdict.get("policies"))
         if (policies / MANIFEST_NAME).exists():
-            found.append(_set_section(policies, str(policies)))
+            sections.append(_set_section(policies, str(policies)))
         simulated = folder / f"simulation-{verdict.get('workers')}.json"
-        found += [_of_file(path, str(path)) for path in (simulated, folder / "capacity.json")
-                  if path.exists()]
-    return found
+        sections += [_of_file(path, str(path)) for path in (simulated, folder / "capacity.json")
+                     if path.exists()]
+    return sections
 
 
 def _of_file(path: Path, name: str) -> Section:
@@ -203,7 +203,7 @@ def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
     """What a row says of groups of requests, by what they are grouped by."""
     if not isinstance(given, Mapping):
         raise InputFileError("not an object", where=where, value=given)
-    found = {}
+    groupings = {}
     for by, one in given.items():
         (fair,) = checked_rows({"rows": [one]}, f"{where}.{by}",
                                optional=("fairness", "worst_in_time"))
@@ -212,8 +212,8 @@ def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
                 "requests", "in_time", "late", "dropped", "never_answered", "waiting_mean_ms",
                 "loading_mean_ms", "service_mean_ms", "machine_mean_ms", "response_p50_ms",
                 "response_p99_ms"))
-        found[str(by)] = fair
-    return found
+        groupings[str(by)] = fair
+    return groupings
 
 
 def _of_rows(

@@ -62,11 +62,11 @@ def sweep_section(folder: Path, name: str) -> Section:
     failures = _failures(folder, "profile")
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
-    found = with_values(FIGURES, rows)
+    columns = with_values(FIGURES, rows)
     parts: list[Part] = []
     if rows:
         parts += _explorer(rows, varying)
-        parts.append(PageTable("Cells", [*shown, *found], rows))
+        parts.append(PageTable("Cells", [*shown, *columns], rows))
     else:
         parts.append(Note("No cell has a result."))
     if failures:

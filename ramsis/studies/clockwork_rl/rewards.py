@@ -62,14 +62,14 @@ def reward_named(text: str) -> Reward:
     >>> reward_named("work:work=1").work
     1.0
     """
-    name, _, rest = text.partition(":")
+    name, _, settings = text.partition(":")
     if name not in REWARDS:
         near = get_close_matches(name, REWARDS) or list(REWARDS)
         raise InvalidValueError("unknown reward", where="reward", value=name,
                                 allowed=", ".join(near))
     names = [one.name for one in fields(Reward)]
     given: dict[str, float] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, settings.split(",")):
         key, _, value = part.partition("=")
         try:
             if key not in names or key in given:

@@ -78,16 +78,16 @@ class AgentView(Invoked):
         held, rows, most = (self.engine.workers.loaded[worker], self.rows[worker],
                             self._most[worker])
         deadline_ms = self.deadline_ms
-        found = nsmallest(slots, [(deadline_ms[queue[0]] - rows[model][0], model)
-                                  for model, queue in queues.items() if queue and model in held])
-        self.shown = [model for _, model in found]
+        urgent = nsmallest(slots, [(deadline_ms[queue[0]] - rows[model][0], model)
+                                   for model, queue in queues.items() if queue and model in held])
+        self.shown = [model for _, model in urgent]
         counts = [len(queues[model]) for model in self.shown]
-        empty = slots - len(found)
+        empty = slots - len(urgent)
         observation = np.array([
-            *counts, *[0] * empty, *[latest_ms - now_ms for latest_ms, _ in found],
+            *counts, *[0] * empty, *[latest_ms - now_ms for latest_ms, _ in urgent],
             *[EMPTY_LAXITY_MS] * empty, max(self.free_ms[worker] - now_ms, 0.0)], np.float32)
         if observation[-1] > MOST_MS or max(counts, default=0) > MOST_COUNT or (
-                found and abs(found[-1][0] - now_ms) > MOST_MS):
+                urgent and abs(urgent[-1][0] - now_ms) > MOST_MS):
             observation[:slots].clip(max=MOST_COUNT, out=observation[:slots])
             observation[slots:].clip(-MOST_MS, MOST_MS, out=observation[slots:])
         mask = np.ones((slots, 2 + len(self.batch_sizes)), dtype=bool)

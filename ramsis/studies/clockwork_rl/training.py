@@ -134,10 +134,10 @@ def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, flo
     """Share in time and mean batch size of an agent, over runs with these seeds."""
     shares, batches = [], []
     for seed in seeds:
-        found = measure(ClusterEngine(scenario, seed).serve(
+        figures = measure(ClusterEngine(scenario, seed).serve(
             lambda engine: AgentScheduler(engine, agent)))
-        shares.append(found.in_time_share or 0.0)
-        batches.append(found.batch_mean or 0.0)
+        shares.append(figures.in_time_share or 0.0)
+        batches.append(figures.batch_mean or 0.0)
     return float(np.mean(shares)), float(np.mean(batches))
 
 

@@ -192,11 +192,11 @@ def _bound(
         best = min(best, bound)
         if not columns:
             break
-        found = linprog(-np.array(gains), A_ub=np.array(columns).T, b_ub=right, method="highs")
-        assert found.fun is not None  # nothing served is always possible
-        if best <= -found.fun * (1 + _CLOSE) + 1e-12:
+        solution = linprog(-np.array(gains), A_ub=np.array(columns).T, b_ub=right, method="highs")
+        assert solution.fun is not None  # nothing served is always possible
+        if best <= -solution.fun * (1 + _CLOSE) + 1e-12:
             break
-        theta = np.maximum(0.0, -found.ineqlin.marginals[:len(limits)])
+        theta = np.maximum(0.0, -solution.ineqlin.marginals[:len(limits)])
     return max(0.0, best)
 
 
@@ -295,7 +295,7 @@ def _groups(
         for n in _sizes(model, kind, router):
             spare = model.slo_ms - _alone_ms(model, kind, n, router)
             within[n] = max(0.0, spare, within.get(n, 0.0))
-    found = [(1, float(len(times) if within else 0))]
+    groups = [(1, float(len(times) if within else 0))]
     longest = 0.0
     counts = {}
     for n in sorted(within, reverse=True):
@@ -304,6 +304,6 @@ def _groups(
         if counts[n] == len(times):
             break
     for n in sorted(counts):
-        if n > 1 and counts[n] < found[-1][1]:
-            found.append((n, counts[n]))
-    return found
+        if n > 1 and counts[n] < groups[-1][1]:
+            groups.append((n, counts[n]))
+    return groups

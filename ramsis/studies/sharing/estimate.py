@@ -101,8 +101,8 @@ class Estimator:
                 keys.append((item, targets[item.model], turn[item.model]))
                 turn[item.model] += 1
             for s in range(count):
-                found = self._in_time(s, self.gpus[g].gpu_type, tuple(keys))
-                for (item, _, _), count_of in zip(keys, found, strict=True):
+                in_time = self._in_time(s, self.gpus[g].gpu_type, tuple(keys))
+                for (item, _, _), count_of in zip(keys, in_time, strict=True):
                     right[s, item.model] += count_of
         asked = np.array([[len(a) for a in mine] for mine in self.arrivals[:count]])
         return np.asarray(right.sum(axis=0) / np.maximum(asked.sum(axis=0), 1))

@@ -32,15 +32,15 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
     with saved_figure(path, framed=True, figsize=(2.2 + 3.6 * len(panels), 3.4)) as figure:
         for number, slo_ms in enumerate(panels):
             part = figure.add_subplot(1, len(panels), number + 1)
-            there = [row for row in rows if row["slo_ms"] == slo_ms]
-            bounds = sorted({(row[axis], row["bound_rps"]) for row in there})
+            panel_rows = [row for row in rows if row["slo_ms"] == slo_ms]
+            bounds = sorted({(row[axis], row["bound_rps"]) for row in panel_rows})
             part.plot(*zip(*bounds, strict=True), color="black", linestyle=":", label="bound")
             marks = itertools.cycle("os^vDPX")
             for policy, colour, mark in zip(policies, itertools.cycle(COLOURS), marks,
                                             strict=False):
-                mine = sorted((row[axis], row["simulated_goodput_rps"]) for row in there
-                              if row["policy"] == policy)
-                part.plot(*zip(*mine, strict=True), color=colour, marker=mark, label=policy)
+                points = sorted((row[axis], row["simulated_goodput_rps"]) for row in panel_rows
+                                if row["policy"] == policy)
+                part.plot(*zip(*points, strict=True), color=colour, marker=mark, label=policy)
             part.set_xlabel(_AXES[axis])
             part.set_title(f"SLO {slo_ms:g} ms")
             part.set_ylim(bottom=0)

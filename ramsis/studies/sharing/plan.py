@@ -48,15 +48,15 @@ def models_of(
     profile: SharingProfile, rates_rps: Mapping[str, float], slo_ms: float
 ) -> tuple[SharedModel, ...]:
     """Models of a profile with their loads and one SLO."""
-    found = []
+    models = []
     for name, rate in rates_rps.items():
         if name not in profile.models():
             raise InputFileError("model is not in the profile", value=name,
                                  allowed=", ".join(profile.models()))
-        found.append(SharedModel(name, rate, slo_ms, {
+        models.append(SharedModel(name, rate, slo_ms, {
             kind: profile.batches(name, kind) for kind in profile.gpu_types()
             if profile.batches(name, kind)}))
-    return tuple(found)
+    return tuple(models)
 
 
 def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
@@ -79,7 +79,7 @@ def check_replicas(
 ) -> None:
     """Check that GPUs can hold replicas."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
-    known = {model.name: model for model in models}
+    by_name = {model.name: model for model in models}
     memory: Counter[str] = Counter()
     shares: Counter[str] = Counter()
     for i, item in enumerate(replicas):
@@ -87,10 +87,10 @@ def check_replicas(
         if item.gpu not in kinds:
             raise InputFileError("GPU does not exist", where=where, value=item.gpu,
                                  allowed=", ".join(kinds))
-        if item.model not in known:
+        if item.model not in by_name:
             raise InputFileError("model does not exist", where=where, value=item.model,
-                                 allowed=", ".join(known))
-        row = None if item.batch < 1 else known[item.model].batch(kinds[item.gpu], item.batch)
+                                 allowed=", ".join(by_name))
+        row = None if item.batch < 1 else by_name[item.model].batch(kinds[item.gpu], item.batch)
         if row is None:
             raise InputFileError("batch does not fit the GPU", where=where, value=item.batch,
                                  allowed="a batch of the profile")
@@ -111,12 +111,12 @@ def planned_rps(
 ) -> dict[str, float]:
     """What replicas can do by batch / latency, at most the load: what most policies count on."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
-    found = {}
+    planned = {}
     for model in models:
         rows = [model.batch(kinds[r.gpu], r.batch) for r in replicas if r.model == model.name]
-        found[model.name] = min(model.rate_rps,
-                                math.fsum(row.rate_rps for row in rows if row is not None))
-    return found
+        planned[model.name] = min(model.rate_rps,
+                                  math.fsum(row.rate_rps for row in rows if row is not None))
+    return planned
 
 
 def why_unserved(
@@ -125,18 +125,18 @@ def why_unserved(
     """Why models without replicas have none, as far as the profile says."""
     placed = {item.model for item in replicas}
     kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
-    found = {}
+    reasons = {}
     for model in models:
         if model.name in placed:
             continue
         if not any(model.batches.get(kind) for kind in kinds):
-            found[model.name] = "it fits no GPU"
+            reasons[model.name] = "it fits no GPU"
         elif not any(model.in_time(kind) for kind in kinds):
-            found[model.name] = "no batch is within its SLO"
+            reasons[model.name] = "no batch is within its SLO"
         else:
             best = max(row.rate_rps for kind in kinds for row in model.in_time(kind))
             need = math.ceil(model.rate_rps / best)
             rest = (f"of which there are {len(gpus)}" if need > len(gpus)
                     else "and the policy has used them otherwise")
-            found[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {rest}"
-    return found
+            reasons[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {rest}"
+    return reasons

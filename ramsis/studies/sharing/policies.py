@@ -63,14 +63,14 @@ def sharing_policy(name: str) -> SharingPolicy:
     if ":" not in name:
         raise InputFileError("unknown policy", value=name,
                              allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION")
-    found = own(name, "policy")
-    if not callable(found):
+    function = own(name, "policy")
+    if not callable(function):
         raise InputFileError("policy is not a function", value=name,
                              allowed="a function of models and GPUs")
 
     def checked(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
         with blamed(f"policy {name} failed"):
-            replicas = list(found(models, gpus))
+            replicas = list(function(models, gpus))
         for item in replicas:
             if not isinstance(item, Replica):
                 raise InputFileError("policy returns something else", where=name, value=item,

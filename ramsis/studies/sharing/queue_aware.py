@@ -192,8 +192,8 @@ class _Worth:
             [model.slower(factor) for model in models], gpus, settings.router,
             settings.interference, 1000 * duration_s, range(first_seed, first_seed + count))
             for factor in factors)
-        known = {model.name for model in models}
-        kept = [one for one in settings.keep if one.model in known]
+        names = {model.name for model in models}
+        kept = [one for one in settings.keep if one.model in names]
         return cls(settings, models, estimators, _state_of(models, gpus, kept), settings.fair)
 
     def __call__(self, state: State, seeds: int | None = None) -> float:
@@ -265,11 +265,11 @@ class _Search:
 
     def plans_of_others(self) -> list[State]:
         """The plans of the published policies, as they are, as far as these have any."""
-        found = []
+        plans = []
         for policy in _others():
             with suppress(RamsisError):
-                found.append(_state_of(self.models, self.gpus, policy(self.models, self.gpus)))
-        return found
+                plans.append(_state_of(self.models, self.gpus, policy(self.models, self.gpus)))
+        return plans
 
     def starts(self, plans: Sequence[State]) -> Iterator[State]:
         """Plans to begin with; one is the best of some plans without their shares."""
@@ -318,9 +318,9 @@ class _Search:
         """The plan at the end of all changes that make it better."""
         for _ in range(self.settings.rounds):
             for changes in (self._reassigned_any, self._adjusted, self._exchanged):
-                found = self._best(state, changes(state))
-                if found is not None:
-                    state = found
+                better = self._best(state, changes(state))
+                if better is not None:
+                    state = better
                     break
             else:
                 return state
@@ -329,10 +329,10 @@ class _Search:
     def _tuned(self, state: State) -> State:
         """The plan pruned, with batches between the measured sizes where these are allowed."""
         for _ in range(0 if self.settings.measured_batches else self.settings.rounds):
-            found = self._best(state, self._finer(state))
-            if found is None:
+            better = self._best(state, self._finer(state))
+            if better is None:
                 break
-            state = found
+            state = better
         return self.pruned(state)
 
     def pruned(self, state: State) -> State:
@@ -522,9 +522,9 @@ class _Search:
             model = self.models[item.model]
             row = model.batch(self.gpus[g].gpu_type, item.batch)
             assert row is not None
-            mine = model.rate_rps * item.batch / gathered[item.model]
+            rate = model.rate_rps * item.batch / gathered[item.model]
             load += min(item.mps_share or 1.0,
-                        row.utilisation * min(1.0, mine / row.rate_rps))
+                        row.utilisation * min(1.0, rate / row.rate_rps))
         return load
 
 

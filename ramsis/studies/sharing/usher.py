@@ -152,10 +152,10 @@ class _Cluster:
         for _ in range(choice.replicas):
             if left <= _EPSILON:
                 break
-            found = self._room(choice, mine)
-            if found is None:
+            room = self._room(choice, mine)
+            if room is None:
                 break
-            i, row = found
+            i, row = room
             share = self.settings.compute(row)
             self.compute[i] += share
             self.memory[i] += row.memory
@@ -188,9 +188,9 @@ def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) ->
     options = [found for model in group if (found := list(_choices(settings, model, cluster)))]
     for combination in itertools.product(*options):
         tried = cluster.copy()
-        mine: list[int] = []
+        gpus_used: list[int] = []
         for choice in _order(settings, combination, cluster.gpus[0].gpu_type):
-            tried.place(choice, mine)
+            tried.place(choice, gpus_used)
         if tried.served > best.served + _EPSILON or (
                 tried.served > best.served - _EPSILON and tried.used < best.used):
             best = tried

@@ -239,10 +239,10 @@ class SigmaOS(Scheduler[ClusterEngine]):
     def send_of(self, tenant: int, key: tuple[int, int]) -> bool:
         """Send a request of a class, if one can be placed."""
         queue = self.queues[tenant][key]
-        found = self.choose(queue)
-        if found is None:
+        choice = self.choose(queue)
+        if choice is None:
             return False
-        which, place = found
+        which, place = choice
         request = queue[which]
         del queue[which]
         if not queue:
@@ -298,10 +298,10 @@ class SigmaOS(Scheduler[ClusterEngine]):
             queues[key].append(request)
             sent = self.send_of(tenant, key)
         else:
-            found = self.choose((request,))
-            sent = found is not None
-            if found is not None:
-                self.send(request, found[1])
+            choice = self.choose((request,))
+            sent = choice is not None
+            if choice is not None:
+                self.send(request, choice[1])
             else:
                 queues[key] = deque((request,))
                 heappush(self.heads[tenant], (request, key))
@@ -312,8 +312,8 @@ class SigmaOS(Scheduler[ClusterEngine]):
         """The request has reached its proxy."""
         copy = self.sent[request]
         copy.waiting.append(request)
-        there = copy.model in self.engine.workers.loaded[copy.worker]
-        (self.at_proxy if there else self.to_load)[copy.worker].setdefault(copy.model, copy)
+        loaded = copy.model in self.engine.workers.loaded[copy.worker]
+        (self.at_proxy if loaded else self.to_load)[copy.worker].setdefault(copy.model, copy)
         self.serve(copy.worker)
 
     def on_loaded(self, worker: int, model: int) -> None:

@@ -102,17 +102,17 @@ class Autoscale(Scheduler[ClusterEngine]):
         """Start missing workers and stop surplus ones."""
         engine, now_ms = self.engine, self.engine.now_ms
         for kind, wanted in enumerate(self.wanted()):
-            there = self.there[kind]
-            for _ in range(wanted - len(there)):
+            present = self.there[kind]
+            for _ in range(wanted - len(present)):
                 engine.scale_up(kind)
-            if len(there) <= wanted:
+            if len(present) <= wanted:
                 self.many_since_ms[kind] = inf
                 continue
             self.many_since_ms[kind] = min(self.many_since_ms[kind], now_ms)
             if now_ms - self.many_since_ms[kind] >= self.down_after_ms:
-                idle = sorted((w for w in there if engine.workers.idle(w)),
+                idle = sorted((w for w in present if engine.workers.idle(w)),
                               key=lambda w: (len(engine.workers.loaded[w]), -w))
-                for worker in idle[:len(there) - wanted]:
+                for worker in idle[:len(present) - wanted]:
                     engine.scale_down(worker)
                     self.inner.on_stopped(worker)
         self.there = self._there()

@@ -65,9 +65,9 @@ class Baseline(PhasedScheduler):
         workers = self.engine.workers
         if [] not in workers.running:
             return []
-        found = [worker for worker in range(len(workers)) if workers.idle(worker)]
-        later = bisect_right(found, self.load_turn)
-        return [*found[later:], *found[:later]]
+        idle = [worker for worker in range(len(workers)) if workers.idle(worker)]
+        later = bisect_right(idle, self.load_turn)
+        return [*idle[later:], *idle[:later]]
 
     def able(self, worker: int, model: int) -> bool:
         """Whether an idle worker could run a model if it held nothing else."""

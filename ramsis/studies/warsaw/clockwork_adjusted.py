@@ -108,9 +108,9 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
             if (best is not None and queue
                     and deadline_ms[queue[0]] - batches[model][0][1] > best[0]):
                 continue
-            found = self._strategy(worker, model)
-            if found is not None and (best is None or found < best):
-                best = found
+            strategy = self._strategy(worker, model)
+            if strategy is not None and (best is None or strategy < best):
+                best = strategy
         return best
 
     def _strategy(self, worker: int, model: int) -> tuple[float, int, int] | None:
@@ -200,9 +200,9 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         least, best, given_up = inf, -1, []
         for worker in able:
             order = self.by_worth(worker, plan)
-            found = workers.to_give_up(worker, model, (other for _, other in order))
-            if found and order[len(found) - 1][0] < least:
-                least, best, given_up = order[len(found) - 1][0], worker, found
+            evicted = workers.to_give_up(worker, model, (other for _, other in order))
+            if evicted and order[len(evicted) - 1][0] < least:
+                least, best, given_up = order[len(evicted) - 1][0], worker, evicted
         if least >= priority:
             return False
         for other in given_up:

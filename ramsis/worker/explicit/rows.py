@@ -105,9 +105,9 @@ class ExplicitWorkerMDP:
         pairs : ndarray of int, shape (S,)
             The policy's pairs.
         """
-        found = self.by_queue_and_bin(law)
-        found[:, 0] += np.asarray(law @ self.overdue[pairs])
-        return found
+        frequency = self.by_queue_and_bin(law)
+        frequency[:, 0] += np.asarray(law @ self.overdue[pairs])
+        return frequency
 
 
 def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
@@ -128,25 +128,25 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         (n, action, np.arange(columns)[action.bins] if n < full else np.array([0]))
         for n, actions in enumerate(problem.actions.by_queue) for action in actions
     ]
-    found = [transitions.of(n, action, bins) for n, action, bins in pairs]
+    rows = [transitions.of(n, action, bins) for n, action, bins in pairs]
     empty = csr_array(([1.0], ([0], [1 + problem.bins])),
-                      shape=(1, found[0].transition.shape[1]))
+                      shape=(1, rows[0].transition.shape[1]))
     state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
     action = np.concatenate([[0], *(np.full(len(bins), one.code) for _, one, bins in pairs)])
     reward = np.concatenate(
         [[0.0], *(problem.reward(one)[: len(bins)] for _, one, bins in pairs)])
     cost = np.concatenate(
         [[0.0], *(np.full(len(bins), problem.cost(one.batch)) for _, one, bins in pairs)])
-    excess = np.concatenate([[0.0], *(after.excess for after in found)])
+    excess = np.concatenate([[0.0], *(after.excess for after in rows)])
     overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
-                                *(after.overdue for after in found)], format="csr"))
+                                *(after.overdue for after in rows)], format="csr"))
     charged = np.asarray(overdue.sum(axis=1)) + (excess if problem.charges_excess else 0.0)
     order = np.lexsort((action, state))
     mdp = SparseMDP(
         state=state[order],
         action=action[order],
         transition=csr_array(
-            vstack([empty, *(after.transition for after in found)], format="csr"))[order],
+            vstack([empty, *(after.transition for after in rows)], format="csr"))[order],
         reward=(reward - problem.violation_price * charged)[order],
         cost=(cost + charged)[order],
     )

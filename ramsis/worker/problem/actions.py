@@ -173,9 +173,9 @@ class ActionSet:
 
     def index_of(self, codes: IntArray) -> IntArray:
         """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
-        known = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
-        at = np.where(known, codes + 1, 0)[:, None]
-        return np.where(known, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
+        admissible = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
+        at = np.where(admissible, codes + 1, 0)[:, None]
+        return np.where(admissible, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What admissible codes of all states, (N+1, D+1), come to."""

@@ -170,8 +170,8 @@ def reached_bins(
 
     def bin_at(share: FloatArray) -> IntArray:
         after = slack_ms + share * waited - latency_ms
-        found = np.searchsorted(queue.slack_ms, after, side="right") - 1
-        return np.clip(found, 0, queue.bins)
+        bins = np.searchsorted(queue.slack_ms, after, side="right") - 1
+        return np.clip(bins, 0, queue.bins)
 
     return bin_at(low), bin_at(high)
 
@@ -226,7 +226,7 @@ def waiting_in_partial_batch(
     halves = csr_array((np.full(2 * columns, 0.5), (
         np.append(edge, edge), np.append(edge, np.minimum(edge + 1, columns - 1)))))
     total: csr_array[np.float64] = csr_array((lengths * columns, columns))
-    found = [total]
+    mass = [total]
     for i in range(1, largest):
         n, j = (index.ravel() for index in np.mgrid[i + 1 : lengths, :columns])
         # A batch of the first i that takes no time leaves the next one as the head: its slack now.
@@ -235,5 +235,5 @@ def waiting_in_partial_batch(
         one = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),
                         shape=total.shape)
         total = total + csr_array(one @ halves)
-        found.append(total)
-    return found
+        mass.append(total)
+    return mass

@@ -90,8 +90,8 @@ class WorkerQueue:
         key = (what, longest, id(self.arrivals), self.workers, self.slack_ms.tobytes())
         if key not in self._worked_out:
             self._worked_out[key] = self.arrivals, work_out()  # which keeps the key's object
-        found: FloatArray = self._worked_out[key][1]
-        return found
+        value: FloatArray = self._worked_out[key][1]
+        return value
 
     @property
     def bins(self) -> int:

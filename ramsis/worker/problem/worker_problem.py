@@ -229,8 +229,8 @@ class WorkerProblem(WorkerQueue):
 
     def admissible(self, policy: IntArray) -> BoolArray:
         """Where a policy's action is admissible, the full state included; shape (N+1, D+1)."""
-        found: BoolArray = self.actions.index_of(self.with_full_state(policy)) >= 0
-        return found
+        listed: BoolArray = self.actions.index_of(self.with_full_state(policy)) >= 0
+        return listed
 
     def in_time(self, policy: IntArray) -> BoolArray:
         """Where a policy's action may meet the earliest deadline; shape (N, D+1)."""
@@ -271,12 +271,12 @@ class WorkerProblem(WorkerQueue):
 def _checked(rules: DecisionRules) -> dict[str, Any]:
     """The rules as members of their enumerations, and the price as a float."""
     check_not_negative("not a price", violation_price=rules.get("violation_price", 0.0))
-    found: dict[str, Any] = dict(rules)
+    checked: dict[str, Any] = dict(rules)
     for name in _NAMED_RULES.keys() & rules.keys():
-        found[name] = checks.one_of(_NAMED_RULES[name], name, found[name])
-    if "violation_price" in found:
-        found["violation_price"] = float(found["violation_price"])
-    check_preference(found.get("prefer"))
-    return found
+        checked[name] = checks.one_of(_NAMED_RULES[name], name, checked[name])
+    if "violation_price" in checked:
+        checked["violation_price"] = float(checked["violation_price"])
+    check_preference(checked.get("prefer"))
+    return checked
 
 check_arguments(globals(), __all__)

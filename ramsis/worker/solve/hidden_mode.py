@@ -63,10 +63,10 @@ def solve_hidden(
         while len(order) and stable and rounds < max_rounds:
             trial = table.copy()
             trial.ravel()[order] = change.ravel()[order]
-            found = evaluate_on_nodes(mdp, repeat_modes(trial), best.reference)
+            evaluation = evaluate_on_nodes(mdp, repeat_modes(trial), best.reference)
             rounds += 1
-            if found.gain > best.gain + _SMALLEST_GAIN:
-                table, best, stable = trial, found, False
+            if evaluation.gain > best.gain + _SMALLEST_GAIN:
+                table, best, stable = trial, evaluation, False
             order = order[: len(order) // 2]
     policy = repeat_modes(table)
     backup = mdp.greedy(best.onward_value, best.gain, policy)

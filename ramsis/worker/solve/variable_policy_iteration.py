@@ -90,17 +90,17 @@ def _evaluate(
     reward, cost = (array[whole.reached] for array in problem.rewards_and_costs(outcome))
     start = np.asarray(whole.continuation[[-1]].toarray()[0])
     chain = DenseChain(kernel, reward - problem.violation_price * beyond, cost + beyond, start)
-    found = solve_chain(chain, restart, reference)
+    solution = solve_chain(chain, restart, reference)
     frequency = np.zeros(outcome.service.shape)
-    frequency[whole.reached] = found.frequency
-    to_whole = found.frequency.copy()
+    frequency[whole.reached] = solution.frequency
+    to_whole = solution.frequency.copy()
     to_whole[state] = 0.0
     on_nodes = node_frequency(whole, served, to_whole)
-    excess = on_nodes @ whole.excess + found.frequency[state] @ partial.excess[chosen]
+    excess = on_nodes @ whole.excess + solution.frequency[state] @ partial.excess[chosen]
     if whole.overdue is not None:
         frequency[:, 0] += (1.0 - restart) * (on_nodes @ whole.overdue)
-    return VariableEvaluation(found.gain, found.value, frequency, (1.0 - restart) * float(excess),
-                              found.reference, restart)
+    return VariableEvaluation(solution.gain, solution.value, frequency,
+                              (1.0 - restart) * float(excess), solution.reference, restart)
 
 
 def _whole_queues(outcome: Outcome) -> Outcome:
@@ -142,13 +142,13 @@ def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
 
 
 def _certify(mdp: VariableMDP, last: Round[VariableEvaluation]) -> Certificate:
-    whole, found = mdp.whole, last.evaluation
+    whole, evaluation = mdp.whole, last.evaluation
     costs = whole.costs[whole.reached[0]]
     kept = last.backup.kept[whole.reached]
     more = last.backup.value[whole.reached] - kept
-    missed = np.abs(kept - found.value)
-    error = float((missed / costs).max()) + rounding_error(found.value, whole.costs)
+    missed = np.abs(kept - evaluation.value)
+    error = float((missed / costs).max()) + rounding_error(evaluation.value, whole.costs)
     return gain_certificate(
-        whole, (found.gain, found.restart), last.number, last.status,
+        whole, (evaluation.gain, evaluation.restart), last.number, last.status,
         Improvement(float(more.max()), float((more / costs).max()), error),
     )

@@ -181,17 +181,17 @@ def _solve_maximal(
     problem = model.problem
     if solver == "policy-iteration":
         mdp = model.structured
-        found = solve_on_nodes(mdp, initial=initial)
+        solution = solve_on_nodes(mdp, initial=initial)
     elif solver == "value-iteration":
         from ramsis.worker.solve.value_iteration import iterate_on_nodes
 
         mdp = model.structured
-        found = iterate_on_nodes(mdp, tolerance=tolerance)
+        solution = iterate_on_nodes(mdp, tolerance=tolerance)
     else:
         return _solve_explicit(problem, solver, tolerance)
     return WorkerSolution(
-        problem, found.policy, *state_frequency(mdp, found.evaluation), found.evaluation.gain,
-        found.certificate, solver,
+        problem, solution.policy, *state_frequency(mdp, solution.evaluation),
+        solution.evaluation.gain, solution.certificate, solver,
     )
 
 
@@ -213,10 +213,10 @@ def _solve_variable(
     from ramsis.worker.solve.variable_policy_iteration import solve_variable
     from ramsis.worker.structure.variable_batching import build_variable
 
-    found = solve_variable(build_variable(problem))
+    solution = solve_variable(build_variable(problem))
     return WorkerSolution(
-        problem, found.policy, found.evaluation.frequency, found.evaluation.excess,
-        found.evaluation.gain, found.certificate, solver,
+        problem, solution.policy, solution.evaluation.frequency, solution.evaluation.excess,
+        solution.evaluation.gain, solution.certificate, solver,
     )
 
 
@@ -225,8 +225,8 @@ def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
     from ramsis.worker.solve.variable_policy_iteration import evaluate_variable
     from ramsis.worker.structure.variable_batching import build_variable
 
-    found = evaluate_variable(build_variable(problem), table)
-    return StateFrequency(found.frequency, found.excess)
+    evaluation = evaluate_variable(build_variable(problem), table)
+    return StateFrequency(evaluation.frequency, evaluation.excess)
 
 
 def _solve_modulated(
@@ -243,10 +243,10 @@ def _solve_modulated(
     poisson = dataclasses.replace(problem, arrivals=without_modes(problem.arrivals))
     initial = solve_on_nodes(build_structured(poisson)).policy
     mdp = build_modulated(problem, _with_modes(problem.arrivals))
-    found = solve_hidden(mdp, initial)
+    solution = solve_hidden(mdp, initial)
     return WorkerSolution(
-        problem, found.policy, *table_frequency(mdp, found.evaluation), found.evaluation.gain,
-        found.certificate, solver,
+        problem, solution.policy, *table_frequency(mdp, solution.evaluation),
+        solution.evaluation.gain, solution.certificate, solver,
     )
 
 
@@ -272,15 +272,15 @@ def _solve_explicit(
     from ramsis.worker.explicit import build_explicit
 
     explicit = build_explicit(problem)
-    found = solve_average(explicit.mdp, solver, tolerance=tolerance)
-    pairs = explicit.mdp.pairs_of(found.policy)
+    solution = solve_average(explicit.mdp, solver, tolerance=tolerance)
+    pairs = explicit.mdp.pairs_of(solution.policy)
     empty = np.zeros(explicit.mdp.n_states)
     empty[0] = 1.0  # matters where the chain falls into parts up to rounding
     share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
     gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
     return WorkerSolution(
-        problem, explicit.table(found.policy), explicit.visits(share, pairs),
-        float(share @ explicit.excess[pairs]), gain, found.certificate, solver,
+        problem, explicit.table(solution.policy), explicit.visits(share, pairs),
+        float(share @ explicit.excess[pairs]), gain, solution.certificate, solver,
     )
 
 

@@ -155,18 +155,18 @@ def _evaluate(
             mdp.onward(rows), np.asarray(continuation @ reward) - fined,
             np.asarray(continuation @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
-        found = solve_chain(chain, restart, reference)
-        value, frequency = found.value, found.frequency
+        solution = solve_chain(chain, restart, reference)
+        value, frequency = solution.value, solution.frequency
     else:
         kernel, beyond = state_kernel(mdp, states)
         beyond += restart * (excess[-1] - beyond)
         chain = DenseChain(kernel, reward - price * beyond, cost + beyond,
                            np.asarray(continuation.T @ empty))
-        found = solve_chain(chain, restart, reference)
-        value = np.asarray(continuation @ found.value) - found.gain * excess - fined
-        frequency = node_frequency(mdp, states, found.frequency)
-        frequency += restart * (found.frequency.sum() * empty - frequency)
-    return NodeEvaluation(policy, found.gain, value, frequency, found.reference, found.residual,
-                          restart)
+        solution = solve_chain(chain, restart, reference)
+        value = np.asarray(continuation @ solution.value) - solution.gain * excess - fined
+        frequency = node_frequency(mdp, states, solution.frequency)
+        frequency += restart * (solution.frequency.sum() * empty - frequency)
+    return NodeEvaluation(policy, solution.gain, value, frequency, solution.reference,
+                          solution.residual, restart)
 
 check_arguments(globals(), __all__)

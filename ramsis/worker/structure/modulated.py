@@ -54,10 +54,10 @@ def repeat_modes(table: IntArray) -> IntArray:
 
 def table_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFrequency:
     """The frequencies of the states (n, T_j) of a table, summed over the modes."""
-    found = state_frequency(mdp, evaluation)
+    frequency = state_frequency(mdp, evaluation)
     by_slack = np.add.reduceat(
-        found.frequency, np.arange(0, found.frequency.shape[1], MODES), axis=1)
-    return StateFrequency(by_slack, found.excess)
+        frequency.frequency, np.arange(0, frequency.frequency.shape[1], MODES), axis=1)
+    return StateFrequency(by_slack, frequency.excess)
 
 
 def build_modulated(

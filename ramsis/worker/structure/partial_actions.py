@@ -137,14 +137,14 @@ def _batch_transitions(
     every = np.repeat(np.arange(len(length)), points)
     batches = PartialBatches(length[every] + 1, slack_bin[every], batch[every],
                              latency_ms[service].ravel())
-    found = partial_batch_transitions(whole.problem, whole.phase, columns, batches)
+    transitions = partial_batch_transitions(whole.problem, whole.phase, columns, batches)
     if points == 1:
-        return found.transition, found.excess
+        return transitions.transition, transitions.excess
     average: csr_array[np.float64] = csr_array(
         (weight[service].ravel(), (every, np.arange(len(every)))),
         shape=(len(length), len(every)),
     )
-    return csr_array(average @ found.transition), np.asarray(average @ found.excess)
+    return csr_array(average @ transitions.transition), np.asarray(average @ transitions.excess)
 
 
 def _drop_transitions(

@@ -162,16 +162,16 @@ def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: Flo
 
 def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
     """The distribution of the phase in some of the states, shape (·, K)."""
-    found: FloatArray = mdp.phase[states.queued[part], states.bins[part]]
-    return found
+    phase: FloatArray = mdp.phase[states.queued[part], states.bins[part]]
+    return phase
 
 
 def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
     """Return the transitions of drops from the states of n + 1 queued to those of n queued."""
     assert mdp.drops is not None
     dropping, onto = states.bins[states.idle(n)], states.bins[states.of_queue(n - 1)]
-    found: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
-    return found
+    transitions: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
+    return transitions
 
 
 def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:

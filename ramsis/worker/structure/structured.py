@@ -184,14 +184,14 @@ class StructuredMDP:
         """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
         last = len(excess) - self.passages.idle_starts
-        found = {}
+        by_service = {}
         for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
             transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
             beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
             for latency, one, more in zip(latencies_ms, np.split(transition, services, axis=1),
                                           np.split(beyond, services), strict=True):
-                found[latency] = np.ascontiguousarray(one), more
-        return found
+                by_service[latency] = np.ascontiguousarray(one), more
+        return by_service
 
     def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
         """Return the transitions (:attr:`state_transitions`) of one of the problem's services."""

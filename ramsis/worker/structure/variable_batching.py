@@ -78,8 +78,8 @@ class VariableMDP:
         best, arg, kept = self._whole_queues(value, gain, codes)
         q = self._partial_values(self.partial, value, gain)
         maximise_over(self.partial, q, best.ravel(), arg.ravel())
-        mine = codes.ravel()[self.partial.state] == self.partial.code
-        kept.ravel()[self.partial.state[mine]] = q[mine]
+        chosen = codes.ravel()[self.partial.state] == self.partial.code
+        kept.ravel()[self.partial.state[chosen]] = q[chosen]
         at = self.whole.reached
         change = best[at] > kept[at] + _ROUNDING * (1.0 + np.abs(best[at]))
         codes[at] = np.where(change, arg[at], codes[at])

@@ -91,12 +91,12 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
         raise InputFileError(
             "trace has no kernels", where=path,
             allowed="rows with a grid (of CUDA graphs with --cuda-graph-trace=node)")
-    found = list(dict.fromkeys(row.cells.get("Device", "") for row in kernels))
-    if device is None and len(found) > 1:
-        raise InputFileError("trace of several GPUs", where=path, value=", ".join(found),
+    devices = list(dict.fromkeys(row.cells.get("Device", "") for row in kernels))
+    if device is None and len(devices) > 1:
+        raise InputFileError("trace of several GPUs", where=path, value=", ".join(devices),
                              allowed="the name of one")
     if device is not None:
-        check_known("trace has no such GPU", device, found, path, InputFileError)
+        check_known("trace has no such GPU", device, devices, path, InputFileError)
     return [row for row in kernels if device in (None, row.cells.get("Device", ""))]
 
 
@@ -201,13 +201,13 @@ def _round_number(value: float, half: float) -> int:
 
 def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
     """Achieved occupancy of each kernel in turn, by name and launch."""
-    found: dict[_Key, deque[float]] = defaultdict(deque)
+    by_kernel: dict[_Key, deque[float]] = defaultdict(deque)
     rows = [row for row in _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
             if row.cells.get("ID")]  # without the units of the raw page
     # Nsight Systems has a GPU's number in brackets behind its name, Nsight Compute that alone.
     number = re.search(r"\((\d+)\)$", device)
-    there = {row.cells.get("Device", "") for row in rows}
-    if number and len(there) > 1:
+    devices = {row.cells.get("Device", "") for row in rows}
+    if number and len(devices) > 1:
         rows = [row for row in rows if row.cells.get("Device") == number.group(1)]
     names = {row.cells.get("Metric Name", "") for row in rows}
     name = OCCUPANCY_METRIC if OCCUPANCY_METRIC in names else _SECTION_METRIC
@@ -221,10 +221,10 @@ def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
             break
         key = (_base(row.text("Kernel Name")), _triple(row, "Grid Size"),
                _triple(row, "Block Size"))
-        found[key].append(_percent(row, column))
-    if not found:
+        by_kernel[key].append(_percent(row, column))
+    if not by_kernel:
         raise InputFileError("no kernel has the metric", where=str(path), allowed=OCCUPANCY_METRIC)
-    return found
+    return by_kernel
 
 
 def _percent(row: CsvRow, column: str) -> float:

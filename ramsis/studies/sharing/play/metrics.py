@@ -109,7 +109,7 @@ def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
     by_replica: dict[Placed, list[int]] = {}
     for one in played.sent:
         by_replica.setdefault(one.replica, []).append(one.batch)
-    found = []
+    figures = []
     for placed, numbers in by_replica.items():
         sizes = run.size[numbers]
         took_ms = run.finish_ms[numbers] - run.start_ms[numbers]
@@ -117,10 +117,10 @@ def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
         counted = full if full.any() else np.ones(len(sizes), dtype=bool)
         capacity = 1000 * float(sizes[counted].sum() / took_ms[counted].sum())
         arrivals = float(sizes.sum()) / cluster.duration_s
-        found.append(ReplicaFigures(
+        figures.append(ReplicaFigures(
             cluster.models[placed.model].name,
             cluster.gpus[placed.worker].name, placed.batch,
             float(sizes.sum()) / max(1, int(total[placed.model])),
             float(sizes.mean()), float(full.mean()), arrivals, capacity,
             1 - arrivals / capacity))
-    return tuple(found)
+    return tuple(figures)

@@ -70,20 +70,20 @@ def play_placement(
     """
     cluster, replicas = cluster_of_placement(path, interference=interference,
                                              duration_s=duration_s)
-    found = []
+    figures = []
     for seed in seeds:
-        found.append(measure_sharing(play(cluster, replicas, seed)))
+        figures.append(measure_sharing(play(cluster, replicas, seed)))
         on_run()
     rows = []
     for m, model in enumerate(cluster.models):
         row: dict[str, Any] = {"family": model.name, "target_rps": model.rate_rps,
                                "slo_ms": model.slo_ms}
         for key in _MEANS:
-            values = [value for one in found
+            values = [value for one in figures
                       if (value := getattr(one.models[m], key)) is not None]
             row[key] = statistics.fmean(values) if values else None
         rows.append(row)
-    total = {key: statistics.fmean(getattr(one, key) for one in found)
+    total = {key: statistics.fmean(getattr(one, key) for one in figures)
              for key in ("goodput_rps", "fairness", "smallest_share")}
     total["bound_rps"] = goodput_bound_rps(cluster.models, cluster.gpus, interference,
                                            duration_s=duration_s, router=cluster.router)

@@ -98,14 +98,14 @@ def play(
     engine = ClusterEngine(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
     # The engine makes its scheduler when it starts, and what that has sent is wanted afterwards.
-    made: list[Router] = []
+    routers: list[Router] = []
 
     def start(of: ClusterEngine) -> Router:
-        made.append(Router(of, cluster.router, placed, later))
-        return made[0]
+        routers.append(Router(of, cluster.router, placed, later))
+        return routers[0]
 
     run = engine.serve(start)
-    return Played(cluster, tuple(replicas), run, tuple(made[0].sent))
+    return Played(cluster, tuple(replicas), run, tuple(routers[0].sent))
 
 
 def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
@@ -162,9 +162,9 @@ def _slowdown(cluster: SharedCluster, largest: int) -> InterferenceSlowdown:
     by_type: dict[tuple[str, str], list[float]] = {}
     for model in cluster.models:
         for kind, rows in model.batches.items():
-            found = [between(rows, n) for n in range(1, largest + 1)]
+            batches = [between(rows, n) for n in range(1, largest + 1)]
             by_type[model.name, kind] = [0.0] + [
-                np.nan if row is None else row.utilisation for row in found]
+                np.nan if row is None else row.utilisation for row in batches]
     nothing = [np.nan] * (largest + 1)
     return InterferenceSlowdown(
         cluster.interference, [model.name for model in cluster.models],

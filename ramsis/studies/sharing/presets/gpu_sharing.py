@@ -110,17 +110,17 @@ def gpu_sharing(
 
 def _instances(problem: Problem) -> list[ModelOnGpu]:
     check_one_variant_each(problem)
-    found = [
+    instances = [
         ModelOnGpu(family, variant, item, entry, gpu)
         for variant in problem.variants for family in [problem.family(variant.family)]
         for item in problem.worker_types
         for entry in latencies(variant, item) for gpu in item.worker_names()
         if entry.latency_ms <= family.slo_ms and entry.compute_share is not None
     ]
-    if not found:
+    if not instances:
         raise InfeasibleError("no batch is within its SLO and has a compute_share",
                               where=problem.name)
-    return found
+    return instances
 
 
 def _constrain(
@@ -134,21 +134,21 @@ def _constrain(
         lp.addConstraint(pulp.LpAffineExpression(terms) <= limit, name)
 
     for i, (family, w) in enumerate(served.items()):
-        mine = {item: v for item, v in x.items() if item.family == family}
+        instances = {item: v for item, v in x.items() if item.family == family}
         # Relative to the demand, so that rows of small and large rates are held alike.
-        rates = [(v, -item.rate_qps / family.demand_qps) for item, v in mine.items()]
+        rates = [(v, -item.rate_qps / family.demand_qps) for item, v in instances.items()]
         at_most([(w, 1 / family.demand_qps), *rates], 0, f"goodput_{i}")
-        batches = sorted({item.entry.batch for item in mine})
+        batches = sorted({item.entry.batch for item in instances})
         y = {batch: lp.add_variable(f"y_{i}_{batch}", 0, 1, pulp.LpInteger) for batch in batches}
         batch_of[family] = y
         at_most([(v, 1) for v in y.values()], 1, f"one_batch_{i}")
-        for j, (item, v) in enumerate(mine.items()):
+        for j, (item, v) in enumerate(instances.items()):
             at_most([(v, 1), (y[item.entry.batch], -1)], 0, f"linked_{i}_{j}")
-        for j, gpu in enumerate(sorted({item.gpu for item in mine})):
-            here = [(v, 1.0) for item, v in mine.items() if item.gpu == gpu]
+        for j, gpu in enumerate(sorted({item.gpu for item in instances})):
+            here = [(v, 1.0) for item, v in instances.items() if item.gpu == gpu]
             at_most(here, 1, f"one_instance_{i}_{j}")
         if replicas is not None:
-            at_most([(v, 1) for v in mine.values()], replicas, f"replicas_{i}")
+            at_most([(v, 1) for v in instances.values()], replicas, f"replicas_{i}")
     gpus = itertools.groupby(sorted(x, key=lambda item: item.gpu), key=lambda item: item.gpu)
     for j, (_, there) in enumerate(gpus):
         items = list(there)
@@ -171,9 +171,9 @@ def _first_of_equals(
     """The first optimum in the order of the module's docstring, as far as the time goes."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
-        found = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
-        if found.status is not SearchStatus.OPTIMAL:
-            return replace(solved, status=found.status), chosen
+        solution = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
+        if solution.status is not SearchStatus.OPTIMAL:
+            return replace(solved, status=solution.status), chosen
         chosen = _chosen(x)
         if tie is None:
             lp.addConstraint(goal <= round(goal.value()) + _WHOLE)
@@ -183,11 +183,11 @@ def _first_of_equals(
 def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) -> Solved:
     """Minimise a goal; the other solver does what one calls impossible, which it is not."""
     size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
-    found = solve(lp, goal, maximise=False, size=size, limits=limits)
-    if found.status is SearchStatus.INFEASIBLE:
+    solution = solve(lp, goal, maximise=False, size=size, limits=limits)
+    if solution.status is SearchStatus.INFEASIBLE:
         other = next(name for name in SOLVERS if name != limits.solver)
-        found = solve(lp, goal, maximise=False, size=size, limits=replace(limits, solver=other))
-    return found
+        solution = solve(lp, goal, maximise=False, size=size, limits=replace(limits, solver=other))
+    return solution
 
 
 def _goals(
@@ -221,19 +221,19 @@ def _goals(
 
 def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[ModelOnGpu]:
     """Rearrange the instances of each GPU type so that the first models are on the first GPUs."""
-    found = []
+    arranged = []
     for kind in dict.fromkeys(item.worker_type for item in chosen):
-        mine = [item for item in chosen if item.worker_type == kind]
+        instances = [item for item in chosen if item.worker_type == kind]
         order = list(dict.fromkeys(item.variant.name for item in x))
-        sorts = sorted({item._replace(gpu="") for item in mine},
+        sorts = sorted({item._replace(gpu="") for item in instances},
                        key=lambda one: order.index(one.variant.name))
-        counts = tuple(sum(item._replace(gpu="") == sort for item in mine) for sort in sorts)
+        counts = tuple(sum(item._replace(gpu="") == sort for item in instances) for sort in sorts)
         gpus = list(dict.fromkeys(item.gpu for item in x if item.worker_type == kind))
-        plan = _Packing(sorts, len({item.gpu for item in mine})).plan(counts)
-        found += mine if plan is None else [
+        plan = _Packing(sorts, len({item.gpu for item in instances})).plan(counts)
+        arranged += instances if plan is None else [
             sorts[i]._replace(gpu=gpu) for gpu, here in zip(gpus, plan, strict=False)
             for i in here]
-    return found
+    return arranged
 
 
 class _Packing:

@@ -122,7 +122,7 @@ def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu
     """Return the replicas as instances of the problem."""
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
-    found = []
+    instances = []
     for one in replicas:
         variant, kind = by_family[one.model], kinds[one.gpu]
         listed = {entry.batch: entry for entry in latencies(variant, kind)}
@@ -132,6 +132,6 @@ def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu
                 "the policy takes a batch that is not listed for this worker type",
                 where=f"{problem.name}: {variant.name}", value=f"{one.batch} on {kind.name}",
                 allowed="the same batches of a variant on all worker types")
-        found.append(ModelOnGpu(problem.family(one.model), variant, kind, listed[one.batch],
-                                one.gpu, one.mps_share))
-    return found
+        instances.append(ModelOnGpu(problem.family(one.model), variant, kind, listed[one.batch],
+                                    one.gpu, one.mps_share))
+    return instances
