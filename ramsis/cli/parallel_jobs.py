@@ -30,7 +30,7 @@ from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import fewest_workers, offered_types
 from ramsis.synthesis.schedulers import settings_document
-from ramsis.synthesis.sets import made_level
+from ramsis.synthesis.sets import Point, made_level
 
 _ERRORS = {error.exit_code: error for error in (
     InfeasibleError, InputFileError, InvalidValueError, NotConvergedError)}
@@ -114,14 +114,14 @@ def value_of(outcome: JobOutcome) -> dict[str, Any]:
 
 
 def level_maker(
-    cluster: Cluster, settings: SynthesisSettings, burst: int, engine: Engine
-) -> Callable[[Sequence[float]], Iterator[Level[Policy]]]:
-    """What makes the levels for some loads, for :func:`ramsis.synthesis.generate_set`."""
-    def make(loads_qps: Sequence[float]) -> Iterator[Level[Policy]]:
+    cluster: Cluster, burst: int, engine: Engine
+) -> Callable[[Sequence[Point]], Iterator[Level[Policy]]]:
+    """Return what makes the levels of a set, for :func:`ramsis.synthesis.generate_set`."""
+    def make(points: Sequence[Point]) -> Iterator[Level[Policy]]:
         questions = [Question(partial(_level_document, cluster, load_qps, settings, burst),
                               {"asked": "level", "load_qps": load_qps,
                                "settings": settings_document(settings)})
-                     for load_qps in loads_qps]
+                     for load_qps, settings in points]
         for _, outcome in answers(questions, engine):
             yield _level(value_of(outcome))
 
@@ -142,5 +142,6 @@ def _level(document: Mapping[str, Any]) -> Level[Policy]:
         one["name"], tuple(one["worker_types"]), one["workers"], one["load_qps"],
         dict(one["share"]), Policy.from_document(one["policy"], one["name"]))
         for one in document["stations"])
-    return Level(document["load_qps"], document["arrivals"], stations, document["expected"])
+    return Level(document["load_qps"], document["arrivals"], stations, document["expected"],
+                 document["slowness"])
 

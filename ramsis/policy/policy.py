@@ -108,6 +108,8 @@ class Policy:
         :attr:`latency_ms` and the other times of this class with it.
     headroom
         What was given up for robustness, if any was to be.
+    slowness
+        The models' times are so many times as long as profiled, > 0.
     tails
         What the batches of the profile share, where times are drawn from samples.
     """
@@ -145,10 +147,11 @@ class Policy:
     overhead_ms: float = 0.0
     headroom: HeadroomRecord | None = None
     tails: Tails | None = None
+    slowness: float = 1.0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name in ("slo_ms", "load_qps", "violation_price", "overhead_ms"):
+        for name in ("slo_ms", "load_qps", "violation_price", "overhead_ms", "slowness"):
             put(self, name, float(getattr(self, name)))  # as a file gives them back
         put(self, "arrivals", _plain(self.arrivals))
         put(self, "slack_ms", _frozen(self.slack_ms, np.float64))
@@ -258,6 +261,7 @@ class Policy:
             spare_idle=self.spare_idle,
             run_as=tuple(model.run_as or () for model in self.models) if any(
                 model.run_as for model in self.models) else (),
+            slowness=self.slowness,
         )
 
     def table_rows(self) -> list[dict[str, Any]]:
@@ -377,6 +381,8 @@ class Policy:
             found["padding"] = False
         if self.overhead_ms:
             found["overhead_ms"] = float(self.overhead_ms)
+        if self.slowness != 1.0:
+            found["slowness"] = float(self.slowness)
         if self.headroom is not None:
             found["headroom"] = _plain(asdict(self.headroom))
         if self.tails is not None:
@@ -436,6 +442,7 @@ class Policy:
             overhead_ms=0.0 if overhead is None else overhead,
             headroom=optional(HeadroomRecord, fields, "headroom"),
             tails=tails_in(fields),
+            slowness=table.slowness,
         )
 
 

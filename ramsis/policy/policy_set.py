@@ -74,11 +74,14 @@ def made_by(command: str) -> Iterator[None]:
         _COMMAND.reset(token)
 
 
-def policy_file_name(dispatch: str, load_qps: float, arrivals: Mapping[str, Any]) -> str:
+def policy_file_name(
+    dispatch: str, load_qps: float, arrivals: Mapping[str, Any], slowness: float = 1.0
+) -> str:
     """The name of a policy's file in its set: by dispatch, load and, unless Poisson, process.
 
-    Names sort by load up to 99999 queries per second. Decimals follow an underscore; a process
-    that does not fit a file name is told by eight digits of its label's digest.
+    Names sort by load up to 99999 queries per second. Decimals follow an underscore; a slowness
+    is named unless it is 1, and a process that does not fit a file name is told by eight digits of
+    its label's digest.
 
     >>> policy_file_name("round-robin", 400, {"process": "poisson"})
     'round-robin-00400qps.json'
@@ -86,9 +89,13 @@ def policy_file_name(dispatch: str, load_qps: float, arrivals: Mapping[str, Any]
     'round-robin-00062qps_5-negative-binomial-dispersion=4.json'
     >>> policy_file_name("central-queue", 400, {"process": "my.arrivals:Bursts"})
     'central-queue-00400qps-my.arrivals-Bursts-afe2ffc4.json'
+    >>> policy_file_name("round-robin", 400, {"process": "poisson"}, 1.3)
+    'round-robin-00400qps-slowness-1_3.json'
     """
-    whole, _, decimals = format(Decimal(repr(float(load_qps))).normalize(), "f").partition(".")
-    load = f"{whole:0>5}qps" + (f"_{decimals}" if decimals else "")
+    whole, decimals = _in_name(load_qps)
+    load = f"{whole:0>5}qps{decimals}"
+    if slowness != 1:
+        load += f"-slowness-{''.join(_in_name(slowness))}"
     label = arrivals_label(arrivals)
     if label == "poisson":
         return f"{dispatch}-{load}.json"
@@ -97,6 +104,12 @@ def policy_file_name(dispatch: str, load_qps: float, arrivals: Mapping[str, Any]
         digest = hashlib.sha256(label.encode()).hexdigest()[:8]
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", process)[:40] + f"-{digest}"
     return f"{dispatch}-{load}-{name}.json"
+
+
+def _in_name(number: float) -> tuple[str, str]:
+    """A number in a file name: the whole part, and the decimals with an underscore."""
+    whole, _, decimals = format(Decimal(repr(float(number))).normalize(), "f").partition(".")
+    return whole, f"_{decimals}" if decimals else ""
 
 
 def station_name(worker_types: Sequence[str], policy: Policy) -> str:
@@ -119,7 +132,7 @@ def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> 
         "expected_effective_accuracy": expected.effective_accuracy,
         "upper_bound": expected.upper_bound,
         "overloaded": expected.overloaded,
-    })
+    }, policy.slowness)
 
 
 def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
@@ -128,8 +141,8 @@ def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
     Raises
     ------
     InvalidValueError
-        There is none, two are for the same load and arrival process, or they are for different
-        workers, SLOs or dispatch rules.
+        There is none, two are for the same load, slowness and arrival process, or they are for
+        different workers, SLOs or dispatch rules.
     """
     found = list(policies)
     for what, values in (("numbers of workers", {one.workers for one in found}),
@@ -183,7 +196,7 @@ class SetFolder:
                              for name, count in worker_types.items()],
             "slo_classes": _share_document(slo_classes),
         }
-        self._levels: dict[tuple[str, float], dict[str, Any]] = {}
+        self._levels: dict[tuple[str, float, float], dict[str, Any]] = {}
         self._written: bytes | None = None
 
     @classmethod
@@ -205,7 +218,8 @@ class SetFolder:
         manifest = read_json(path)
         self._commands = list(manifest.get("commands", ()))
         for document in manifest["levels"]:
-            key = arrivals_label(document["arrivals"]), float(document["load_qps"])
+            slowness = float(document.get("slowness") or 1.0)
+            key = arrivals_label(document["arrivals"]), slowness, float(document["load_qps"])
             self._levels[key] = document
 
     def add(self, level: Level[Policy]) -> None:
@@ -238,7 +252,8 @@ class SetFolder:
         stations = []
         for station in level.stations:
             policy = station.policy
-            name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
+            name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals,
+                                    policy.slowness)
             file = name if self._flat else f"{station.name}/{name}"
             check_within(self._folder, file)
             text = write(policy, self._folder / file)
@@ -248,8 +263,9 @@ class SetFolder:
                 "workers": int(station.workers), "load_qps": float(station.load_qps),
                 "share": _share_document(station.share),
             })
-        self._levels[level.arrivals, level.load_qps] = {
-            "load_qps": float(level.load_qps), "arrivals": _arrivals_document(level),
+        slower = {} if level.slowness == 1.0 else {"slowness": float(level.slowness)}
+        self._levels[level.arrivals, level.slowness, level.load_qps] = {
+            "load_qps": float(level.load_qps), **slower, "arrivals": _arrivals_document(level),
             **level.expected, "stations": stations,
         }
 
@@ -289,7 +305,7 @@ def write_set(
 
 
 def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """The policies that a folder's manifest lists, in its order (arrival process, load).
+    """The policies that a folder's manifest lists, in its order (process, slowness, load).
 
     Raises
     ------
@@ -490,7 +506,8 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
     """
     stated: list[tuple[str, Any, Any]] = []
     for station in level.stations:
-        stated += _arrivals_stated(level, station)
+        stated += [("slowness", level.slowness, station.policy.slowness),
+                   *_arrivals_stated(level, station)]
     if len(level.stations) == 1:
         policy = level.policy
         if level.load_qps != policy.load_qps:  # the load is carried, never computed

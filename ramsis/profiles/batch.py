@@ -150,6 +150,15 @@ class BatchProfile:
             else value + by_ms for name, value in known.items() if value is not None}
         return replace(self, **longer)
 
+    def slower(self, factor: float) -> BatchProfile:
+        """Return the same latencies, each multiplied by a factor > 0."""
+        known = {one.name: getattr(self, one.name) for one in fields(self)
+                 if one.name.endswith("_ms")}
+        slower: dict[str, Any] = {
+            name: tuple(factor * one for one in value) if isinstance(value, tuple)
+            else factor * value for name, value in known.items() if value is not None}
+        return replace(self, **slower)
+
     def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
         """Fill what is not stated from the sketch, kept in order with what is."""
         stated = [getattr(self, name) for name in _ASCENDING]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
@@ -176,6 +176,21 @@ class ProfileSet:
         if padding == self.padding:
             return self
         return self.once(("padding", padding), lambda: replace(self, padding=padding))
+
+    def slower(self, slowness: float) -> ProfileSet:
+        """Return the set with every latency so many times as long.
+
+        Raises
+        ------
+        InvalidValueError
+            The slowness is not a finite number above 0.
+        """
+        check_positive(slowness=slowness)
+        if slowness == 1.0:
+            return self
+        return self.once(("slower", slowness), lambda: replace(self, models=tuple(
+            replace(model, batches=tuple(item.slower(slowness) for item in model.batches))
+            for model in self.models)))
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
         """The set with every latency longer by what a batch takes besides the model.

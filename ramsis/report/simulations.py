@@ -56,8 +56,11 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     if len(kinds) != 1:
         raise InvalidValueError("a figure needs policies of one SLO and number of workers",
                                 where="plot", value=sorted(kinds))
-    plot_loads([{"label": "policy, expected", "load_qps": one.load_qps, "workers": one.workers,
-                 "slo_ms": one.slo_ms, **{key: getattr(one.expectations, key) for key in (
+    slower = {one.slowness: f", slowness {one.slowness:g}" for one in policies
+              if one.slowness != 1.0}
+    plot_loads([{"label": f"policy, expected{slower.get(one.slowness, '')}",
+                 "load_qps": one.load_qps, "workers": one.workers, "slo_ms": one.slo_ms,
+                 **{key: getattr(one.expectations, key) for key in (
                      "effective_accuracy", "violation_rate", "upper_bound")}}
                 for one in policies], path)
 

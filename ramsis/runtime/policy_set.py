@@ -101,6 +101,12 @@ class Level(NamedTuple, Generic[P]):
     slowness: float = 1.0
 
     @property
+    def words(self) -> str:
+        """The load, and the slowness unless it is 1, for messages."""
+        slower = "" if self.slowness == 1 else f", slowness {self.slowness:g}"
+        return f"{self.load_qps:g} QPS{slower}"
+
+    @property
     def policy(self) -> P:
         """Of the only station.
 
@@ -113,7 +119,7 @@ class Level(NamedTuple, Generic[P]):
             names = ", ".join(station.name for station in self.stations)
             raise InvalidValueError(
                 "several stations serve at this level: ask for one by its SLO class",
-                where=f"{self.load_qps:g} QPS", value=names, allowed="route(slo_ms, uniform)")
+                where=self.words, value=names, allowed="route(slo_ms, uniform)")
         return self.stations[0].policy
 
     def route(self, slo_ms: float, uniform: float) -> Station[P]:
@@ -240,9 +246,8 @@ class PolicySet(Generic[P]):
             group = groups.setdefault(level.arrivals, {})
             key = level.slowness, level.load_qps
             if key in group:
-                slower = "" if level.slowness == 1 else f", slowness {level.slowness:g}"
                 raise InvalidValueError("two policies for one load and arrival process",
-                                        value=f"{level.load_qps} QPS, {level.arrivals}{slower}")
+                                        value=f"{level.words}, {level.arrivals}")
             group[key] = level
         if not groups:
             raise InvalidValueError("a policy set needs at least one policy")
@@ -279,7 +284,9 @@ class PolicySet(Generic[P]):
 
     def _repr_html_(self) -> str:
         """The levels as a table, for notebooks."""
-        return html_table(_COLUMNS, self.rows(), caption="Policy set")
+        usual = all(level.slowness == 1.0 for level in self.levels)
+        return html_table([one for one in _COLUMNS if one.key != "slowness" or not usual],
+                          self.rows(), caption="Policy set")
 
     @property
     def processes(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def check_served(
 
 
 class Expected:
-    """What the policies of a level count on: service times, and rates of violations.
+    """What the policies of a level count on: service times as profiled, and rates of violations.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Expected:
     """
 
     def __init__(self, level: Level[Policy]) -> None:
-        self.load_qps = level.load_qps
+        self.load_qps, self._slowness = level.load_qps, level.slowness
         self.violation_rate = float(level.expected.get("expected_violation_rate", 0.0))
         self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
         models = [model for station in level.stations for model in station.policy.models]
@@ -73,9 +73,9 @@ class Expected:
         self._stated: dict[tuple[str, int], float | None] = {}
 
     def service_ms(self, variant: str, batch: int) -> float | None:
-        """What a batch takes, as the policies know it."""
+        """Return what a batch takes as profiled, as far as the policies know it."""
         latency_ms = self._latency_ms.get(variant, ())
-        return latency_ms[batch - 1] if batch <= len(latency_ms) else None
+        return latency_ms[batch - 1] / self._slowness if batch <= len(latency_ms) else None
 
     def stated_ms(self, variant: str, batch: int, quantile: float) -> float | None:
         """A quantile of what a batch takes, with the overhead that the policy was made with.
@@ -96,5 +96,5 @@ class Expected:
             known = np.asarray(model.quantiles_ms[batch - 1])
             levels = (policy.quantile_levels if policy.quantile_levels is not None
                       else (np.arange(len(known)) + 0.5) / len(known))
-            found = float(np.interp(quantile, levels, known))
+            found = float(np.interp(quantile, levels, known)) / self._slowness
         return found + policy.overhead_ms

@@ -174,7 +174,7 @@ class Server:
         self._hear: Callable[[], object] = int  # where others' machinery runs batches: nothing
         self._running: dict[int, _Running] = {}
         self._batches = 0
-        self._expected: tuple[float, str, Expected] | None = None
+        self._expected: tuple[tuple[float, float, str], Expected] | None = None
         self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
         self.arrived = 0
@@ -382,11 +382,12 @@ class Server:
     def expected(self) -> Expected:
         """What the policies of the level that serves count on."""
         level = self.front.dispatcher.level
-        if self._expected is None or self._expected[:2] != (level.load_qps, level.arrivals):
+        key = level.load_qps, level.slowness, level.arrivals
+        if self._expected is None or self._expected[0] != key:
             found = next(one for one in self.policies.levels
-                         if (one.load_qps, one.arrivals) == (level.load_qps, level.arrivals))
-            self._expected = (level.load_qps, level.arrivals, Expected(found))
-        return self._expected[2]
+                         if (one.load_qps, one.slowness, one.arrivals) == key)
+            self._expected = key, Expected(found)
+        return self._expected[1]
 
     def _watch_metrics(self, dispatcher: Dispatcher[Query]) -> None:
         metrics, now_ms = self.metrics, self.front.now_ms

@@ -20,6 +20,7 @@ from ramsis.errors import (
     ABOVE_ZERO,
     BELOW_ONE,
     INNER,
+    POSITIVE,
     InvalidValueError,
     Rule,
     whole,
@@ -133,6 +134,7 @@ VALUES: Mapping[str, Rule] = {
     "solver": _words(*SOLVERS, wrong="unknown solver"),
     "confidence": INNER._replace(wrong="not a confidence"),
     "overhead_ms": DELAY_MS._replace(wrong="not an overhead"),
+    "slowness": POSITIVE._replace(wrong="not a slowness"),
     "headroom": BELOW_ONE._replace(wrong="not a loss of accuracy"),
     "prefer": _words(*PREFERENCES, wrong="unknown preference"),
 }

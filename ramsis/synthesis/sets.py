@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ramsis import __version__
 from ramsis.checks import check_arguments
@@ -31,16 +33,23 @@ _SMALLEST_STEP = 5e-4  # of accuracy between levels; a promise is not more preci
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
 
 
+class Point(NamedTuple):
+    """What a level is made for: a load, and settings with the slowness."""
+
+    load_qps: float
+    settings: SynthesisSettings
+
+
 def generate_set(
     cluster: Cluster | ProfileSet,
     loads_qps: Sequence[float],
-    settings: SynthesisSettings,
+    settings: SynthesisSettings | Sequence[SynthesisSettings],
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
     on_level: Callable[[Level[Policy]], object] | None = None,
     burst: int = BURST,
-    make: Callable[[Sequence[float]], Iterable[Level[Policy]]] | None = None,
+    make: Callable[[Sequence[Point]], Iterable[Level[Policy]]] | None = None,
 ) -> PolicySet[Policy]:
     """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
 
@@ -56,8 +65,9 @@ def generate_set(
         A profile stands for like workers and one SLO, those of the settings.
     loads_qps : sequence of float
         Of all queries, > 0.
-    settings : SynthesisSettings
-        Workers and SLOs are the cluster's.
+    settings : SynthesisSettings, or sequence of these
+        Workers and SLOs are the cluster's. Of several that differ in their slowness alone, as
+        :meth:`SynthesisSettings.when_slow` gives them, each has levels for all loads.
     folder : path
         Made when missing.
     overwrite : bool
@@ -68,8 +78,8 @@ def generate_set(
     burst : int
         Requests of the burst that the policies state their recovery from.
     make : callable, optional
-        Makes the levels for these loads in any order, such as by :func:`made_level` in several
-        processes; by default they are made here in turn.
+        Makes the levels for these loads and settings in any order, such as by :func:`made_level`
+        in several processes; by default they are made here in turn.
 
     Returns
     -------
@@ -88,11 +98,17 @@ def generate_set(
     if not loads_qps:
         raise InvalidValueError("no loads", where="loads_qps", allowed="one or more")
     check_number_of("burst", burst, most=MOST_BURST)
-    problem = ClusterProblem(_cluster(cluster, settings), settings)
+    several = tuple(settings) if isinstance(settings, Sequence) else (settings,)
+    if len({replace(one, slowness=1.0) for one in several}) != 1:
+        raise InvalidValueError("not settings of one set", where="settings", value=several,
+                                allowed="one or more that differ in slowness alone")
+    problems = [ClusterProblem(_cluster(cluster, one), one) for one in several]
+    problem = problems[0]
+    points = [Point(load_qps, one.settings) for one in problems for load_qps in loads_qps]
     # All of them, before anything is touched.
-    prepared = [partial(_recovering, problem.prepared(load_qps), burst, settings.arrivals)
-                for load_qps in loads_qps]
-    made = (one() for one in prepared) if make is None else make(loads_qps)
+    prepared = [partial(_recovering, one.prepared(load_qps), burst, one.settings.arrivals)
+                for one in problems for load_qps in loads_qps]
+    made = (one() for one in prepared) if make is None else make(points)
     if not isinstance(made, Iterable):
         raise InvalidValueError("makes no levels", where="make", value=made,
                                 allowed="a function that gives the levels in turn")
@@ -104,8 +120,9 @@ def generate_set(
         if os.path.exists(folder / MANIFEST_NAME):
             _check_same(problem, folder)
         found = _written(problem, made, folder, on_level)
-    by_load = {level.load_qps: level for level in found.levels}
-    return PolicySet([by_load[load_qps] for load_qps in loads_qps], *set_header(problem.cluster))
+    by_point = {(level.load_qps, level.slowness): level for level in found.levels}
+    return PolicySet([by_point[load_qps, own.slowness] for load_qps, own in points],
+                     *set_header(problem.cluster))
 
 
 def made_level(

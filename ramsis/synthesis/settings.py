@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,8 @@ class SynthesisSettings:
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
+    slowness : float
+        Batches are taken to take so many times as long as profiled, > 0.
 
     Raises
     ------
@@ -114,6 +116,7 @@ class SynthesisSettings:
     prefer: str | None = _OF_DISPATCH
     padding: bool = True
     confidence: float = CONFIDENCE
+    slowness: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("workers", "max_queue"):  # NumPy's whole numbers are as good
@@ -123,11 +126,24 @@ class SynthesisSettings:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         check_options({item.name: getattr(self, item.name) for item in fields(self)})
+        object.__setattr__(self, "slowness", float(self.slowness))
         classes = self.slo_classes
         if classes and (len(classes) < 2 or classes[-1].slo_ms != self.slo_ms
                         or merged_classes(classes) != classes):
             raise InvalidValueError("not two or more rising SLOs up to slo_ms",
                                     where="slo_classes", value=classes)
+
+    def when_slow(self, *slowness: float) -> tuple[SynthesisSettings, ...]:
+        """Return these settings for each slowness.
+
+        They are without headroom: service that takes longer has policies of its own.
+
+        Raises
+        ------
+        InvalidValueError
+            A slowness is not a finite number above 0.
+        """
+        return tuple(replace(self, slowness=one, headroom=0.0) for one in slowness)
 
     @property
     def rule(self) -> DispatchRule:
@@ -140,9 +156,9 @@ class SynthesisSettings:
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
-        """A profile with the overhead in its times, for servers that pad or do not."""
+        """A profile with slowness and overhead in its times, for servers that pad or do not."""
         padded = profile.with_padding(self.padding and profile.padding)
-        return padded.with_overhead(self.overhead_ms)
+        return padded.slower(self.slowness).with_overhead(self.overhead_ms)
 
     def chosen_service(self, *profiles: ProfileSet) -> str:
         """The service times for workers with some profiles."""
@@ -158,7 +174,8 @@ class SynthesisSettings:
         for name in ("max_violation", "slo_classes"):
             if not shared[name]:
                 del shared[name]
-        for name, usual in (("padding", True), ("confidence", CONFIDENCE)):
+        for name, usual in (("padding", True), ("confidence", CONFIDENCE),
+                            ("slowness", 1.0)):
             if shared[name] == usual:
                 del shared[name]
         return {

@@ -276,5 +276,6 @@ def prepared_policy(policy: Policy, slower: float = 1.0) -> tuple[Fleet, Plan]:
                          policy.service, policy.levels)
     table = LatencyTable.measured(names, policy.accuracy.tolist(),
                                   np.maximum.accumulate(times.mean_ms, axis=1))
-    fleet = Fleet(table, times, policy.workers, policy.slo_ms, classes=policy.slo_classes)
+    fleet = Fleet(table, times, policy.workers, policy.slo_ms, classes=policy.slo_classes,
+                  slowness=policy.slowness)
     return fleet, Policies((policy,)).prepare(fleet)

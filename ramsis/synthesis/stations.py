@@ -132,7 +132,7 @@ class ClusterProblem:
         """What a policy for the workers and classes of a station would be made from here."""
         policy = station.policy
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
-                           slo_classes=policy.slo_classes)
+                           slo_classes=policy.slo_classes, slowness=policy.slowness)
         known = self._profiles[station.worker_types[0]]
         return with_settings(known, settings)
 
@@ -177,7 +177,7 @@ class ClusterProblem:
         return Level(
             load_qps, arrivals_label(describe_process(arrivals)),
             tuple(_with_shares(one, self.classes) for one in stations),
-            _expected(stations, load_qps, bound, shared, apart))
+            _expected(stations, load_qps, bound, shared, apart), self.settings.slowness)
 
     def _starts(self, bound: FluidBound) -> list[Division]:
         """Divisions of the classes' loads between types to start from."""

@@ -75,8 +75,9 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
         stated["violation_price"] = policy.violation_price
     if interval is not None:
         stated["confidence"] = interval.confidence
+    stated["slowness"] = policy.slowness
     for name, value in stated.items():
-        usual = CONFIDENCE if name == "confidence" else None
+        usual = {"confidence": CONFIDENCE, "slowness": 1.0}.get(name)
         checks.append(Check(f"settings: {name.replace('_', ' ')}", None, None,
                             options.get(name, usual) == value))
     return tuple(checks)

@@ -31,6 +31,43 @@ def options(profile: Path, folder: Path, **changes: str | None) -> list[str]:
             for word in (name, value)]
 
 
+def test_a_level_has_policies_for_each_slowness(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    words = options(tiny_file, folder, load="50,80", slowness="1,1.5")
+    rows = json.loads(run("generate", *words, "--json").out)["rows"]
+    assert [(row["load_qps"], row["slowness"]) for row in rows] == [
+        (50, 1), (80, 1), (50, 1.5), (80, 1.5)]
+    assert rows[3]["file"] == str(folder / "round-robin-00080qps-slowness-1_5.json")
+    assert rows[3]["expected_effective_accuracy"] < rows[1]["expected_effective_accuracy"]
+    assert read(rows[3]["file"]).slowness == 1.5
+    assert len(validate_set(folder).levels) == 4
+    assert "slowness" in run("analyze", str(folder)).out
+    once = json.loads(run("simulate", "--profiles", str(tiny_file), "--slo-ms", "100", "--workers",
+                          "4", "--load", "80", "--policy", str(folder), "--slowness", "1.5",
+                          "--json").out)["rows"][0]
+    assert (once["slowness"], once["told_slowness"]) == (1.5, 1.5)
+    assert once["expected_effective_accuracy"] == rows[3]["expected_effective_accuracy"]
+    in_parallel = options(tiny_file, tmp_path / "other", load="50,80", slowness="1,1.5")
+    run("generate", *in_parallel, "--processes", "2")
+    assert [(level.load_qps, level.slowness) for level in validate_set(
+        tmp_path / "other").levels] == [(50, 1), (80, 1), (50, 1.5), (80, 1.5)]
+
+
+@pytest.mark.parametrize(("slowness", "message"), [
+    ("1,0", "not positive"), ("1,x", "not positive"), ("1,1.0", "a number stands twice"),
+    ("", "not positive"), ("inf", "not positive")])
+def test_a_slowness_that_is_none_is_refused(
+    run: Run, tiny_file: Path, tmp_path: Path, slowness: str, message: str
+) -> None:
+    ran = run("generate", *options(tiny_file, tmp_path / "out", slowness=slowness))
+    refused(ran, 2, message)
+    ran = run("generate", *options(tiny_file, tmp_path / "out", slowness="1,1.2", headroom="0.01"))
+    refused(ran, 2, "without headroom")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture
 def generate(run: Run, tiny_file: Path, tmp_path: Path) -> Any:
     """Runs the command on the tiny profile into ``tmp_path / "out"``, some options changed."""

@@ -42,7 +42,7 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEDULER_TEXT", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "SCHEDULER_TEXT", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
            "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
 
 
@@ -233,6 +233,14 @@ def _positive(text: str, where: str) -> float:
     return number
 
 
+def _positives(text: str, where: str) -> tuple[float, ...]:
+    found = tuple(_positive(one, where) for one in text.split(","))
+    if len(set(found)) < len(found):
+        raise InvalidValueError("a number stands twice", where=where, value=text,
+                                allowed="different numbers > 0")
+    return found
+
+
 def _limits(text: str, where: str) -> ByType[int]:
     """A number of workers >= 1 for each worker type."""
     found = _numbers(text, where).values
@@ -335,6 +343,8 @@ def _process_names() -> Iterable[str]:
 
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
+SLOWNESS = Word("slowness", _positives)
+"""``1,1.15,1.3``: a tuple of different numbers > 0."""
 ARRIVALS = Word("process", _arrivals, _process_names)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
 SLOS = Word("slos", read_slos)

@@ -27,6 +27,7 @@ from ramsis.tables import with_values
 
 _RATES = (
     Column("load_qps", "load (QPS)", "g"),
+    Column("slowness", "slowness", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective accuracy", ".4f"),
@@ -63,7 +64,7 @@ def print_levels(
 def _print(
     cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
 ) -> None:
-    chosen = PROMISE_COLUMNS if cluster.simple else _STATIONS
+    chosen: Sequence[Column] = PROMISE_COLUMNS if cluster.simple else _STATIONS
     rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
             for level in levels]
     if as_json:
@@ -71,6 +72,8 @@ def _print(
         return
     for row in rows:
         row[_RECOVERY.key] = _recovery_words(row)
+    if all(level.slowness == 1.0 for level in levels):
+        chosen = [column for column in chosen if column.key != "slowness"]
     filled = with_values(chosen, rows)
     columns = [column for column in chosen
                if column not in (*_HEADROOM, _RECOVERY) or column in filled]
@@ -91,7 +94,7 @@ def _print(
 
 def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     """The only station of a level by its policy."""
-    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
+    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals, policy.slowness)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     if policy.randomised is not None:
         state += ", one action by chance"
@@ -107,7 +110,7 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
     """What is wrong with the stations of a level."""
     for one in level.stations:
         expected, recovery = one.policy.expectations, one.policy.expectations.recovery
-        where = f"{level.load_qps:g} QPS" + (f", {one.name}" if len(level.stations) > 1 else "")
+        where = level.words + (f", {one.name}" if len(level.stations) > 1 else "")
         if expected.unstable:
             yield (f"{where}: OVERLOAD, queues of more than {one.policy.max_queue} grow without "
                    "end; a longer --max-queue has larger batches, --late drop gives up")
@@ -131,7 +134,7 @@ def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
     """What the stations of a level promise together, and each of them under ``parts``."""
     return {
         "scheduler": level.stations[0].policy.dispatch, **cluster_terms(cluster),
-        "load_qps": level.load_qps,
+        "load_qps": level.load_qps, "slowness": level.slowness,
         **{name: level.expected.get(name) for name in _PROMISES},
         "parts": [{
             "folder": one.name, "types": list(one.worker_types), "workers": one.workers,

@@ -71,6 +71,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     return {
         "scheduler": policy.dispatch,
         "load_qps": policy.load_qps,
+        "slowness": policy.slowness,
         "workers": policy.workers,
         "slo_ms": policy.slo_ms,
         "arrivals": policy.arrivals_label,

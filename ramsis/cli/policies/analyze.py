@@ -19,6 +19,7 @@ from ramsis.synthesis.certified import gap_of_promise
 
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
+    Column("slowness", "slowness", "g"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective accuracy", ".4f"),
@@ -70,7 +71,9 @@ def analyze(
     if as_json:
         print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
     else:
-        print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
+        usual = all(policy.slowness == 1.0 for policy in policies)
+        print_rows([one for one in _COLUMNS if one.key != "slowness" or not usual],
+                   [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
     if plot is not None:
         from ramsis.report.simulations import plot_promises
 

@@ -9,7 +9,7 @@ import click
 
 from ramsis.cli.options.clusters import cluster_of
 from ramsis.cli.options.command import MORE_COMPUTING, Command
-from ramsis.cli.options.param_types import OUT_FOLDER, ByType
+from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import cluster_options, engine_options, load_option, models_option
 from ramsis.cli.output.levels import print_levels
@@ -24,7 +24,7 @@ from ramsis.synthesis.options import BURST
 _MORE = (
     "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
     "--confidence", "--overhead-ms", "--prefer", "--no-padding", "--max-queue",
-    "--max-accuracy-step", "--burst", "--solver", "--paper", *MORE_COMPUTING,
+    "--max-accuracy-step", "--slowness", "--burst", "--solver", "--paper", *MORE_COMPUTING,
     "--strict")
 """Options that only --help-all shows."""
 
@@ -39,6 +39,9 @@ _MORE = (
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
+@click.option("--slowness", type=SLOWNESS, default="1", show_default=True, metavar="F,F,…",
+              help="Batches may come to take F times as long as profiled: make the policies of "
+                   "each level for each F, such as 1,1.15,1.3,1.5, without headroom.")
 @click.option("--burst", type=int, default=BURST, show_default=True, metavar="N",
               help="Requests of the burst that policies state their recovery from.")
 @click.option("--overwrite", is_flag=True,
@@ -56,6 +59,7 @@ def generate(
     out: Path,
     settings: dict[str, Any],
     max_accuracy_step: float | None,
+    slowness: tuple[float, ...],
     burst: int,
     overwrite: bool,
     engine: Engine,
@@ -78,6 +82,9 @@ def generate(
     each class goes to which station. Classes get common workers or workers of their own,
     whichever is better.
 
+    With --slowness the set has policies for times in which batches take longer than profiled, and
+    promises what they deliver then. A server measures the slowness, and takes them by itself.
+
     \b
     Examples:
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
@@ -91,17 +98,21 @@ def generate(
     """
     if None not in (settings["max_violation"], settings["violation_price"]):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
+    if slowness != (1.0,) and settings["headroom"]:
+        raise click.UsageError("--slowness makes policies without headroom: leave --headroom "
+                               "out.")
     cluster = cluster_of(profile_names, slo_ms, workers, models)
     chosen = SynthesisSettings(slo_ms=cluster.slo_ms, workers=cluster.workers, **settings)
+    several = (chosen,) if slowness == (1.0,) else chosen.when_slow(*slowness)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
-            loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
+            loads = choose_loads(cluster, loads[0], loads[-1], several[0], max_accuracy_step)
     make = None
-    if engine.elsewhere and len(loads) > 1:
+    if engine.elsewhere and len(loads) * len(slowness) > 1:
         from ramsis.cli.parallel_jobs import level_maker  # which takes long to load
 
-        make = level_maker(cluster, chosen, burst, engine)
-    with progress("loads", len(loads)) as advance, made_by(command_line()):
-        made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
+        make = level_maker(cluster, burst, engine)
+    with progress("levels", len(loads) * len(slowness)) as advance, made_by(command_line()):
+        made = generate_set(cluster, loads, several, out, overwrite=overwrite,
                             on_level=lambda _: advance(), burst=burst, make=make)
     print_levels(cluster, made.levels, out, as_json=as_json)

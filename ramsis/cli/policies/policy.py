@@ -99,7 +99,8 @@ def _document(policy: Policy) -> dict[str, Any]:
     expected = policy.expectations
     last_model, last_batch = _longer(policy) or (0, None)
     return {
-        "dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
+        "dispatch": policy.dispatch, "load_qps": policy.load_qps, "slowness": policy.slowness,
+        "workers": policy.workers,
         "slo_ms": policy.slo_ms, "arrivals": dict(policy.arrivals),
         "expected_accuracy": expected.accuracy,
         "expected_violation_rate": expected.violation_rate,
@@ -114,9 +115,10 @@ def _document(policy: Policy) -> dict[str, Any]:
 def _header(policy: Policy) -> Text:
     expected = policy.expectations
     late = "" if policy.late == "serve" else f", late: {policy.late}"
+    slower = "" if policy.slowness == 1.0 else f" at slowness {policy.slowness:g}"
     lines = [
         f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}), "
-        f"{policy.workers} workers, service {policy.service}, {policy.dispatch}, "
+        f"{policy.workers} workers, service {policy.service}{slower}, {policy.dispatch}, "
         f"{policy.batching} batching{late}",
         f"expected accuracy {_percent(expected.accuracy)}, "
         f"violations {_percent(expected.violation_rate)}, "

@@ -498,7 +498,8 @@ def _factor(station: Station[Policy], cluster: Cluster) -> float:
                 cluster.worker_types[0])
     stated = ServiceTimes(tuple(one.name for one in policy.models), policy.accuracy,
                           policy.service_ms, policy.service, policy.levels)
-    own = ServiceTimes.of_all(kind.profile, policy.service, policy.latency_ms.shape[1])
+    own = ServiceTimes.of_all(kind.profile.slower(policy.slowness), policy.service,
+                              policy.latency_ms.shape[1])
     model, batch = policy.actions.T
     row = np.array([own.models.index(name) for name in stated.models])
     ratio = stated.mean_ms[model, batch - 1] / own.mean_ms[row[model], batch - 1]

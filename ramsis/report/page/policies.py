@@ -29,7 +29,8 @@ _BUDGET = 3_000_000
 _MOST_MAPS = 8
 _LOAD = Axis("load (queries/s)")
 _COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"), Column("arrivals", "arrivals"),
+    Column("load_qps", "load (QPS)", "g"), Column("slowness", "slowness", "g"),
+    Column("arrivals", "arrivals"),
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
@@ -44,10 +45,14 @@ def policies_section(
     policies: PolicySet[Policy], source: str, commands: Sequence[str] = ()
 ) -> Section:
     """Return the section on a policy set: promises, decision tables and settings."""
-    levels = sorted(policies.levels, key=lambda level: (level.arrivals, level.load_qps))
+    levels = sorted(policies.levels, key=lambda level: (level.arrivals, level.slowness,
+                                                        level.load_qps))
     first = levels[0].stations[0].policy
     rows = [_row(level) for level in levels]
-    shown = [one for one in _COLUMNS if any(row.get(one.key) not in (None, "") for row in rows)]
+    lowest = min(row["slowness"] for row in rows)
+    usual = [row for row in rows if row["slowness"] == lowest]
+    shown = [one for one in _COLUMNS if any(row.get(one.key) not in (None, "") for row in rows)
+             and (one.key != "slowness" or len(usual) < len(rows))]
     parts: list[Part] = [PageTable("What is promised, by load", shown, rows),
                          *promise_figures(rows), _shares(levels), *_maps(levels)]
     slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
@@ -60,7 +65,7 @@ def policies_section(
              ("late requests", first.late), ("optimised", first.objective),
              ("models", ", ".join(model.name for model in first.models))]
     return Section("Policies", source, asked, parts, (*commands, f"ramsis verify {source}"),
-                   _origin(levels), verdict=_verdict(rows, workers), measures=_measures(rows),
+                   _origin(levels), verdict=_verdict(usual, workers), measures=_measures(rows),
                    models=_models(levels))
 
 
@@ -88,7 +93,7 @@ def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, s
     """Return, for each load, the figures that can be compared with other policies."""
     measures: dict[str, tuple[float | None, str]] = {}
     for row in rows:
-        at = f" at {row['load_qps']:g} queries/s"
+        at = f" at {row['load_qps']:g} queries/s{_slower(row['slowness'])}"
         measures["effective accuracy" + at] = row["expected_effective_accuracy"], ".4f"
         measures["violations" + at] = row["expected_violation_rate"], ".4%"
     return measures
@@ -116,10 +121,14 @@ def _span(levels: Levels) -> str:
     return f"{len(loads)} levels from {loads[0]:g} to {loads[-1]:g} queries/s"
 
 
+def _slower(slowness: float) -> str:
+    return "" if slowness == 1.0 else f", slowness {slowness:g}"
+
+
 def _row(level: Level[Policy]) -> dict[str, Any]:
     """A level's promise; of a single policy what else it says."""
-    row: dict[str, Any] = {"load_qps": level.load_qps, "arrivals": level.arrivals,
-                           **level.expected}
+    row: dict[str, Any] = {"load_qps": level.load_qps, "slowness": level.slowness,
+                           "arrivals": level.arrivals, **level.expected}
     cells = []
     if level.expected.get("overloaded"):
         cells.append("overload")
@@ -140,9 +149,13 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
 def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
     """Effective accuracy with its bound, and violations, over the load."""
     def line(name: str, key: str, **more: Any) -> list[Series]:
-        stated = [row for row in rows if row.get(key) is not None]
-        return [Series(name, [row["load_qps"] for row in stated], [row[key] for row in stated],
-                       **more)] if stated else []
+        lines: dict[float, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row.get(key) is not None:
+                lines.setdefault(row.get("slowness", 1.0), []).append(row)
+        return [Series(name + _slower(slowness), [row["load_qps"] for row in stated],
+                       [row[key] for row in stated], **more)
+                for slowness, stated in lines.items()]
 
     return [
         curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
@@ -161,7 +174,7 @@ def _shares(levels: Levels) -> Figure:
         for station in level.stations:
             policy = station.policy
             models |= {model.name: model.accuracy for model in policy.models}
-            name = f"{level.load_qps:g} queries/s"
+            name = f"{level.load_qps:g} queries/s{_slower(level.slowness)}"
             if len(level.stations) > 1:
                 name += f", {station.name}"
             share = policy.expectations.model_share
@@ -175,16 +188,16 @@ def _shares(levels: Levels) -> Figure:
 
 def _maps(levels: Levels) -> list[Part]:
     """A heat map for each station, its levels by slider."""
-    stations: dict[tuple[str, str], list[tuple[float, Policy]]] = {}
+    stations: dict[tuple[str, float, str], list[tuple[float, Policy]]] = {}
     for level in levels:
         for station in level.stations:
-            key = level.arrivals, station.name
+            key = level.arrivals, level.slowness, station.name
             stations.setdefault(key, []).append((level.load_qps, station.policy))
-    several = len({arrivals for arrivals, _ in stations}) > 1
+    several = len({arrivals for arrivals, _, _ in stations}) > 1
     room = _BUDGET // min(len(stations), _MOST_MAPS)
     parts: list[Part] = []
-    for (arrivals, name), found in list(stations.items())[:_MOST_MAPS]:
-        words = [name] if len(stations) > 1 else []
+    for (arrivals, slowness, name), found in list(stations.items())[:_MOST_MAPS]:
+        words = [name + _slower(slowness)] if len(stations) > 1 else []
         parts += _map(", ".join(["What is decided", *words, *([arrivals] if several else [])]),
                       found, room)
     if len(stations) > _MOST_MAPS:

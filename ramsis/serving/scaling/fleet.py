@@ -121,5 +121,6 @@ def _resized(policies: PolicySet[Policy], times: float, most: int) -> PolicySet[
     """The same policies for more load, in the hands of whichever workers are up."""
     levels = [Level(level.load_qps * times, level.arrivals, tuple(
         station._replace(workers=most, load_qps=station.load_qps * times)
-        for station in level.stations), level.expected) for level in policies.levels]
+        for station in level.stations), level.expected, level.slowness)
+        for level in policies.levels]
     return PolicySet(levels, {ALL_WORKERS: most}, policies.slo_classes)

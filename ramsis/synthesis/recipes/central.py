@@ -182,8 +182,7 @@ def _planned(
 ) -> Plans:
     """The plans of a problem, which its optimum is replayed for."""
     plans = Plans(problem, like=like)
-    plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs,
-                              settings.overhead_ms)
+    plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs, settings)
     return plans
 
 
@@ -194,16 +193,17 @@ def _most_robust(plans: Plans, inputs: Inputs, settings: SynthesisSettings) -> P
         return plans.policy
     solution, headroom = plans.most_robust(settings.headroom)
     made = plans.policy if solution is plans.solution() else _as_policy(
-        plans.played(solution), solution, inputs, settings.overhead_ms)
+        plans.played(solution), solution, inputs, settings)
     return replace(made, headroom=headroom)
 
 
 def _as_policy(
-    found: CentralAnalysis, solution: CentralSolution, inputs: Inputs, overhead_ms: float
+    found: CentralAnalysis, solution: CentralSolution, inputs: Inputs,
+    settings: SynthesisSettings,
 ) -> Policy:
     """A solution as a policy; what it promises is the model's."""
     problem, times = found.problem, found.problem.times
-    expectations = promise_of(found)
+    expectations, overhead_ms = promise_of(found), settings.overhead_ms
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
@@ -231,6 +231,7 @@ def _as_policy(
         spare_idle=solution.spare_idle,
         random_ends=problem.random_ends,
         overhead_ms=overhead_ms,
+        slowness=settings.slowness,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
         padding=times.padding,
         tails=times.tails,

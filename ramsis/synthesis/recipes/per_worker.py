@@ -132,6 +132,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             prefer=problem.prefer,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
+            slowness=settings.slowness,
             padding=table.padding,
             tails=problem.tails,
         )
