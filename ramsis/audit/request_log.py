@@ -424,8 +424,18 @@ class _Table:
         stated = title.rpartition("_")[2]
         unit = (self.form.unit or unit_of(title, [str(one) for one in self.frame.columns])
                 or (stated if "_" in title else ""))
-        if unit not in _SECONDS:
-            unit = _since_1970(numbers)
+        since_1970 = _since_1970(numbers)
+        if self.form.unit and since_1970 not in ("", self.form.unit):
+            if "duration" not in self.form.columns:
+                raise InputFileError(
+                    f"times of 1970 in {self.form.unit}, and of our days in {since_1970}",
+                    where=f"{self.where}: {title}", value=texts.iloc[0],
+                    allowed=f"--unit {since_1970}, or none")
+            self.notes.append(f"{title}: taken as {since_1970} since 1970, by the values; --unit "
+                              f"{self.form.unit} is that of the durations")
+            unit = since_1970
+        elif unit not in _SECONDS:
+            unit = since_1970
             if unit:
                 self.notes.append(f"{title}: taken as {unit} since 1970, by the values")
         if unit not in _SECONDS:

@@ -145,6 +145,20 @@ def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
     assert log.finish_s.tolist() == [pytest.approx(20e-6)]
 
 
+def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("when,took,code\n1770109200.5,38.25,200\n1770109201.0,40,200\n")
+    columns = {"finish": "when", "duration": "took", "status": "code"}
+    log = read_request_log(path, LogFormat(columns, "ms", 100.0))
+    assert (log.finish_s - log.arrival_s).tolist() == pytest.approx([0.03825, 0.040])
+    assert log.arrival_s[1] == pytest.approx(0.5 - 0.00175)
+    assert any("when: taken as s since 1970" in note for note in log.notes)
+    path.write_text("when,code\n1770109200.5,200\n1770109201.0,200\n")
+    with pytest.raises(InputFileError, match=r"1970 in ms, and of our days in s.*--unit s"):
+        read_request_log(path, LogFormat({"arrival": "when", "status": "code"}, "ms", 100.0))
+    assert read_request_log(path, LogFormat({"arrival": "when", "status": "code"}, "s", 100.0))
+
+
 @pytest.mark.parametrize(("lines", "words"), [
     (["arrival_s,deadline_ms", "x,100"], "line 2: arrival: not a time: got 'x'"),
     (["arrival_s,deadline_ms", "1,100", ",100"], "line 3: arrival: not a time"),
