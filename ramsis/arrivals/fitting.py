@@ -49,6 +49,7 @@ _MOST_PLACES = 20_000
 _WINDOWS_AT_LEAST = 20
 _SHARES = (0.05, 0.2, 0.5)
 _LARGEST_RATIO = 1e3
+_SHORTEST_BURST = 0.05  # in windows
 _DIGITS = 4  # of fitted parameters
 
 
@@ -211,14 +212,14 @@ def _modulated(trace: _Trace) -> MarkovModulated:
     starts = sorted(_starts(trace), key=lambda start: -trace.log_likelihood(start))[:2]
 
     def loss(x: FloatArray) -> float:
-        return -trace.log_likelihood(_of(trace.rate_qps, x))
+        return -trace.log_likelihood(_of(trace, x))
 
     found = [
         minimize(loss, _coordinates(start), method="Nelder-Mead",
                  options={"xatol": 1e-3, "fatol": 1e-3, "maxfev": 250})
         for start in starts
     ]
-    return _of(trace.rate_qps, min(found, key=lambda result: float(result.fun)).x)
+    return _of(trace, min(found, key=lambda result: float(result.fun)).x)
 
 
 def _starts(trace: _Trace) -> list[MarkovModulated]:
@@ -244,11 +245,13 @@ def _coordinates(process: MarkovModulated) -> FloatArray:
                      math.log(process.share / (1.0 - process.share))])
 
 
-def _of(rate_qps: float, x: FloatArray) -> MarkovModulated:
+def _of(trace: _Trace, x: FloatArray) -> MarkovModulated:
     log_ratio, log_burst, logit = (float(v) for v in np.clip(x, -20.0, 20.0))
+    # Counts of windows do not tell still shorter bursts from none.
+    log_burst = max(log_burst, math.log(_SHORTEST_BURST * trace.window_ms))
     ratio = 1.0 + min(math.exp(log_ratio), _LARGEST_RATIO)
     share = 1.0 / (1.0 + math.exp(-max(-9.0, min(9.0, logit))))
-    return MarkovModulated(rate_qps, ratio, math.exp(log_burst), share)
+    return MarkovModulated(trace.rate_qps, ratio, math.exp(log_burst), share)
 
 
 def _log_product(matrices: FloatArray, start: FloatArray) -> float:

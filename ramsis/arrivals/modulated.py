@@ -37,6 +37,8 @@ from ramsis.errors import INNER, POSITIVE, at_least
 
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000
+_MOST_SWITCHES = 2e5  # that this many points resolve; of more, nodes lie where the density is
+_NARROW = 1e3
 _FEW_POINTS = 256  # beyond which their number rises in steps, as the nodes of each take long
 
 
@@ -181,7 +183,10 @@ class MarkovModulated(ShippedProcess):
 
     def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:
         """Groups of lengths that take the same number of quadrature points, not too large."""
-        spread = (float(np.diff(self.rates)[0]) + sum(self.switches)) * lengths
+        apart = float(np.diff(self.rates)[0])
+        spread = (apart + sum(self.switches)) * lengths
+        low, high = self._range(lengths)
+        spread = np.where(high - low < lengths, apart * (high - low) + _NARROW, spread)
         points = 8 * np.ceil(3.0 + 0.5 * np.sqrt(spread)).astype(np.int64)
         steps = np.ceil(2.0 * np.log2(np.maximum(points, _FEW_POINTS) / _FEW_POINTS))
         many = 8 * np.ceil(_FEW_POINTS / 8 * 2.0 ** (steps / 2.0)).astype(np.int64)
@@ -192,6 +197,20 @@ class MarkovModulated(ShippedProcess):
             for start in range(0, len(group), each):
                 yield group[start : start + each], value
 
+    def _range(self, lengths: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Between which times in bursts the nodes lie: all, unless switches are too many for that.
+
+        Of many switches the time in bursts has nearly the normal distribution of its mean and
+        variance, 2abT/(a + b)³, with tails that fall off at the rate of the switches.
+        """
+        begin, end = self.switches
+        total = begin + end
+        mean = self.share * lengths
+        reach = 12.0 * np.sqrt(2.0 * begin / total * end / total / total * lengths) + 60.0 / total
+        narrow = total * lengths > _MOST_SWITCHES
+        return (np.where(narrow, np.maximum(mean - reach, 0.0), 0.0),
+                np.where(narrow, np.minimum(mean + reach, lengths), lengths))
+
     def _occupation(self, lengths: FloatArray, points: int) -> tuple[FloatArray, FloatArray]:
         """Nodes of the time in bursts, as means of the count, (T, Q), and weights (T, 4, Q).
 
@@ -200,10 +219,11 @@ class MarkovModulated(ShippedProcess):
         """
         begin, end = self.switches
         node, weight = _gauss(points)
-        quiet = lengths[:, None] * (1.0 - node) / 2.0
-        burst = lengths[:, None] * (1.0 + node) / 2.0
+        low, high = (edge[:, None] for edge in self._range(lengths))
+        quiet = (lengths[:, None] - high) + (high - low) * (1.0 - node) / 2.0
+        burst = low + (high - low) * (1.0 + node) / 2.0
         s = np.sqrt(begin * end * quiet * burst)
-        factor = lengths[:, None] * weight / 2.0
+        factor = (high - low) * weight / 2.0
         # i0e and i1e leave out exp(2s): it is in this factor, whose exponent so is never above 0.
         factor = factor * np.exp(-((np.sqrt(begin * quiet) - np.sqrt(end * burst)) ** 2))
         zero = factor * i0e(2.0 * s)

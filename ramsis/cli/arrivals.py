@@ -7,20 +7,23 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
+from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.options.command import CommandGroup
+from ramsis.cli.options.command import CommandGroup, given_options
 from ramsis.cli.options.param_types import FIGURE
 from ramsis.cli.options.traces import read_trace_option, say_how_read
-from ramsis.cli.output.rows import Column, print_json, print_rows, say, table_options
+from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.errors import InputFileError, InvalidValueError
 
 _REJECTED = 0.01
+_NEARLY = 1.1  # an index of dispersion that policies and queues do not tell from Poisson's
+_CONSTANT = 0.1  # dispersion of counts over long windows
+_EVEN = 0.75  # dispersion of counts, and coefficient of variation of gaps; Poisson's are 1
 
 _COLUMNS = (
     Column("arrivals", "--arrivals"),
@@ -47,9 +50,10 @@ def arrivals() -> None:
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
 @table_options
+@click.pass_context
 def fit(
-    trace: str, time_column: str | None, unit: str | None, trace_format: str,
-    plot: Path | None, as_json: bool,
+    context: click.Context, trace: str, time_column: str | None, unit: str | None,
+    trace_format: str, plot: Path | None, as_json: bool,
 ) -> None:
     """Say which arrival process a TRACE looks like, and how well it fits.
 
@@ -65,18 +69,31 @@ def fit(
       $ ramsis arrivals fit trace.csv
       $ ramsis arrivals fit trace.csv --time-column arrival_ms --json
     """
-    times = _times(Path(trace), trace_format, unit, time_column)
+    read = read_trace_option(Path(trace), trace_format, unit, time_column)
+    if not isinstance(read.workload, Recorded):
+        raise InputFileError(
+            "holds loads, not requests", where=trace,
+            allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
+            "--time-column where each line is one request")
+    times = read.workload.times_ms
     motion = moving_mean(times)
     try:
         found = fit_trace(times if motion is None else motion.steady_ms)
     except InvalidValueError as error:
         raise InputFileError(str(error), where=trace) from error
+    say_how_read(Path(trace), read)
     rows = [_row(one, found) for one in found.fits]
+    answer, policies = _answer(found, motion)
     if as_json:
-        print_json(rows, best=found.best.word, **_summary(found), **_motion(motion, found))
+        print_json(rows, answer=answer, policies=policies, best=found.best.word,
+                   **_summary(found), **_motion(motion, found))
     else:
+        say(answer)
+        say(f"policies: {policies}")
+        say_command(_next_command(context))
+        click.echo()
         _print(found, rows)
-        _print_motion(motion, found)
+        _print_motion(motion)
     if plot is not None:
         from ramsis.report.arrivals import plot_fit
 
@@ -84,17 +101,41 @@ def fit(
         click.echo(f"figure in {plot}", err=True)
 
 
-def _times(
-    trace: Path, trace_format: str, unit: str | None, time_column: str | None
-) -> NDArray[np.float64]:
-    read = read_trace_option(trace, trace_format, unit, time_column)
-    if not isinstance(read.workload, Recorded):
-        raise InputFileError(
-            "holds loads, not requests", where=str(trace),
-            allowed="--trace of `simulate`, `capacity` and `plan`, which take it as a load; or "
-            "--time-column where each line is one request")
-    say_how_read(trace, read)
-    return read.workload.times_ms
+def _answer(found: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
+    """What the trace is in one line, and the options of policies for it."""
+    moves = motion is not None and motion.moves
+    levels = motion.levels_qps if motion is not None else (found.rate_qps,)
+    rate = f"{found.rate_qps:.4g} requests/s"
+    if motion is not None and moves:
+        rate = (f"{motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} requests/s; the load "
+                "moves, use these levels")
+    policies = f"--load {','.join(f'{qps:.4g}' for qps in levels)}"
+    word = found.best.word
+    if _is_even(found):
+        what = "constant rate" if found.dispersion[-1] < _CONSTANT else (
+            f"more even than Poisson (coefficient of variation of the gaps {found.gap_cv:.2g})")
+        return f"{what}: {rate}", f"{policies} (those for Poisson arrivals are on the safe side)"
+    process = found.best.process
+    if word == "poisson" or (isinstance(process, NegativeBinomial)
+                             and process.dispersion < _NEARLY):
+        return f"Poisson: {rate}", policies
+    return f"bursts, {word}: {rate}", f"{policies} --arrivals {word}"
+
+
+def _is_even(found: TraceFit) -> bool:
+    """Whether requests come more evenly than those of all processes that are fitted."""
+    return found.gap_cv < _EVEN and float(np.median(found.dispersion)) < _EVEN
+
+
+def _next_command(context: click.Context) -> list[str]:
+    """The command that plans workers for the trace, as it was read here."""
+    given = context.params
+    words = ["ramsis", "plan", "--profiles", "PROFILE.json", "--slo-ms", "MS",
+             "--trace", given["trace"]]
+    for option in given_options(context):
+        if option.name in ("time_column", "unit", "trace_format"):
+            words += [option.opts[0], str(given[option.name])]
+    return [*words, "--out", "plan"]
 
 
 def _row(one: ProcessFit, found: TraceFit) -> dict[str, Any]:
@@ -126,10 +167,9 @@ def _motion(motion: MovingMean | None, found: TraceFit) -> dict[str, Any]:
             "load_levels_qps": list(motion.levels_qps)}
 
 
-def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
+def _print_motion(motion: MovingMean | None) -> None:
     if motion is None:
-        say(f"levels: --load {found.rate_qps:.4g} (the trace is too short to tell a "
-                   "moving mean from bursts)")
+        say("mean: the trace is too short to tell one that moves from bursts")
         return
     bursts = "and there are bursts" if motion.bursts else "and there are no bursts"
     if motion.moves:
@@ -141,10 +181,8 @@ def _print_motion(motion: MovingMean | None, found: TraceFit) -> None:
     else:
         say(f"mean: steady over stretches of {motion.stretch_ms / 1000.0:.3g} s; the "
                    f"dispersion of counts is {motion.dispersion_about_mean:.2f}, {bursts}")
-    levels = motion.levels_qps
-    apart = (f" ({len(levels)} levels {LEVEL_STEP:.0%} apart, for 1 % of accuracy)"
-             if len(levels) > 1 else "")
-    say(f"levels: --load {','.join(f'{qps:.4g}' for qps in levels)}{apart}")
+    if len(motion.levels_qps) > 1:
+        say(f"{len(motion.levels_qps)} levels are {LEVEL_STEP:.0%} apart, for 1 % of accuracy")
 
 
 def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:
@@ -164,6 +202,6 @@ def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:
     click.echo()
     print_rows(_COLUMNS, rows)
     click.echo(f"\nbest: --arrivals {found.best.word}")
-    if found.best.p_value < _REJECTED:
+    if found.best.p_value < _REJECTED and not _is_even(found):
         click.echo("note: the trace departs from every process here (p-value below "
                    f"{_REJECTED:g}); this one is the nearest", err=True)

@@ -77,3 +77,19 @@ def test_draws_have_the_mean_and_dispersion_of_the_law() -> None:
 
 def test_a_draw_of_no_time_is_empty() -> None:
     assert len(PROCESSES[0].sample(0.0, np.random.default_rng(0))) == 0
+
+
+@pytest.mark.parametrize("burst_ms", [1e-12, 1e-6, 1e-3, 4e-3])
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_counts_of_ever_so_many_switches_are_those_of_poisson(
+    burst_ms: float, share: float
+) -> None:
+    """So fast are modes left that only their mean rate counts."""
+    process = MarkovModulated(1000.0, 5.0, burst_ms, share)
+    count, lengths = np.arange(150), np.array([1.0, 50.0])
+    joint = process.joint_pf(count, lengths)
+    assert joint.sum(axis=(2, 3)) == pytest.approx(1.0, abs=1e-9)
+    assert joint[:, 0, 1].sum(axis=-1) == pytest.approx(share, abs=1e-2 if burst_ms < 1e-2 else 1)
+    if burst_ms <= 1e-6:
+        poisson = np.exp(Poisson(1000.0).log_pf(count, lengths[:, None]))
+        assert joint[:, 0].sum(axis=1) == pytest.approx(poisson, abs=1e-6)

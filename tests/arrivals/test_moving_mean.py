@@ -96,7 +96,7 @@ def test_the_command_proposes_levels_beside_a_process(run: Run, tmp_path: Path) 
     said = run("arrivals", "fit", tmp_path / "trace.csv")
     assert "mean: moves from" in said.out
     assert "best: --arrivals poisson" in said.out
-    assert "levels: --load " in " ".join(said.out.split())
+    assert "policies: --load " in " ".join(said.out.split())
     document = json.loads(run("arrivals", "fit", tmp_path / "trace.csv", "--json").out)
     assert document["moving_mean"] is True
     assert document["best"] == "poisson"

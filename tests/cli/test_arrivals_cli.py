@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals, NegativeBinomial
+from ramsis.arrivals.fitting import fit_trace
 from tests.cli.command import Run, refused
 
 OWN = '''
@@ -35,10 +37,10 @@ def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) ->
     assert ran.code == 0
     assert ran.err.endswith("trace.csv: read as 1946 requests in 19.95 s: 97.55 requests/s on the "
                             "mean\n")
-    best, levels = ran.out.splitlines()[-2:]
-    assert best.startswith("best: --arrivals negative-binomial:")
-    assert levels.startswith("levels: --load ")
-    assert Arrivals.parse(best.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
+    answer, policies = ran.out.splitlines()[:2]
+    assert answer.startswith("bursts, negative-binomial:")
+    assert policies.startswith("policies: --load 97.55 --arrivals negative-binomial:")
+    assert Arrivals.parse(policies.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
     for word in ("queries/s", "window (s)", "dispersion", "p-value", "poisson", "mmpp:ratio="):
         assert word in ran.out
 
@@ -62,13 +64,54 @@ def test_the_figure_is_written(run: Run, trace: Path, tmp_path: Path) -> None:
     refused(run("arrivals", "fit", trace, "--plot", tmp_path / "fit.doc"), 2, "kind of figure")
 
 
-@pytest.mark.slow
-def test_a_trace_that_nothing_fits_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "even.txt"
-    path.write_text("".join(f"{i}\n" for i in range(5000)))
+def moving(rng: np.random.Generator) -> FloatArray:
+    """Poisson arrivals of 105 to 466 requests/s, in ms."""
+    times = np.sort(rng.random(rng.poisson(470.0 * 60.0)) * 60_000.0)
+    rate = 285.5 - 180.5 * np.cos(2 * np.pi * times / 60_000.0)
+    return times[rng.random(len(times)) < rate / 470.0]
+
+
+ANSWERS = {
+    "constant rate": (lambda rng: 25.0 * np.arange(1200), "constant rate: 40 requests/s",
+                      "--load 40 (those for Poisson arrivals are on the safe side)"),
+    "Poisson": (lambda rng: np.cumsum(rng.exponential(25.0, 1500)), "Poisson: ", "--load "),
+    "whole milliseconds": (lambda rng: np.floor(np.cumsum(rng.exponential(2.5, 4000))),
+                           "Poisson: 410 requests/s", "--load 410"),
+    "moving": (moving, "Poisson: 108.5 to 462.6 requests/s", "--load"),
+    "even": (lambda rng: np.cumsum(rng.gamma(4.0, 25.0 / 4.0, 1500)),
+             "more even than Poisson (coefficient of variation of the gaps 0.5", "--load 4"),
+}
+
+
+@pytest.mark.parametrize("shape", ANSWERS)
+def test_the_answer_comes_first_with_a_command_that_works(
+    run: Run, tiny_file: Path, tmp_path: Path, shape: str
+) -> None:
+    times, answer, policies = ANSWERS[shape]
+    path = tmp_path / "trace.txt"
+    path.write_text("".join(f"{t:.4f}\n" for t in times(np.random.default_rng(2))))
     ran = run("arrivals", "fit", path, "--unit", "ms")
-    assert ran.code == 0
-    assert "departs from every process" in ran.err
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(answer)
+    assert ("the load moves, use these levels" in lines[0]) == (shape == "moving")
+    assert " ".join(lines[1:3]).replace("  ", " ").startswith(f"policies: {policies}")
+    assert "departs" not in ran.err
+    command = ran.out.partition("\n\n")[0].partition("  ramsis ")[2].replace("\\\n", " ")
+    words = command.replace("PROFILE.json", str(tiny_file)).replace("MS", "100").split()
+    planned = run(*words[:-1], tmp_path / "plan", "--dry-run")
+    assert planned.code == 0, planned.err
+
+
+def test_no_bursts_are_fitted_that_counts_do_not_tell() -> None:
+    """Poisson arrivals and constant rates: no likelihood above 1, and no burst below a window."""
+    rng = np.random.default_rng(0)
+    for times in (25.0 * np.arange(600), np.cumsum(rng.exponential(25.0, 600))):
+        found = fit_trace(times)
+        assert found.best.word == "poisson"
+        for fit in found.fits:
+            assert fit.log_likelihood < 0.0
+            assert getattr(fit.process, "burst_ms", 25.0) > 1.0
 
 
 @pytest.mark.parametrize(("text", "options", "code", "words"), [
