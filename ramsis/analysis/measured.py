@@ -21,8 +21,8 @@ def as_measured(
     Parameters
     ----------
     expected : Expectations
-        Its capacity, bound, recovery and evidence stay. The bound is no more than effective
-        accuracy is said to be, which a simulation can pass by chance.
+        Its capacity, bound, recovery and evidence stay. A simulation can pass the bound by chance,
+        and have fewer violations than the load is beyond the capacity; neither is stated.
     figures : mapping of str to float
         As of :func:`ramsis.sim.stationary.in_steady_state`; all of them, but for those of which
         nothing can be seen where no request is answered. Those that grow without end are
@@ -30,12 +30,14 @@ def as_measured(
     found : Simulated
         The simulation, whose half-widths are in the interval.
     """
-    violations = figures["violation_rate"]
-    effective = figures["effective_accuracy"]
+    violations, capacity_qps = figures["violation_rate"], expected.capacity_qps
+    if capacity_qps is not None:
+        violations = max(violations, 1.0 - capacity_qps / load_qps)
+    in_time = 1.0 - violations
+    effective = min(figures.get("accuracy", 0.0) * in_time, in_time)
     if expected.upper_bound is not None:
         effective = min(effective, expected.upper_bound)
-    in_time = 1.0 - violations
-    above = expected.capacity_qps is not None and load_qps > expected.capacity_qps
+    above = capacity_qps is not None and load_qps > capacity_qps
     grows = math.isinf(figures.get("queue_length.mean", 0.0))
     measured = replace(
         expected,

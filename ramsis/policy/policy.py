@@ -370,9 +370,8 @@ class Policy:
         if self.budget is not None:
             found["budget"] = asdict(self.budget)
         if self.replay is not None:
-            found["replay"] = _plain(asdict(self.replay))
-            if self.replay.workers is None:
-                del found["replay"]["workers"]
+            found["replay"] = {name: value for name, value in _plain(asdict(self.replay)).items()
+                               if value is not None}
         if self.random_ends:
             found["random_ends"] = True
         if self.quantile_levels is not None:

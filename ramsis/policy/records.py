@@ -391,10 +391,17 @@ class Replay(Simulated):
         named is the model's.
     workers
         Workers that were simulated; None for all of the policy's.
+    warm_up_slos
+        Warm-up of the runs, in SLOs, of which every other one starts with a full queue; None
+        where all start from idle workers, with a warm-up of 40 SLOs.
+    settled
+        False where runs from idle workers and from a full queue still differ.
     """
 
     half_widths: dict[str, NonNegative]
     workers: Count | None = None
+    warm_up_slos: Positive | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,12 @@ and its load. They are not those by which policies are chosen, so that the choic
 the promise, and two policies do not err alike. A measurement that passes the upper bound by chance
 counts for no more than the bound.
 
+**Warm-up.** Where requests that are late are dropped, some runs start from a full queue. Where
+their figures differ from those of idle workers by more than chance, as near the capacity, half of
+the runs start full, and all have a warm-up four times as long, again and again until both agree,
+or a run would take more than 2e6 requests (:mod:`ramsis.synthesis.simulated`). No fewer violations
+are stated than any scheduler has whose workers cannot answer all that comes.
+
 **Bursts.** A run of Markov-modulated arrivals lasts for 20 bursts and the quiet times between them
 at least. Shorter ones may all be quiet, and would agree with each other on what is not so.
 
@@ -30,11 +36,20 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from ramsis.analysis.measured import as_measured
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
-from ramsis.synthesis.simulated import SETTLES, bursty_queries, can_be_drawn, measured, one_worker
+from ramsis.synthesis.simulated import (
+    SETTLES,
+    bursty_queries,
+    can_be_drawn,
+    measured,
+    one_worker,
+    tolerance_of,
+)
+from ramsis.worker.problem.actions import LateRule
 
 QUERIES, RUNS = 200_000, 8
 _OF_ONE = 100_000  # queries of one worker with fixed times
@@ -44,15 +59,17 @@ _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itse
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
 _MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
-_WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
-_WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e-3,
-               "queue_length.mean": 6e-3, "response_p50_ms": 0.01, "response_p99_ms": 0.03}
+_FULL_RUNS = 4  # from a full queue, of as many requests as those from idle workers
+_UNLIKE = 1.5  # times the half-widths of both, by which the figures of the two differ
+_WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many queries
 _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice this
 
 
-def settles(load_qps: float, slo_ms: float, most: float = _MOST_QUERIES) -> bool:
-    """Whether workers have settled after so many simulated queries."""
-    return load_qps / 1000.0 * slo_ms * SETTLES <= most
+def settles(
+    load_qps: float, slo_ms: float, most: float = _MOST_QUERIES, slos: float = SETTLES
+) -> bool:
+    """Whether workers have settled, after so many SLOs, within so many simulated queries."""
+    return load_qps / 1000.0 * slo_ms * slos <= most
 
 
 def replayed(
@@ -87,22 +104,48 @@ def replayed(
     if bursty > _MOST_QUERIES:
         return policy
     queries = max(queries, bursty)
-    figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
-                              own_arrivals=own_arrivals, workers=workers)
-    longer = _too_wide(figures, found.half_widths)
-    if queries < _ENOUGH and longer > 1.0:
-        queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
-        runs *= _MORE_RUNS
-        figures, found = measured(policy, queries=queries, runs=runs, seed=seed,
-                                  own_arrivals=own_arrivals, workers=workers)
+    measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
+    warm_up_slos, precise = None, False
+    while True:
+        figures, found = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
+        if warm_up_slos is None:
+            settled = policy.late != LateRule.DROP.value or precise or _agree(
+                figures, found, *measure(queries=queries * _FULL_RUNS // runs, runs=_FULL_RUNS,
+                                         full=True))
+        else:
+            settled = found.settled is not False
+        warmer = _WARMER * (warm_up_slos or SETTLES)
+        longer = _too_wide(figures, found.half_widths)
+        if not settled and (warm_up_slos is None or warmer * within_slo <= _MOST_WARM):
+            warm_up_slos = min(warmer, max(SETTLES, _MOST_WARM / within_slo))
+            # Shorter runs would be for the warm-up alone.
+            queries = max(queries, int(runs * warm_up_slos * within_slo / _WARMER))
+        elif queries < _ENOUGH and longer > 1.0 and not precise:
+            queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
+            runs, precise = runs * _MORE_RUNS, True
+        else:
+            break
     return as_stated_by(policy, figures, found)
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:
     """The policy with the figures of a replay."""
-    return replace(policy, replay=found,
-                   expectations=as_measured(policy.expectations, figures, policy.load_qps,
-                                            found))
+    expectations = as_measured(policy.expectations, figures, policy.load_qps, found)
+    return replace(policy, expectations=expectations,
+                   replay=replace(found, violation_rate=expectations.violation_rate))
+
+
+def _agree(
+    idle: Mapping[str, float], by_idle: Replay, full: Mapping[str, float], by_full: Replay
+) -> bool:
+    """Return whether runs from idle workers and from a full queue differ by chance alone."""
+    for name, half_width in by_idle.half_widths.items():
+        small = tolerance_of(name, idle[name])
+        if small is not None and name in by_full.half_widths:
+            chance = _UNLIKE * math.hypot(half_width, by_full.half_widths[name])
+            if abs(full[name] - idle[name]) > max(small, chance):
+                return False
+    return True
 
 
 def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) -> float:
@@ -111,8 +154,8 @@ def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) ->
     A figure is known well enough where half of its interval is within the number, or the share of
     the figure, that is allowed.
     """
-    allowed = {name: max(_WIDE.get(name, 0.0), _WIDE_SHARE.get(name, 0.0) * abs(figures[name]))
-               for name in half_widths if name in _WIDE or name in _WIDE_SHARE}
+    allowed = {name: bound for name in half_widths
+               if (bound := tolerance_of(name, figures[name])) is not None}
     return max((math.inf if bound == 0.0 < half_widths[name] else
                 (half_widths[name] / bound)**2 if bound else 0.0
                 for name, bound in allowed.items()), default=0.0)

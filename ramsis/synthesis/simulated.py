@@ -13,6 +13,12 @@ gaps between its K-th requests are sums of K exponential ones, which is a gamma 
 one worker by itself has the figures of all. They are known better from as many requests, since
 workers of a fleet are busy at the same times, and each has settled sooner.
 
+**Warm-up.** Near the capacity a queue that starts empty grows for hundreds of SLOs before it
+reaches its steady state, and one that starts full shrinks for as long. So runs may start
+alternately from idle workers and from as many waiting requests as arrive within the SLO: the
+figures of the steady state lie between those of the two. While they differ by more than chance,
+the warm-up was too short. Then an interval covers both, and response times have no figures.
+
 **Unstable queues.** Workers that answer late requests serve a queue that is longer than the table
 by one action. Where requests arrive faster than that action serves them, such a queue grows
 without end. A run then has more late requests the longer it lasts, and its figures are not those
@@ -27,17 +33,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ramsis.arrays import FloatArray
+from ramsis.arrays import BoolArray, FloatArray
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.policy.records import Replay, Simulated
+from ramsis.policy.records import RESPONSES, Replay, Simulated
 from ramsis.profiles import LatencyTable
 from ramsis.sim import ConstantLoad, Fleet, Policies
 from ramsis.sim.compiled import DrawnRequests, replay
@@ -51,7 +58,7 @@ from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
 __all__ = ["SETTLES", "Simulated", "bursty_queries", "can_be_drawn", "measured", "one_worker",
-           "prepared_policy", "simulated"]
+           "prepared_policy", "simulated", "tolerance_of"]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -63,6 +70,10 @@ SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
 _BURSTS = 20.0  # and quiet times, that a run has at least where it is to tell of them
+_SURE = 0.995  # confidence at which runs from idle and from busy workers differ
+_WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
+_WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e-3,
+               "queue_length.mean": 6e-3, "response_p50_ms": 0.01, "response_p99_ms": 0.03}
 
 
 def simulated(
@@ -100,9 +111,16 @@ def simulated(
                      queries=queries // runs * len(late), runs=len(late), seed=seed)
 
 
+def tolerance_of(name: str, value: float) -> float | None:
+    """Return the error that is small enough for a figure; None where any is."""
+    if name not in _WIDE and name not in _WIDE_SHARE:
+        return None
+    return max(_WIDE.get(name, 0.0), _WIDE_SHARE.get(name, 0.0) * abs(value))
+
+
 def measured(
     policy: Policy, *, queries: int, runs: int, seed: int, own_arrivals: str | None = None,
-    workers: int | None = None,
+    workers: int | None = None, warm_up_slos: float | None = None, full: bool = False,
 ) -> tuple[dict[str, float], Replay]:
     """All figures of a policy's promise in a simulation at its own load, and their error.
 
@@ -110,6 +128,11 @@ def measured(
 
     workers : int, optional
         1: one worker by itself, where there is :func:`one_worker`.
+    warm_up_slos : float, optional
+        Warm-up of runs that start alternately from idle workers and from a full queue; by default
+        all start from idle workers, and have :data:`SETTLES` SLOs.
+    full : bool
+        Whether all runs start from a full queue.
 
     Returns
     -------
@@ -122,8 +145,10 @@ def measured(
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone
     seen: dict[str, list[tuple[float, float]]] = {}
+    starts = [full or (warm_up_slos is not None and i % 2 == 1) for i in range(runs)]
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
-                                     own_arrivals):
+                                     own_arrivals, warm_up_slos=warm_up_slos or SETTLES,
+                                     full=starts):
         arrived = np.diff(np.searchsorted(run.arrival_ms, [first, last])).item()
         excess = arrived / (policy.load_qps / 1000.0 * (last - first)) - 1.0
         for name, value in in_steady_state(run, first, last, policy.max_queue).items():
@@ -143,9 +168,38 @@ def measured(
               if name.startswith("model_share.") <= (one.mean > 0.0)}
     widths["violation_rate"] = rates["violation_half_width"]
     widths["effective_accuracy"] = rates["effective_half_width"]
-    return ({name: one.mean for name, one in found.items()},
-            Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths,
-                   workers=simulated_workers))
+    figures = {name: one.mean for name, one in found.items()}
+    settled = None
+    if warm_up_slos is not None:
+        effects = {name: _start_effect(np.array(starts), *np.array(seen[name]).T)
+                   for name in widths if len(seen[name]) == runs}
+        if any(effect > half_width and effect > (tolerance_of(name, figures[name]) or math.inf)
+               for name, (effect, half_width) in effects.items()):
+            settled = False
+            for name, (effect, half_width) in effects.items():
+                widths[name] = max(widths[name], (effect + half_width) / 2.0)
+            figures, widths = ({name: value for name, value in values.items()
+                                if name not in RESPONSES} for values in (figures, widths))
+            rates |= {"violation_half_width": widths["violation_rate"],
+                      "effective_half_width": widths["effective_accuracy"]}
+    return figures, Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths,
+                           workers=simulated_workers, warm_up_slos=warm_up_slos, settled=settled)
+
+
+def _start_effect(
+    full: BoolArray, excess: FloatArray, values: FloatArray
+) -> tuple[float, float]:
+    """Return by how much a full queue at the start changes a figure, and half of its interval.
+
+    By least squares, with the excess load of each run as the other variable (:func:`_at_load`).
+    """
+    design = np.column_stack([np.ones(len(values)), excess, full])
+    inverse = np.linalg.pinv(design.T @ design)
+    estimate = inverse @ design.T @ values
+    residual = values - design @ estimate
+    freedom = len(values) - design.shape[1]
+    error = math.sqrt(float(residual @ residual) / freedom * float(inverse[2, 2]))
+    return abs(float(estimate[2])), float(stdtrit(freedom, (1.0 + _SURE) / 2.0)) * error
 
 
 def _unstable_limit(policy: Policy) -> dict[str, float] | None:
@@ -196,30 +250,39 @@ def can_be_drawn(policy: Policy, own_arrivals: str | None = None) -> bool:
 def _windows(
     policy: Policy, queries: int, seeds: Iterable[int], own_arrivals: str | None,
     slower: float = 1.0, drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
+    *, warm_up_slos: float = SETTLES, full: Iterable[bool] = repeat(False),
 ) -> Iterator[tuple[Run, float, float]]:
     """Runs, and since when and until when each is in its steady state."""
     fleet, plan = prepared_policy(policy, slower)
     if plan.compiled is None:
         raise InvalidValueError("no compiled simulation", where="dispatch", value=policy.dispatch,
                                 allowed=", ".join(KERNELS))
-    since_ms = SETTLES * policy.slo_ms
+    since_ms = warm_up_slos * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
                             Arrivals.of(policy.arrivals, own=own_arrivals))
-    for seed in seeds:
+    for seed, starts_full in zip(seeds, full, strict=False):
         key = policy.load_qps, workload.duration_ms, seed
         given = None if drawn is None else drawn.get(key)
         if given is None:
-            given = _given(policy, fleet, workload, seed)
+            given = _given(policy, fleet, workload, seed, starts_full)
             if drawn is not None:
                 drawn[key] = given
         yield replay(fleet, plan.compiled, given, policy.load_qps), since_ms, until_ms
 
 
-def _given(policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int) -> DrawnRequests:
-    """What a run is given: the same as any run of the workload with that seed."""
+def _given(
+    policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int, full: bool
+) -> DrawnRequests:
+    """What a run is given: the same as any run of the workload with that seed.
+
+    Where the queue is ``full`` at first, as many requests as arrive within the SLO come before.
+    """
     arrivals, service, classes, _ = streams(seed)
     times = workload.arrivals_ms(arrivals)
+    if full:
+        waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms)
+        times = np.concatenate([np.zeros(waiting), times])
     return DrawnRequests.drawn(times, workload.duration_ms, service,
                                drawn_slos(policy.classes, len(times), classes), draws=fleet.draws,
                                by_chance=policy.randomised is not None)

@@ -8,12 +8,14 @@ Every figure that is named in ``replay.half_widths`` is derived twice.
 - Queues that are said to be unstable are served more slowly than requests come, by the file's
   own action for a long queue, and the figures are what they tend to.
 - A simulator of its own (:mod:`ramsis.verify.simulator`) reads the file's table by itself and
-  plays it on other arrivals. Both have an error; they may differ by twice the sum of the halves of
-  their 95 % intervals. Quantiles of whole numbers may differ by the next one.
+  plays it on other arrivals. Where late requests are dropped every other run starts with as many
+  requests as arrive within the SLO. Both have an error; they may differ by twice the sum of the
+  halves of their 95 % intervals. Quantiles of whole numbers may differ by the next one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,8 +23,9 @@ import numpy as np
 
 from ramsis.arrivals import Arrivals
 from ramsis.policy import Expectations, Policy
+from ramsis.policy.records import Replay
 from ramsis.sim.result import Estimate
-from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
+from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed, settles
 from ramsis.synthesis.simulated import SETTLES, measured
 from ramsis.verify.checks import Check, close
 from ramsis.verify.simulator import Chance, figures, long_queue
@@ -40,15 +43,23 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     """The claims of a policy whose promise is measured."""
     stated = policy.replay
     assert stated is not None
+    warm_up_slos = stated.warm_up_slos or SETTLES
+    if not settles(policy.load_qps, policy.slo_ms, slos=warm_up_slos):
+        return (Check("warm-up of the replay (SLOs)", warm_up_slos, None, False),)
     found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
                              seed=stated.seed, own_arrivals=own_arrivals,
-                             workers=stated.workers)
+                             workers=stated.workers, warm_up_slos=stated.warm_up_slos)
     same = as_stated_by(policy, found, replay)
+    replay = same.replay or replay
     # As long as the replay, which may have to see bursts.
-    other = played(policy, queries=max(_QUERIES, stated.queries), own_arrivals=own_arrivals)
+    other = played(policy, queries=max(_QUERIES, stated.queries), own_arrivals=own_arrivals,
+                   warm_up_slos=warm_up_slos)
     checks = [Check("first seed of the replay", stated.seed, first_seed(policy),
                     stated.seed == first_seed(policy)),
               close("workers of the replay", stated.workers, replay.workers, 0.0),
+              Check("whether the runs have settled", None, None,
+                    stated.settled is replay.settled),
+              _warm_up_check(policy, stated, own_arrivals),
               Check("overloaded", float(policy.expectations.overloaded),
                     float(same.expectations.overloaded),
                     policy.expectations.overloaded == same.expectations.overloaded),
@@ -68,6 +79,16 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
             checks.append(_by_player(name, figure, replay.half_widths.get(name, 0.0),
                                      other.get(name)))
     return tuple(checks)
+
+
+def _warm_up_check(policy: Policy, stated: Replay, own_arrivals: str | None) -> Check:
+    """Return whether the runs have the warm-up after which their starts make no difference."""
+    like = {} if policy.budget is None else {"queries": policy.budget.queries,
+                                             "runs": policy.budget.runs}
+    again = replayed(policy, own_arrivals=own_arrivals, **like).replay
+    slos = None if again is None else again.warm_up_slos
+    return Check("warm-up of the replay (SLOs)", stated.warm_up_slos, slos,
+                 stated.warm_up_slos == slos)
 
 
 def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:
@@ -124,7 +145,7 @@ def _by_player(
 
 def played(
     policy: Policy, *, queries: int = _QUERIES, runs: int = _RUNS, seed: int = _SEED,
-    own_arrivals: str | None = None,
+    own_arrivals: str | None = None, warm_up_slos: float = SETTLES,
 ) -> dict[str, Estimate]:
     """All figures of a policy's table by the simulator of its own, over independent runs.
 
@@ -132,7 +153,8 @@ def played(
     """
     document = policy.to_document()
     process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
-    since_ms = SETTLES * policy.slo_ms
+    since_ms = warm_up_slos * policy.slo_ms
+    waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms) * (policy.late == "drop")
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
     share = np.array([one.share for one in policy.classes])
     slo_ms = np.array([one.slo_ms for one in policy.classes])
@@ -140,6 +162,8 @@ def played(
     for run in range(runs):
         rng = np.random.default_rng(seed + run)
         arrival_ms = process.sample(until_ms + _DRAINS * policy.slo_ms, rng)
+        if run % 2:
+            arrival_ms = np.concatenate([np.zeros(waiting), arrival_ms])
         n = len(arrival_ms)
         kind = rng.choice(len(share), n, p=share / share.sum())
         chance = Chance(arrival_ms, slo_ms[kind], kind, rng.random(n), rng.random(n))

@@ -1,8 +1,9 @@
-"""When a promise stays the model's, and what is never passed over in silence."""
+"""When a promise stays the model's, when runs have settled, and what is refused aloud."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,12 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.policy import Policy
-from ramsis.synthesis import generate_policy
+from ramsis.policy import Policy, read, write
+from ramsis.profiles import ProfileSet, load
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.replayed import as_stated_by, replayed
+from ramsis.synthesis.simulated import measured
+from ramsis.verify import verify_policy
 from tests.arrivals.processes import Wrapped
 from tests.synthesis.samples import settings, tiny_profile
 
@@ -56,3 +61,69 @@ def test_a_dispatch_without_a_compiled_loop_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr("ramsis.sim.schedulers.policies.KERNELS", ())
     with pytest.raises(InvalidValueError, match="no compiled simulation"):
         generate_policy(tiny_profile(), 50.0, settings())
+
+
+@pytest.fixture(scope="module")
+def overloaded() -> Policy:
+    """A central queue at 101 % of its capacity, where the fastest model answers all requests.
+
+    The queue takes some 100 SLOs to fill.
+    """
+    return generate_policy(load("text-cpu"), 12_206.3, SynthesisSettings(
+        slo_ms=134.5, workers=13, dispatch="central-queue", service="distribution"))
+
+
+def test_near_the_capacity_the_steady_state_is_stated(overloaded: Policy, tmp_path: Path) -> None:
+    expected, replay = overloaded.expectations, overloaded.replay
+    assert replay is not None
+    assert expected.capacity_qps is not None
+    least = 1.0 - expected.capacity_qps / overloaded.load_qps
+    assert least <= expected.violation_rate <= least + 0.001
+    assert expected.accuracy == pytest.approx(0.832, abs=1e-6)
+    assert expected.response_p99_ms == pytest.approx(126.0, abs=3.0)
+    assert (replay.warm_up_slos or 0.0) > 40.0
+    path = tmp_path / "policy.json"
+    write(overloaded, path)
+    assert read(path).replay == replay
+    assert [check for check in verify_policy(path) if not check.holds] == []
+
+
+def test_figures_of_a_queue_that_still_fills_are_refused(
+    overloaded: Policy, tmp_path: Path
+) -> None:
+    assert overloaded.replay is not None
+    filling = as_stated_by(overloaded, *measured(
+        overloaded, queries=200_000, runs=8, seed=overloaded.replay.seed))
+    assert filling.expectations.response_p99_ms is not None
+    assert filling.expectations.response_p99_ms < 110.0
+    write(filling, tmp_path / "policy.json")
+    claims = [check.claim for check in verify_policy(tmp_path / "policy.json") if not check.holds]
+    assert claims == ["warm-up of the replay (SLOs)"]
+
+
+def test_what_has_not_settled_has_wide_intervals_and_no_response_times(
+    overloaded: Policy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ramsis.synthesis.replayed._MOST_WARM", 1.0)
+    policy = replayed(replace(overloaded, replay=None))
+    assert policy.replay is not None
+    assert policy.replay.settled is False
+    assert policy.expectations.response_p99_ms is None
+    assert policy.expectations.queue_length is not None
+    half_width = policy.replay.half_widths["queue_length.mean"]
+    assert half_width > 50.0
+    assert policy.expectations.queue_length.mean == pytest.approx(1250.0, abs=half_width)
+    path = tmp_path / "policy.json"
+    write(policy, path)
+    claims = verify_policy(path)
+    failing = {check.claim for check in claims if not check.holds}
+    assert not [claim for claim in failing if "replay" in claim or "simulator" in claim]
+
+
+def test_at_ordinary_loads_runs_start_from_idle_workers(tiny: ProfileSet) -> None:
+    for dispatch in ("central-queue", "round-robin"):
+        policy = generate_policy(tiny, 1200.0, settings(dispatch=dispatch, grid=None))
+        assert policy.replay is not None
+        assert policy.replay.warm_up_slos is None
+        assert policy.replay.settled is None
+        assert "settled" not in policy.to_document()["replay"]

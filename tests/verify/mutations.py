@@ -301,7 +301,7 @@ def is_false(document: Document) -> bool:
         known = policy.replay
         found: Any = analyse_policy(policy).expectations() if known is None else measured(
             policy, queries=known.queries, runs=known.runs, seed=known.seed,
-            workers=known.workers)[1]
+            workers=known.workers, warm_up_slos=known.warm_up_slos)[1]
     except (RamsisError, ValueError):
         return True
     stated = policy.expectations
