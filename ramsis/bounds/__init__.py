@@ -1,5 +1,8 @@
 """What no scheduler can beat: bounds on effective accuracy, requests in time and workers.
 
+They hold for schedulers that answer each request once, by one model, in batches up to a limit. A
+cascade, which asks a second model where the first is unsure, can pass them.
+
 The bounds on scenarios are loaded when they are first used: their compiled loops take a while.
 
 May import: cluster, profiles, runtime, scenario.

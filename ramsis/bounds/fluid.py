@@ -1,4 +1,4 @@
-"""The fluid upper bound on effective accuracy.
+"""The fluid upper bound on effective accuracy, for schedulers that ask one model for each request.
 
 *The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
 SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An

@@ -1,4 +1,6 @@
-r"""Lower bound on worker-seconds, valid for every scheduler, even one that knows the trace.
+r"""Lower bound on worker-seconds, valid even for schedulers that know the trace.
+
+It holds for schedulers that answer each request once, by one model, in batches up to a limit.
 
 *The problem.* Requests come at a_i and are to be answered by a_i + SLO. W(t) workers serve at t,
 a whole number; a worker costs from X (the start-up time) before it serves. A worker that serves
@@ -89,7 +91,9 @@ _Cheapest = Callable[[float], tuple[float, float, IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class WorkerSecondsBound:
-    """Lower bound on worker-seconds, valid for every scheduler, even one that knows the trace.
+    """Lower bound on worker-seconds, valid even for schedulers that know the trace.
+
+    It holds for schedulers that answer each request once, by one model, in batches up to a limit.
 
     Attributes
     ----------

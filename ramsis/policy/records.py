@@ -253,7 +253,8 @@ class Expectations(WrittenRecord):
     capacity_qps
         No scheduler with such batches can answer more within the SLO, if known.
     upper_bound
-        Effective accuracy that no scheduler can beat, if known.
+        Effective accuracy that no scheduler can beat that answers each request once, by one
+        model, if known.
     recovery
         How the policy recovers from a burst, if known.
     interval

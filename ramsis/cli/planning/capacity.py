@@ -180,8 +180,9 @@ def capacity(
     """Find the fewest workers that reach an accuracy and a violation rate.
 
     One row per scheduler and load, or for the whole trace. Simulation confirms the workers, with
-    policies made for that number. No scheduler does with fewer than the lower bound. It is
-    certain where the targets are met at the bad ends of the 95 % confidence intervals, too.
+    policies made for that number. No scheduler that answers each request once, by one model, does
+    with fewer than the lower bound. It is certain where the targets are met at the bad ends of the
+    95 % confidence intervals, too.
 
     Where no scheduler is named, both kinds of dispatch stand side by side: a queue for each
     worker (round-robin), and a common queue (central-queue), which needs fewer workers. Below
