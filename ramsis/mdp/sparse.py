@@ -88,29 +88,28 @@ class SparseMDP:
     @classmethod
     def from_dense(
         cls,
-        transition: ArrayLike,
-        reward: ArrayLike,
+        transition: ArrayLike | Sequence[Any],
+        reward: ArrayLike | Sequence[Any],
         *,
         allowed: ArrayLike | None = None,
         cost: ArrayLike | None = None,
     ) -> SparseMDP:
-        """The problem of dense arrays, one matrix per action.
+        """Return the problem of arrays with one matrix per action, as pymdptoolbox has them.
 
         Parameters
         ----------
-        transition : (A, S, S)
+        transition : (A, S, S), or A dense or sparse matrices (S, S)
             ``transition[a, s, j]``: probability of ``j`` after action ``a`` in ``s``.
-        reward : (S, A)
+        reward : (S, A), (S,), (A, S, S), or A matrices (S, S)
+            Of a state and action, of a state, or of a transition, which is weighted by its
+            probability.
         allowed : (S, A) booleans, optional
             Which actions a state has; all of them by default.
         cost : (S, A), optional
         """
-        probability, gain = np.asarray(transition, dtype=float), np.asarray(reward, dtype=float)
-        shape = gain.shape
-        if gain.ndim != 2 or probability.shape != (shape[1], shape[0], shape[0]):
-            raise InvalidValueError("shapes of transition and reward do not fit",
-                                    value=(probability.shape, shape),
-                                    allowed="(A, S, S) and (S, A)")
+        chances = _matrices(transition, "transition")
+        shape = (chances[0].shape[0], len(chances))
+        gain = _rewards(reward, chances)
         mask = np.ones(shape, dtype=bool) if allowed is None else np.asarray(allowed, dtype=bool)
         costs = np.ones(shape) if cost is None else np.asarray(cost, dtype=float)
         for name, array in (("allowed", mask), ("cost", costs)):
@@ -121,7 +120,8 @@ class SparseMDP:
         return cls(
             state=state,
             action=action,
-            transition=sparse.csr_array(probability[action, state]),
+            transition=sparse.csr_array(sparse.vstack(chances, format="csr")[
+                action * shape[0] + state]),
             reward=gain[state, action],
             cost=None if cost is None else costs[state, action],
         )
@@ -147,6 +147,11 @@ class SparseMDP:
         nexts: list[Mapping[int, float]] = [pair[2] for pair in listed]
         columns = [j for chances in nexts for j in chances]
         states = [pair[0] for pair in listed]
+        for one in (*states, *columns):
+            if isinstance(one, bool) or not isinstance(one, int | np.integer):
+                raise InvalidValueError("a state is not a number", value=one,
+                                        allowed="whole numbers from 0, as names.index(state), with "
+                                        "the names in state_names")
         size = n_states if n_states is not None else 1 + max([*states, *columns])
         rows = np.concatenate([[0], np.cumsum([len(chances) for chances in nexts])])
         matrix = _csr([p for chances in nexts for p in chances.values()], columns, rows, size)
@@ -252,6 +257,47 @@ def best_pairs(
     largest = np.maximum.reduceat(quality, first[:-1])
     hits = np.flatnonzero(quality >= largest[state])
     return largest, hits[np.searchsorted(state[hits], np.arange(first.size - 1))]
+
+
+def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
+    """Return one sparse matrix (S, S) per action."""
+    try:
+        found = [sparse.csr_array(one if sparse.issparse(one) else np.asarray(one, dtype=float))
+                 for one in given]
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(f"{name} is not an array of numbers ({error})",
+                                allowed="(A, S, S), or a matrix (S, S) per action") from error
+    shapes = {one.shape for one in found}
+    if len(shapes) != 1 or any(len(one) != 2 or one[0] != one[1] for one in shapes):
+        raise InvalidValueError(f"{name} has not one square matrix per action",
+                                value=sorted(shapes), allowed="(A, S, S)")
+    return found
+
+
+def _rewards(given: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.float64]:
+    """Return the expected reward of each state and action, (S, A)."""
+    states, actions = chances[0].shape[0], len(chances)
+    listed = isinstance(given, list | tuple) or getattr(given, "dtype", None) == object
+    if (listed and any(map(sparse.issparse, given))) or np.ndim(given) == 3:
+        rewards = _matrices(given, "reward")
+        if len(rewards) == actions and rewards[0].shape == chances[0].shape:
+            return np.column_stack([(chance * reward).sum(axis=1)
+                                    for chance, reward in zip(chances, rewards, strict=True)])
+        shape = (len(rewards), *rewards[0].shape)
+    else:
+        try:
+            dense = given.toarray() if sparse.issparse(given) else np.asarray(given, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(f"reward is not an array of numbers ({error})",
+                                    allowed="(S, A), (S,) or (A, S, S)") from error
+        shape = dense.shape
+        if shape == (states,):
+            return np.repeat(dense[:, None], actions, axis=1)
+        if shape == (states, actions):
+            return np.asarray(dense, dtype=float)
+    raise InvalidValueError("shapes of transition and reward do not fit",
+                            value=((actions, states, states), shape),
+                            allowed="(A, S, S) and (S, A), (S,) or (A, S, S)")
 
 
 def _csr(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.mdp.export import to_pymdptoolbox, to_quantecon
 from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.sparse import SparseMDP
@@ -178,3 +178,55 @@ def test_export_to_quantecon_solves_to_the_same_values() -> None:
     reward, transition, state, action = to_quantecon(mdp)
     found = markov.DiscreteDP(reward, transition, 0.9, state, action).solve("policy_iteration")
     np.testing.assert_allclose(policy_iteration(mdp, discount=0.9).value, found.v, atol=1e-12)
+
+
+TOOLBOX_P = np.array([[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.1, 0.9]]])
+TOOLBOX_R = np.array([[5.0, 10.0], [-1.0, 2.0]])
+
+
+@pytest.mark.parametrize("transition", [
+    TOOLBOX_P, TOOLBOX_P.tolist(), [sparse.csr_matrix(matrix) for matrix in TOOLBOX_P],
+    tuple(sparse.coo_array(matrix) for matrix in TOOLBOX_P),
+    np.array([sparse.csr_matrix(matrix) for matrix in TOOLBOX_P] + [None], dtype=object)[:2],
+])
+def test_matrices_by_action_may_be_dense_or_sparse(transition):
+    problem = SparseMDP.from_dense(transition, TOOLBOX_R)
+    assert problem.transition.toarray() == pytest.approx(
+        TOOLBOX_P.transpose(1, 0, 2).reshape(4, 2))
+    assert problem.reward.tolist() == [5.0, 10.0, -1.0, 2.0]
+
+
+def test_rewards_of_transitions_are_weighted_by_their_probabilities():
+    """As pymdptoolbox does: R[s, a] = sum over s' of P[a, s, s'] R[a, s, s']."""
+    of_transitions = np.arange(8.0).reshape(2, 2, 2)
+    expected = [sum(TOOLBOX_P[a, s, j] * of_transitions[a, s, j] for j in range(2))
+                for s in range(2) for a in range(2)]
+    for reward in (of_transitions, of_transitions.tolist(),
+                   [sparse.csr_matrix(matrix) for matrix in of_transitions]):
+        for transition in (TOOLBOX_P, [sparse.csr_matrix(matrix) for matrix in TOOLBOX_P]):
+            assert SparseMDP.from_dense(transition, reward).reward == pytest.approx(expected)
+    assert SparseMDP.from_dense(TOOLBOX_P, [3.0, 4.0]).reward.tolist() == [3.0, 3.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(("transition", "reward", "words"), [
+    (TOOLBOX_P, np.zeros((3, 2, 2)), "shapes of transition and reward do not fit"),
+    (TOOLBOX_P, 3.0, "shapes of transition and reward do not fit"),
+    (TOOLBOX_P, "abc", "allowed: a number or an array of numbers"),
+    (["a", "b"], TOOLBOX_R, "allowed: a number or an array of numbers"),
+    ([np.eye(2), np.eye(3)], TOOLBOX_R, "not one square matrix per action"),
+    ([], TOOLBOX_R, "not one square matrix per action"),
+])
+def test_other_forms_of_arrays_are_refused_in_a_line(transition, reward, words):
+    with pytest.raises(RamsisError, match=words):
+        SparseMDP.from_dense(transition, reward)
+
+
+def test_names_of_states_are_refused_with_the_way_to_number_them():
+    names = ["well", "ill"]
+    pairs = [("well", 0, {"well": 0.9, "ill": 0.1}, 1.0), ("ill", 0, {"well": 1.0}, 0.0)]
+    with pytest.raises(InvalidValueError, match=r"got 'well'.*names\.index\(state\)"):
+        SparseMDP.from_pairs(pairs)
+    numbered = [
+        (names.index(state), action, {names.index(j): p for j, p in chances.items()}, reward)
+        for state, action, chances, reward in pairs]
+    assert SparseMDP.from_pairs(numbered, state_names=names).name(1) == "state 1 (ill)"
