@@ -149,9 +149,9 @@ class SparseMDP:
         states = [pair[0] for pair in listed]
         for one in (*states, *columns):
             if isinstance(one, bool) or not isinstance(one, int | np.integer):
-                raise InvalidValueError("a state is not a number", value=one,
-                                        allowed="whole numbers from 0, as names.index(state), with "
-                                        "the names in state_names")
+                raise InvalidValueError("a state is not a number", value=one, allowed="whole "
+                                        "numbers from 0, as names.index(state), with the names in "
+                                        "state_names")
         size = n_states if n_states is not None else 1 + max([*states, *columns])
         rows = np.concatenate([[0], np.cumsum([len(chances) for chances in nexts])])
         matrix = _csr([p for chances in nexts for p in chances.values()], columns, rows, size)
@@ -277,7 +277,8 @@ def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
 def _rewards(given: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.float64]:
     """Return the expected reward of each state and action, (S, A)."""
     states, actions = chances[0].shape[0], len(chances)
-    listed = isinstance(given, list | tuple) or getattr(given, "dtype", None) == object
+    listed = isinstance(given, list | tuple) or (
+        isinstance(given, np.ndarray) and given.dtype.hasobject)
     if (listed and any(map(sparse.issparse, given))) or np.ndim(given) == 3:
         rewards = _matrices(given, "reward")
         if len(rewards) == actions and rewards[0].shape == chances[0].shape:

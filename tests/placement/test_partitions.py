@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,33 @@ def test_instances_that_the_gpu_does_not_have_are_refused() -> None:
                         {"worker": "gpu-1/1g@1", "variants": []}]
     with pytest.raises(InputFileError, match="instances of gpu-1 overlap"):
         problem_from_document(asked)
+
+
+@pytest.mark.parametrize("name", [
+    "H100-80GB", "H100-NVL-94GB", "H200-141GB", "B200-180GB"])
+def test_gpus_of_seven_slices_are_cut_alike(name: str) -> None:
+    """Names and memory differ; NVIDIA's guide has the same fractions and numbers for all."""
+    table, first = shipped_partitions()[name], shipped_partitions()["A100-80GB"]
+    assert [(kind.name[:2], kind.compute_slices, kind.memory_slices, kind.starts)
+            for kind in table.instances] == [
+        (kind.name[:2], kind.compute_slices, kind.memory_slices, kind.starts)
+        for kind in first.instances]
+    for kind in table.instances:
+        gib = int(kind.name.partition(".")[2].removesuffix("gb"))
+        assert 0.8 * gib * 1e9 <= kind.memory_mb * 2**20 <= 1.08 * gib * 1e9
+        assert len(kind.starts) == {(1, 1): 7, (1, 2): 4, (2, 2): 3, (3, 4): 2}.get(
+            (kind.compute_slices, kind.memory_slices), 1)
+
+
+def test_the_name_of_a_gpu_does_what_its_table_does() -> None:
+    names = [kind.name for kind in shipped_partitions()["H100-NVL-94GB"].instances]
+    asked = document(random.Random(5), "H100-NVL-94GB", tuple(names), families=2, variants=1,
+                     gpus=3)
+    placement = place(problem_from_document(asked))
+    tables = resources.files("placement_milp").joinpath("gpu-partitions.json").read_text("utf-8")
+    asked["worker_types"][0]["partitions"] = next(
+        table for table in json.loads(tables) if table["name"] == "H100-NVL-94GB")
+    assert place(problem_from_document(asked)).groups == placement.groups
 
 
 def test_a_profile_that_was_measured_on_an_instance_is_read(tmp_path: Path) -> None:

@@ -72,9 +72,10 @@ def place(
     the exit code is 130.
 
     GPUs can be cut into instances (NVIDIA MIG): a worker type with "partitions" names a GPU
-    (A100-40GB, A100-80GB, H100-80GB, A30-24GB) or has a table of its own, and layouts and
-    instances are chosen, too. Objectives: effective-accuracy, cheapest, fewest-workers, max-min,
-    lexicographic, pareto. A moving_price counts models loaded, instances made and destroyed.
+    (A100-40GB, A100-80GB, H100-80GB, H100-NVL-94GB, H200-141GB, B200-180GB, A30-24GB) or has a
+    table of its own, and layouts and instances are chosen, too. Objectives: effective-accuracy,
+    cheapest, fewest-workers, max-min, lexicographic, pareto. A moving_price counts models loaded,
+    instances made and destroyed.
 
     \b
     Examples:

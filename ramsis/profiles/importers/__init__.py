@@ -100,6 +100,8 @@ def import_profile(
     paths = [Path(one) for one in (
         [source] if isinstance(source, str | os.PathLike) else source)]
     check_known("unknown format", format, ("auto", *FORMATS), "format")
+    if not paths:
+        raise InvalidValueError("no files", where="source", allowed="a path, or one or more")
     for path in paths:
         if not path.exists():
             raise InputFileError("no such file or folder", where=str(path))
