@@ -262,8 +262,7 @@ def best_pairs(
 def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
     """Return one sparse matrix (S, S) per action."""
     try:
-        found = [sparse.csr_array(one if sparse.issparse(one) else np.asarray(one, dtype=float))
-                 for one in given]
+        found = [sparse.csr_array(_dense_or_sparse(one)) for one in given]
     except (TypeError, ValueError) as error:
         raise InvalidValueError(f"{name} is not an array of numbers ({error})",
                                 allowed="(A, S, S), or a matrix (S, S) per action") from error
@@ -272,6 +271,10 @@ def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
         raise InvalidValueError(f"{name} has not one square matrix per action",
                                 value=sorted(shapes), allowed="(A, S, S)")
     return found
+
+
+def _dense_or_sparse(matrix: Any) -> Any:
+    return matrix if sparse.issparse(matrix) else np.asarray(matrix, dtype=float)
 
 
 def _rewards(given: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.float64]:
@@ -284,10 +287,10 @@ def _rewards(given: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.floa
         if len(rewards) == actions and rewards[0].shape == chances[0].shape:
             return np.column_stack([(chance * reward).sum(axis=1)
                                     for chance, reward in zip(chances, rewards, strict=True)])
-        shape = (len(rewards), *rewards[0].shape)
+        shape: tuple[int, ...] = (len(rewards), *rewards[0].shape)
     else:
         try:
-            dense = given.toarray() if sparse.issparse(given) else np.asarray(given, dtype=float)
+            dense = np.asarray(getattr(given, "toarray", lambda: given)(), dtype=float)
         except (TypeError, ValueError) as error:
             raise InvalidValueError(f"reward is not an array of numbers ({error})",
                                     allowed="(S, A), (S,) or (A, S, S)") from error

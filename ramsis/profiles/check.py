@@ -82,6 +82,8 @@ def _units(model: ModelProfile) -> Iterator[Finding]:
         yield Finding("unit", model.name, None,
                       f"accuracy is {100 * model.accuracy:.4g} %; is the unit right?")
 
+_MOST_ENTRIES = 10_000_000  # of a latency table, 80 MB
+
 
 def _few_samples(model: ModelProfile) -> Iterator[Finding]:
     for item in model.batches:
@@ -115,10 +117,15 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
     values = np.array([item.statistic_ms(statistic) for item in model.batches])
     if len(sizes) == 1:
         return
+    # Without a size the table has the line between its neighbours, or the least of larger ones.
+    least_above = np.append(np.minimum.accumulate(values[:0:-1])[::-1], np.inf)
+    between = least_above.copy()
+    between[1:-1] = values[:-2] + (sizes[1:-1] - sizes[:-2]) * (
+        (values[2:] - values[:-2]) / (sizes[2:] - sizes[:-2]))
+    suggested = np.minimum(least_above, between)
+    suggested[-1] = fill_row(sizes[:-1], values[:-1], int(sizes[-1]))[0][-1]
     for i, item in enumerate(model.batches):
-        others = np.arange(len(sizes)) != i
-        expected = (fill_row(sizes[others], values[others], item.batch)[0][-1] if i
-                    else values[1:].min())
+        expected = suggested[i]
         if values[i] > OUTLIER_FACTOR * expected:
             yield Finding("outlier", model.name, item.batch,
                           f"{statistic} {values[i]:.4g} ms is {values[i] / expected:.1f} times "
@@ -162,6 +169,7 @@ def _no_p95(model: ModelProfile) -> Iterator[Finding]:
 def _dominated(profile_set: ProfileSet, statistic: str) -> Iterator[Finding]:
     names = [model.name for model in profile_set.models]
     largest = max(item.batch for model in profile_set.models for item in model.batches)
+    largest = min(largest, max(1, _MOST_ENTRIES // len(names)))
     table = profile_set.latency_table(cast(Statistic, statistic), largest)
     for name, other in zip(names, dominators(table.accuracy, table.latency_ms), strict=True):
         if other >= 0:

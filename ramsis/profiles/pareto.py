@@ -56,16 +56,21 @@ def dominators(
     found = np.full(count, -1, dtype=np.int64)
     # Sorted by the columns in turn, a dominator always comes before what it dominates.
     order = np.lexsort((np.arange(count), -accuracy, *latency_ms.T[::-1]))
-    kept: list[int] = []
-    for model in order:
-        for other in kept:
-            if accuracy[other] >= accuracy[model] and (
-                latency_ms[other] <= latency_ms[model]
-            ).all():
+    kept = np.empty(count, dtype=np.int64)
+    size = 0
+    columns = np.unique(np.linspace(0, latency_ms.shape[1] - 1, 4).astype(int))
+    for model in order.tolist():
+        able = kept[:size]
+        able = able[accuracy[able] >= accuracy[model]]
+        for column in columns:  # most are told apart by few batch sizes
+            able = able[latency_ms[able, column] <= latency_ms[model, column]]
+        for other in able.tolist():
+            if (latency_ms[other] <= latency_ms[model]).all():
                 found[model] = other
                 break
         else:
-            kept.append(int(model))
+            kept[size] = model
+            size += 1
     return found
 
 

@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.errors import InvalidValueError, check_known
 
 _ROUNDING = 1e-9  # relative, of a mean
+_MOST_POINTS = 1000  # whose slopes are worked out, 4 MB of each
 
 
 class Origin(IntEnum):
@@ -217,11 +218,16 @@ def _refuse_entry(
 
 
 def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Median slope over all pairs of points (at least two distinct x; Sen 1968).
+    """Return the median slope over all pairs of points (at least two distinct x; Sen 1968).
+
+    Of more than 1,000 points, 1,000 that are evenly spread are taken: pairs grow with the square.
 
     >>> theil_sen_slope(np.arange(5.0), np.array([1.0, 2.0, 3.0, 4.0, 900.0]))
     1.0
     """
+    if len(x) > _MOST_POINTS:
+        taken = np.linspace(0, len(x) - 1, _MOST_POINTS).round().astype(int)
+        x, y = x[taken], y[taken]
     first, second = np.triu_indices(len(x), k=1)
     return float(np.median((y[second] - y[first]) / (x[second] - x[first])))
 
@@ -263,6 +269,10 @@ def _pooled(
     It starts with the first value. Its isotonic regression is constant where no part that it
     starts with has a lower mean than all of it.
     """
+    window = 16
+    while window < len(values) and low[:window].max() <= high[:window].min():
+        window *= 2  # beyond the window nothing pools
+    values, low, high = values[:window], low[:window], high[:window]
     mean = np.cumsum(values) / np.arange(1, len(values) + 1)
     pools = ((np.minimum.accumulate(mean) >= mean - _ROUNDING * values[0])
              & (np.maximum.accumulate(low) <= mean) & (mean <= np.minimum.accumulate(high)))
@@ -298,10 +308,12 @@ def fill_row(
     """
     sizes = np.arange(1, max_batch + 1)
     own = np.interp(sizes, batches, values_ms)
-    last, single = int(batches[-1]), len(batches) == 1
-    slope = values_ms[0] if single else max(0.0, theil_sen_slope(batches, values_ms))
+    last = int(batches[-1])
     beyond = sizes > last
-    own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
+    if beyond.any():
+        slope = (values_ms[0] if len(batches) == 1 else
+                 max(0.0, theil_sen_slope(batches, values_ms)))
+        own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
     origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
     origin[beyond] = Origin.EXTRAPOLATED
     if not padding:
@@ -314,7 +326,8 @@ def fill_row(
     # The maximum only mends the last bit that np.interp may lose on a falling stretch.
     latency = np.maximum.accumulate(np.minimum(own, padded))
     run_as = sizes.copy()
-    for b in sizes[lower].tolist():
-        above = batches >= b
-        run_as[b - 1] = batches[above][np.argmin(values_ms[above])]
+    # The first measured size with the least value from each on: the next that equals that value.
+    places = np.where(values_ms == least_above, np.arange(len(batches)), len(batches))
+    least_at = np.minimum.accumulate(places[::-1])[::-1]
+    run_as[lower] = batches[least_at[np.searchsorted(batches, sizes[lower])]]
     return latency, origin.astype(np.int8), run_as
