@@ -113,7 +113,8 @@ def bound(
     even if it knows all arrivals. A cascade of models can pass the bound.
 
     With --trace and a target (--max-violation, --min-effective-accuracy) it says the fewest
-    worker-seconds with which such a scheduler could meet the target, start-ups included. With --load and --workers it is on effective accuracy.
+    worker-seconds with which such a scheduler could meet the target, start-ups included. With
+    --load and --workers it is on effective accuracy.
 
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the

@@ -85,8 +85,8 @@ def audit(
     $request_time behind it) or Envoy, or CSV or JSON lines of another program, by usual or named
     columns. The first table holds what was achieved against the best policy on the same arrivals
     (its load level is chosen in hindsight) and the bound that no scheduler passes that answers
-    each request once, by one model. The workers needed are the fewest with which the best policy achieves as much. Each violation has one
-    cause, so the second table adds up.
+    each request once, by one model. The workers needed are the fewest with which the best policy
+    achieves as much. Each violation has one cause, so the second table adds up.
 
     Where no policies are named, both kinds of dispatch stand side by side: a queue for each
     worker (round-robin), and a common queue (central-queue). Below them are the commands that
