@@ -323,6 +323,7 @@ class Connection(HttpToolsProtocol):
     _held: list[bytes] | None = None  # the body of a request that may be answered at once
     _chunk = b""  # that are read now, where a request begins with them
     _seen = _body = _beside = _pending = _discarded = 0  # bytes
+    _counted = 0  # bytes of the body that came before those that are parsed now
 
     def connection_made(self, transport: Any) -> None:
         """Count it."""
@@ -400,7 +401,7 @@ class Connection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Parse, and count what is not a body."""
-        body = self._body
+        self._counted = self._body
         self._beside = self._seen = self._beside + len(data)
         self._feed(data)
         if self._refused:
@@ -411,7 +412,7 @@ class Connection(HttpToolsProtocol):
             if self._pending:
                 self._hold(-self._pending)
         else:
-            self._beside -= self._body - body
+            self._beside -= self._body - self._counted
             if self._beside > self.group.limits.head_bytes + _FRAMING * self._body:
                 self._refuse_head()
             else:
@@ -483,7 +484,7 @@ class Connection(HttpToolsProtocol):
         if self._upgrades:  # its body is still to be parsed
             return
         self._whole = self.in_head = True
-        self._body = self._beside = 0
+        self._body = self._beside = self._counted = 0
         if self._refused:
             return
         if self._held is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import random
 import shutil
 import subprocess
 import time
@@ -183,3 +185,36 @@ def test_an_error_in_a_body_is_the_one_answer_to_its_request(server: Running) ->
     for parts in ((request(queries(1)) + bad,), (LIVE + LIVE + bad[:-4], bad[-4:])):
         found = answered(server, *parts, count=2 if len(parts) == 1 else 3)
         assert [status for status, _ in found] == [*[200] * (len(found) - 1), 400]
+
+
+def random_request(rng: random.Random, number: int) -> tuple[bytes, int, str | None]:
+    """A request, the status of its answer, and the id in it."""
+    name = str(number)
+    body = queries(rng.randint(1, 3), id=name, parameters={"deadline_ms": 60_000})
+    body += b" " * rng.choice([0, 0, 10, 5_000, 70_000])
+    upgrade = rng.choice(["", UPGRADE])
+    return rng.choice([
+        (request(body, upgrade), 200, name), (chunked(body, upgrade), 200, name),
+        (request(body, f"X-Filled: {'a' * rng.randrange(3000)}\r\n"), 200, name),
+        (request(body, "Content-Encoding: gzip\r\n"), 415, None),
+        (request(b"\r\n\r\n" * rng.randint(1, 3000)), 400, None), (LIVE, 200, None),
+        (b"GET /missing HTTP/1.1\r\nHost: here\r\n\r\n", 404, None)])
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HTTP_STREAMS", "12"))))
+def test_requests_in_a_stream_are_told_apart_however_it_is_cut(
+    server: Running, seed: int
+) -> None:
+    rng = random.Random(seed)
+    sent = [random_request(rng, number) for number in range(rng.choice([1, 8, 9, 30]))]
+    if rng.random() < 0.5:
+        sent.append((b"no request\r\n\r\n" + LIVE, 400, None))
+    stream = b"".join(content for content, _, _ in sent)
+    cuts = sorted(rng.randrange(len(stream)) for _ in range(rng.choice([0, 1, 5, 40])))
+    with connected(server) as connection:
+        for first, after in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            connection.sendall(stream[first:after])
+            time.sleep(rng.choice([0.0, 0.005]))
+        found = answers(connection, len(sent))
+    assert [(status, json.loads(document).get("id") if status == 200 else None)
+            for status, _, document in found] == [(status, name) for _, status, name in sent]
