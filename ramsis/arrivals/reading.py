@@ -16,6 +16,7 @@ from ramsis.arrivals.load_table import length_words
 from ramsis.arrivals.rate_file import find_trace, is_rate_trace, read_rates, shipped_traces
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
+from ramsis.arrivals.trace_formats.files import first_line
 from ramsis.checks import check_arguments
 
 __all__ = ["ReadTrace", "read_any_trace"]
@@ -66,7 +67,7 @@ def read_any_trace(
     if trace_format is None and not load_columns:
         trace_format = detect_trace(path) if path.is_file() else None
         if time_column is not None:
-            lines = trace_format is not None and trace_format in ("jsonl", "mooncake", "k6-json")
+            lines = path.is_file() and first_line(path).startswith(("{", "["))
             trace_format = "jsonl" if lines else "timestamps"
     if trace_format is None and is_rate_trace(path, unit=unit, load_columns=load_columns):
         loads = read_rates(path, unit=unit, load_columns=load_columns)

@@ -56,20 +56,10 @@ gmt_create,predict_type,predict_status,exec_time_seconds,groupId,prompt_length
 2024-11-15 18:17:06,TXT_2_IMG,SUCCEED,36.0,G0001,93.0
 2024-11-15 18:16:14,TXT_2_IMG,FAILED,43.0,G0001,93.0
 """
-K6 = """\
-metric_name,timestamp,metric_value,check,error
-http_reqs,1770109200,1.000000,,
-http_req_duration,1770109200,250.0,,
-http_req_waiting,1770109200,249.5,,
-http_reqs,1770109201,1.000000,,
-http_req_duration,1770109201,125.0,,
-data_sent,1770109202,12.0,,
-"""
-K6_JSON = """\
-{"type":"Metric","data":{"name":"http_req_duration","type":"trend"},"metric":"http_req_duration"}
-{"metric":"http_reqs","type":"Point","data":{"time":"2026-05-06T07:00:00.5Z","value":1}}
-{"metric":"http_req_duration","type":"Point","data":{"time":"2026-05-06T07:00:00.5Z","value":9}}
-{"metric":"http_req_duration","type":"Point","data":{"time":"2026-05-06T07:00:01Z","value":8}}
+VEGETA = """\
+1772366400000000000,200,8265410,312,99,,,,0,POST,http://a/infer,
+1772366400025000000,0,30000000,312,0,EOF,,,1,POST,http://a/infer,
+1772366400050500000,200,8265410,312,99,,,,2,POST,http://a/infer,
 """
 RATES = "100\n250\n0\n50\n"
 LINES = '{"id": 1, "at": 1.5}\n{"id": 2, "at": 2.0}\n'
@@ -78,7 +68,7 @@ SAMPLES = {
     "azure-llm": AZURE_LLM, "azure-functions-2019": FUNCTIONS_2019,
     "azure-functions-2021": FUNCTIONS_2021, "burstgpt": BURSTGPT, "mooncake": MOONCAKE,
     "vidur": VIDUR, "alibaba-gentd26": GENTD26, "jsonl": LINES, "timestamps": TIMESTAMPS,
-    "per-second-rates": RATES, "k6": K6, "k6-json": K6_JSON,
+    "per-second-rates": RATES, "request-log": VEGETA,
 }
 OPTIONS = {"jsonl": {"time_column": "at", "unit": "s"}, "timestamps": {"time_column": "seen_ms"}}
 LOADS = ("azure-functions-2019", "per-second-rates")
@@ -88,9 +78,8 @@ TIMES = {
     "burstgpt": [0.0, 40_000.0, 113_500.0],
     "mooncake": [0.0, 10_535.0, 27_482.0],
     "vidur": [0.0, 125.0],
+    "request-log": [0.0, 25.0, 50.5],
     "alibaba-gentd26": [0.0, 4_704_000.0, 4_756_000.0],
-    "k6": [0.0, 1125.0],
-    "k6-json": [0.0, 500.0],
 }
 
 
@@ -107,7 +96,7 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
 
 def test_every_format_has_a_sample_here() -> None:
     assert set(SAMPLES) == set(TRACE_FORMATS)
-    assert len(TRACE_FORMATS) == 12
+    assert len(TRACE_FORMATS) == 11
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])

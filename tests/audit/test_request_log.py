@@ -152,7 +152,7 @@ def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path: Path
     log = read_request_log(path, LogFormat(columns, "ms", 100.0))
     assert (log.finish_s - log.arrival_s).tolist() == pytest.approx([0.03825, 0.040])
     assert log.arrival_s[1] == pytest.approx(0.5 - 0.00175)
-    assert any("when: taken as s since 1970" in note for note in log.notes)
+    assert "when (s) is its end, took (ms) is the time it took" in log.notes[0]
     path.write_text("when,code\n1770109200.5,200\n1770109201.0,200\n")
     with pytest.raises(InputFileError, match=r"1970 in ms, and of our days in s.*--unit s"):
         read_request_log(path, LogFormat({"arrival": "when", "status": "code"}, "ms", 100.0))

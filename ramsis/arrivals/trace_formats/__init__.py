@@ -35,8 +35,14 @@ from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines, time_keys
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins, read_second_rates
+from ramsis.arrivals.trace_formats.request_logs import (
+    log_kind,
+    read_locust_load,
+    read_log_arrivals,
+)
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.logs.kinds import Summary
 
 __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
 
@@ -86,9 +92,6 @@ class _Table:
     time: str
     unit: str | None
     minus: str | None = None
-    minus_unit: str | None = None
-    only: tuple[str, str] | None = None
-    note: str = ""
 
 
 _TABLES = {
@@ -100,12 +103,7 @@ _TABLES = {
     "vidur": _Table(("arrived_at", "num_prefill_tokens", "num_decode_tokens"), "arrived_at", "s"),
     "alibaba-gentd26": _Table(("gmt_create", "predict_type", "exec_time_seconds"), "gmt_create",
                               None),
-    "k6": _Table(("metric_name", "timestamp", "metric_value"), "timestamp", None, "metric_value",
-                 "ms", ("metric_name", "http_req_duration"),
-                 "a row is a metric: those of http_req_duration are taken, one for each request, "
-                 "which came its duration before"),
 }
-_K6_LINES = {"type": "Point", "metric": "http_req_duration"}
 _ENOUGH, _MOST_PER_MS = 50, 1.0  # requests, and a rate above which they have another unit
 _LARGEST_DOCUMENT = 64 * 1024 * 1024
 _MOONCAKE = ("timestamp", "input_length", "output_length")
@@ -113,7 +111,7 @@ _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
 
 TRACE_FORMATS: tuple[str, ...] = (
-    *_TABLES, "k6-json", "azure-functions-2019", "mooncake", "jsonl", "timestamps",
+    *_TABLES, "azure-functions-2019", "mooncake", "request-log", "jsonl", "timestamps",
     "per-second-rates",
 )
 """Names; the last two are never told by a file, and ``jsonl`` needs the key's name."""
@@ -125,10 +123,10 @@ DESCRIPTIONS = {
     "burstgpt": "BurstGPT: a request a line",
     "vidur": "Vidur, and what uses its layout: a request a line",
     "alibaba-gentd26": "Alibaba GenTD26, lora_request_trace.csv: a request a line",
-    "k6": "k6, --out csv: metrics a line, of which the durations of requests are taken",
-    "k6-json": "k6, --out json: metrics a line, of which those of requests are taken",
     "azure-functions-2019": "Azure Functions 2019: invocations by function and minute, added up",
     "mooncake": "Mooncake, Bailian and others with its keys: a request a line, in JSON",
+    "request-log": "access logs, logs of model servers, results of k6, vegeta, JMeter, locust and "
+                   "others (see the page on audits)",
     "jsonl": "JSON lines, times under a usual key, in objects or lists below, or that of "
              "--time-column; --unit of numbers",
     "timestamps": "a time a line, or the column of --time-column in CSV; --unit for numbers",
@@ -140,6 +138,8 @@ DESCRIPTIONS = {
 def detect_trace(path: str | os.PathLike[str]) -> str | None:
     """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`."""
     line = first_line(Path(path))
+    if log_kind(Path(path)) is not None:
+        return "request-log"
     if line.startswith(("{", "[{")) or line == "[":
         return _json_format(line)
     try:
@@ -164,9 +164,7 @@ def _json_format(line: str) -> str:
         return "jsonl"
     if not isinstance(record, dict):
         return "jsonl"
-    if set(_MOONCAKE) <= set(record):
-        return "mooncake"
-    return "k6-json" if {"type", "metric", "data"} <= set(record) else "jsonl"
+    return "mooncake" if set(_MOONCAKE) <= set(record) else "jsonl"
 
 
 def read_trace(
@@ -195,8 +193,10 @@ def read_trace(
     try:
         if format in _TABLES:
             return _table(file, format, unit)
-        if format in ("mooncake", "jsonl", "k6-json"):
+        if format in ("mooncake", "jsonl"):
             return _json(file, format, unit, time_column)
+        if format == "request-log":
+            return _log(file, unit)
         if format == "timestamps":
             from ramsis.arrivals.timestamps import read_arrivals  # which reads by columns here
 
@@ -213,6 +213,14 @@ def read_trace(
                  notes=(f"invocations of {functions} functions, added up",))
 
 
+def _log(path: Path, unit: str | None) -> Trace:
+    kind = log_kind(path)
+    if isinstance(kind, Summary):
+        rate_qps, note = read_locust_load(path, kind)
+        return Trace("request-log", rate_qps=rate_qps, step_ms=1000.0, notes=(note,))
+    return Trace.of_arrivals("request-log", *read_log_arrivals(path, unit))
+
+
 def _table(path: Path, format: str, unit: str | None) -> Trace:
     table = _TABLES[format]
     reader: TimeColumn | None = None
@@ -224,18 +232,13 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
             reader = TimeColumn(
                 InstantColumn(names.index(table.time), unit or table.unit,
                               None if table.minus is None else names.index(table.minus),
-                              table.minus_unit,
-                              table.only and (names.index(table.only[0]), table.only[1]), ",",
-                              in_any_order=True), str(path))
+                              ",", in_any_order=True), str(path))
             first += 1
         reader.add(first, text)
     found = None if reader is None else reader.arrivals()
     if reader is None or found is None or not len(found.times_ms):
-        raise InputFileError("no requests", where=str(path), allowed="lines below the header" + (
-            f", with {table.only[1]} under {table.only[0]}" if table.only else ""))
-    # The rows of a metric are in the order of the answers.
-    back = () if table.only else _sorted(reader.went_back)
-    return Trace.of_arrivals(format, found, *([table.note] if table.note else []), *back)
+        raise InputFileError("no requests", where=str(path), allowed="lines below the header")
+    return Trace.of_arrivals(format, found, *_sorted(reader.went_back))
 
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
@@ -250,10 +253,6 @@ def _sorted(went_back: int) -> tuple[str, ...]:
 def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
     if format == "mooncake":
         return _mooncake(path, unit)
-    if format == "k6-json":
-        times, _ = read_json_lines(path, "data.time", unit, only=_K6_LINES, in_any_order=True)
-        return Trace.of_arrivals(format, arrived(times), "a line is a metric: those of "
-                                 "http_req_duration are taken, one for each request, at its end")
     if key is not None:
         times, went_back = read_json_lines(path, key, unit, in_any_order="." in key)
         return Trace.of_arrivals(format, arrived(times), *_sorted(went_back))

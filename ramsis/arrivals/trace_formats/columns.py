@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.clock import Clock, clock_of
-from ramsis.arrivals.trace_formats.instants import UNITS, Instants, floats, number
+from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError
 
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
@@ -58,11 +58,7 @@ class InstantColumn:
     unit : str, optional
         Of numbers.
     minus : int, optional
-        Field of a duration that is taken off: the instant is an end.
-    minus_unit : str, optional
-        Of the duration; by default that of the instants.
-    only : tuple of int and str, optional
-        A field, and what it holds in the lines that count.
+        Field of a duration in the same unit that is taken off: the instant is an end.
     delimiter : str, optional
         Between fields; None: a tab, semicolon or comma, as each line has it.
     in_any_order : bool
@@ -72,8 +68,6 @@ class InstantColumn:
     index: int = 0
     unit: str | None = None
     minus: int | None = None
-    minus_unit: str | None = None
-    only: tuple[int, str] | None = None
     delimiter: str | None = None
     in_any_order: bool = False
 
@@ -198,8 +192,6 @@ class TimeColumn:
         wanted = {column.index}
         if column.minus is not None:
             wanted.add(column.minus)
-        if column.only is not None:
-            wanted.add(column.only[0])
         mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
         try:
             table = pd.read_csv(
@@ -209,8 +201,6 @@ class TimeColumn:
             return None
         if len(table) != text.count("\n") + (not text.endswith("\n")):
             return None
-        if column.only is not None:
-            table = table[table[column.only[0]] == column.only[1]]
         if table.isna().to_numpy().any():
             return None
         times = instants.column(table[column.index])
@@ -220,24 +210,17 @@ class TimeColumn:
             lasted = floats(table[column.minus])
             if lasted is None or not (np.isfinite(lasted) & (lasted >= 0)).all():
                 return None
-            return times, lasted * self._minus_factor()
+            return times, lasted * instants.factor
         back = len(times) and (times[0] < self._last or (np.diff(times) < 0).any())
         return None if back and not column.in_any_order else (times, None)
-
-    def _minus_factor(self) -> float:
-        assert self._instants is not None
-        unit = self.column.minus_unit
-        return self._instants.factor if unit is None else UNITS[unit]
 
     def _by_line(self, first: int, text: str) -> _Stamps:
         times: list[float] = []
         lasted: list[float] = []
-        last, only = self._last, self.column.only
+        last = self._last
         for line, content in lines_of(text, first):
             place = f"{self.where}: line {line}"
             fields = fields_of(content, self.column.delimiter)
-            if only is not None and (only[0] >= len(fields) or fields[only[0]] != only[1]):
-                continue
             now, took = self._one(fields, content, place)
             lasted.append(took)
             if now < last and not self.column.in_any_order:
@@ -267,4 +250,4 @@ class TimeColumn:
         if not lasted >= 0:
             raise InputFileError("not a duration", where=place, value=fields[column.minus].strip(),
                                  allowed="a finite number >= 0")
-        return now, lasted * self._minus_factor()
+        return now, lasted * self._instants.factor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ from ramsis.garbage_collection import without_collection
 
 
 def read_json_lines(
-    path: Path, key: str, unit: str | None, *, only: Mapping[str, str] | None = None,
-    in_any_order: bool = False,
+    path: Path, key: str, unit: str | None, *, in_any_order: bool = False
 ) -> tuple[NDArray[np.float64], int]:
     """The instants under a key, and how many go back in time.
 
@@ -34,8 +33,6 @@ def read_json_lines(
         lists, it is ``turns.calls.timestamp``.
     unit : str, optional
         Of numbers.
-    only : mapping of str to str, optional
-        Keys, and what they hold in the lines that count.
     in_any_order : bool
         Sort instants that go back, instead of refusing them.
 
@@ -49,13 +46,13 @@ def read_json_lines(
     instants: Instants | None = None
     went_back = 0
     for first, text in blocks(path):
-        values = _at_once(text, key) if only is None else None
+        values = _at_once(text, key)
         numbers: Sequence[int]
         if values is not None:
             numbers = range(first, first + len(values))
         else:
             numbered = [(line, value) for line, content in lines_of(text, first)
-                        for value in _values(content, key, only, f"{path}: line {line}")]
+                        for value in _values(content, key, f"{path}: line {line}")]
             numbers, values = [n for n, _ in numbered], [value for _, value in numbered]
         if not values:
             continue
@@ -130,14 +127,10 @@ def _at_once(text: str, key: str) -> list[Any] | None:
     return None
 
 
-def _values(
-    content: str, key: str, only: Mapping[str, str] | None, where: str
-) -> Iterator[Any]:
+def _values(content: str, key: str, where: str) -> Iterator[Any]:
     item = parsed(content, where)
     if not isinstance(item, dict):
         raise InputFileError("not a JSON object", where=where, value=content)
-    if only is not None and any(item.get(name) != value for name, value in only.items()):
-        return
     for value in _below(item, [key] if key in item else key.split("."), where):
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise InputFileError("not a timestamp", where=f"{where}, {key}", value=value)

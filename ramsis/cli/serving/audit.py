@@ -45,12 +45,13 @@ _CAUSES = (
               help="Deadline after arrival, where the log does not hold one.")
 @click.option("--column", "columns", type=LOG_COLUMN, multiple=True, metavar="FIELD=NAME",
               help="Column of a log of another program: arrival, start, finish, duration, "
-              "deadline (ms), outcome, status, model, batch, run_as, worker or correct; repeat.")
+              "deadline (ms), outcome, status, success, error, model, batch, run_as, worker or "
+              "correct; repeat.")
 @click.option("--model", metavar="NAME",
               help="Model that answered, where the log names none.")
 @click.option("--unit", type=click.Choice(_UNITS),
-              help="Unit of arrival, start and finish, where they are numbers.  [default: that of "
-              "the column's name]")
+              help="Unit of times that are numbers, but not of times since 1970.  [default: that "
+              "of the column's name]")
 @click.option("--service", type=click.Choice(SERVICES),
               help="Service times that the log is held against.  "
               f"[default: {DEFAULT_SERVICE}]")
@@ -81,12 +82,13 @@ def audit(
 ) -> None:
     """Say how far a request log is from the best possible, and where violations came from.
 
-    LOG is a request log of `serve`, `load` or `simulate`, an access log of nginx (combined, with
-    $request_time behind it) or Envoy, or CSV or JSON lines of another program, by usual or named
-    columns. The first table holds what was achieved against the best policy on the same arrivals
-    (its load level is chosen in hindsight) and the bound that no scheduler passes that answers
-    each request once, by one model. The workers needed are the fewest with which the best policy
-    achieves as much. Each violation has one cause, so the second table adds up.
+    LOG is a request log of `serve`, `load` or `simulate`, an access log (nginx, Envoy, load
+    balancers), a log of a model server, the result of a load test (k6, vegeta, JMeter), or CSV or
+    JSON lines of another program, by usual or named columns. The first table holds what was
+    achieved against the best policy on the same arrivals (its load level is chosen in hindsight)
+    and the bound that no scheduler passes that answers each request once, by one model. The
+    workers needed are the fewest with which the best policy achieves as much. Each violation has
+    one cause, so the second table adds up.
 
     Where no policies are named, both kinds of dispatch stand side by side: a queue for each
     worker (round-robin), and a common queue (central-queue). Below them are the commands that

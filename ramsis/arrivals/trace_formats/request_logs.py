@@ -1,0 +1,78 @@
+"""Arrivals in request logs of other programs, and loads in what load tests write over time."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ramsis.arrays import FloatArray
+from ramsis.arrivals.trace_formats.columns import Arrived, arrived
+from ramsis.arrivals.trace_formats.files import blocks
+from ramsis.errors import InputFileError
+from ramsis.files import read_text
+from ramsis.logs.kinds import HEAD_CHARACTERS, LogKind, Summary, kind_of
+from ramsis.logs.table import LogTable, floats, refusal
+
+_MOST_BYTES = 512 * 1024 * 1024
+_ALL = ("Aggregated", "Total")
+"""What locust calls the row of all requests, now and before its release 1.0."""
+
+
+def log_kind(path: Path) -> LogKind | Summary | None:
+    """The layout of a file, where it is a log or the result of a load test."""
+    return kind_of(next((text[:HEAD_CHARACTERS] for _, text in blocks(path)), ""))
+
+
+def log_text(path: str | os.PathLike[str]) -> str:
+    """The text of a log of at most half a gigabyte; ``.gz`` and ``.zst`` are decompressed."""
+    if Path(path).suffix not in (".gz", ".zst"):
+        return read_text(path, limit=_MOST_BYTES, encoding="utf-8-sig")
+    parts: list[str] = []
+    left = _MOST_BYTES
+    for _, text in blocks(Path(path)):
+        left -= len(text)
+        if left < 0:
+            raise InputFileError("file is too large when decompressed", where=str(path),
+                                 allowed=f"at most {_MOST_BYTES >> 20} MB")
+        parts.append(text)
+    return "".join(parts)
+
+
+def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str, ...]]:
+    """Arrivals in ms since the first, not falling, and how the log was read."""
+    table = LogTable.of(log_text(path), str(path), unit=unit)
+    if table.kind is not None and not table.kind.has_arrivals:
+        raise InputFileError(f"{table.kind.title} does not say when requests came",
+                             where=str(path), allowed=table.kind.lacks.format(path))
+    stamp_s, took_s = table.stamps()
+    found = (arrived(np.sort(1000.0 * stamp_s)) if took_s is None else
+             arrived(1000.0 * stamp_s, 1000.0 * took_s))
+    return (found, *table.said())
+
+
+def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
+    """Requests per second of each second in locust's statistics over time."""
+    import pandas as pd
+
+    if not summary.is_load:
+        raise refusal(summary, str(path))
+    try:
+        table = pd.read_csv(io.StringIO(log_text(path)), dtype=str, keep_default_na=False)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise InputFileError(f"not a CSV ({error})", where=str(path)) from error
+    rows = table[table["Name"].isin(_ALL)] if "Name" in table else table
+    times, rates = floats(rows["Timestamp"]), floats(rows["Requests/s"])
+    good = np.isfinite(times) & np.isfinite(rates) & (rates >= 0)
+    good[1:] &= np.diff(times) >= 0
+    if not good.all() or not len(good) or not rates.any() or times[-1] - times[0] > 1e8:
+        line = 2 + rows.index.tolist()[int(np.argmin(good))] if len(good) else 1
+        raise InputFileError("not a time and a load", where=f"{path}: line {line}",
+                             allowed="times in seconds that rise, and rates >= 0, not all 0")
+    seconds = np.arange(int(times[-1] - times[0]) + 1)
+    held = np.searchsorted(times - times[0], seconds, side="right") - 1
+    return rates[held], (
+        f"read as locust's statistics over time, {len(rates)} rows with Name = Aggregated, each "
+        "an interval of 1 s with a rate in Requests/s, which locust smooths over 10 s")

@@ -1,0 +1,191 @@
+"""Logs as columns of texts, a row for each line: CSV, JSON, XML, and lines that fit a pattern."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from ramsis.errors import InputFileError
+from ramsis.files import parsed
+from ramsis.logs.kinds import LogKind, flattened
+from ramsis.memory import check_memory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LONGEST_LINE = 8 * 1024
+"""Characters of a line that is matched with a pattern; a longer one is of another kind."""
+_MEMORY_PER_CHARACTER = 6.0  # a line of JSON with three columns takes 5 bytes for each of its own
+
+
+def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame, int]:
+    """The rows of a log as texts, by line, and how many lines of another kind were left out."""
+    check_memory("characters of a log", where, len(text), _MEMORY_PER_CHARACTER)
+    begin = text.lstrip()[:1]
+    if kind is not None and kind.line is not None and not kind.header:
+        return _matched(text, kind, where)
+    if begin in ("{", "["):
+        return _json(text, kind, where), 0
+    if kind is not None and begin == "<":
+        return _xml(text, kind, where), 0
+    if kind is not None and "#Fields:" in kind.known_by:
+        return _w3c(text), 0
+    return _csv(text, kind, where), 0
+
+
+def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
+    """The lines that fit the pattern of a layout."""
+    import pandas as pd
+
+    assert kind.line is not None
+    rows: list[tuple[str | Any, ...]] = []
+    numbers: list[int] = []
+    others = first_other = 0
+    for number, line in enumerate(io.StringIO(text), start=1):
+        content = line.rstrip("\r\n")
+        found = kind.line.fullmatch(content) if len(content) <= _LONGEST_LINE else None
+        if found is not None:
+            rows.append(found.groups(""))
+            numbers.append(number)
+        elif content.strip():
+            others += 1
+            first_other = first_other or number
+    if others > len(rows) and not kind.mixed:
+        line = text.split("\n", first_other)[first_other - 1]
+        raise InputFileError(f"not a line of {kind.title}", where=f"{where}: line {first_other}",
+                             value=line, allowed="lines of one format, as the first")
+    return pd.DataFrame(rows, index=np.array(numbers), columns=list(kind.line.groupindex),
+                        dtype=object), others
+
+
+def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
+    """The objects of JSON lines, of an array, or under a key of one object."""
+    import pandas as pd
+
+    wanted = None if kind is None else {
+        *kind.columns.values(), *kind.rows, *kind.without}
+    rows: list[dict[str, str]] = []
+    numbers: list[int] = []
+    for number, item in _records(text, kind, where):
+        values = {name: _text(value) for name, value in _flat(item, wanted)}
+        rows.append(values)
+        numbers.append(number)
+    return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
+
+
+def _flat(item: Mapping[str, Any], wanted: set[str] | None) -> Iterable[tuple[str, Any]]:
+    """The values of an object by key; those that are wanted."""
+    pairs = (item.items() if not any(isinstance(value, dict) for value in item.values())
+             else flattened(item))
+    return [(name, value) for name, value in pairs if (wanted is None or name in wanted)
+            and not isinstance(value, list | dict)]
+
+
+def _records(
+    text: str, kind: LogKind | None, where: str
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The objects that are requests, with their lines, or their numbers in a list."""
+    whole: Any = None
+    if text.lstrip().startswith("[") or (kind is not None and kind.under):
+        whole = parsed(text, where)
+        if kind is not None and isinstance(whole, dict):
+            whole = whole.get(kind.under)
+        if not isinstance(whole, list):
+            raise InputFileError("no list of requests", where=where,
+                                 allowed="an array with an object for each request")
+        for number, item in enumerate(whole, start=1):
+            if not isinstance(item, dict):
+                raise InputFileError("not a JSON object", where=f"{where}: entry {number}",
+                                     value=item, allowed="an object for each request")
+            yield number, item
+        return
+    for number, line in enumerate(io.StringIO(text), start=1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+            if not isinstance(item, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError) as error:
+            raise InputFileError(f"not a JSON object ({error})", where=f"{where}: line {number}",
+                                 value=line,
+                                 allowed="JSON lines, an object for each request") from error
+        yield number, item
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _xml(text: str, kind: LogKind, where: str) -> pd.DataFrame:
+    """The attributes of the elements below the root; those inside of them are parts of them."""
+    import pandas as pd
+
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InputFileError("declares entities", where=where,
+                             allowed="results as JMeter writes them")
+    wanted = {*kind.columns.values(), *kind.rows, *kind.without}
+    rows: list[dict[str, str]] = []
+    depth = 0
+    root: Any = None
+    try:
+        for event, element in ElementTree.iterparse(io.StringIO(text), ("start", "end")):
+            if event == "start":
+                root = element if root is None else root
+                depth += 1
+                continue
+            depth -= 1
+            if depth == 1:
+                rows.append({name: value for name, value in element.attrib.items()
+                             if name in wanted})
+                root.clear()
+    except ElementTree.ParseError as error:
+        raise InputFileError(f"not valid XML, cut off or damaged ({error})",
+                             where=where) from error
+    return pd.DataFrame(rows, index=np.arange(1, len(rows) + 1), dtype=object).fillna("")
+
+
+def _w3c(text: str) -> pd.DataFrame:
+    """Lines under ``#Fields:``; date and time are one column."""
+    import pandas as pd
+
+    names: list[str] = []
+    rows: list[dict[str, str]] = []
+    numbers: list[int] = []
+    for number, line in enumerate(io.StringIO(text), start=1):
+        if line.startswith("#Fields:"):
+            names = line.split()[1:]
+        cells = line.split()
+        if line.startswith("#") or len(cells) != len(names):
+            continue
+        row = dict(zip(names, cells, strict=True))
+        row["date time"] = f"{row.pop('date', '')} {row.pop('time', '')}"
+        rows.append(row)
+        numbers.append(number)
+    return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
+
+
+def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
+    """A CSV file."""
+    import pandas as pd
+
+    names = kind.header if kind is not None else ()
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    mark = max(",;\t", key=first.count)
+    count = first.count(mark) + 1
+    try:
+        frame = pd.read_csv(
+            io.StringIO(text), dtype=str, keep_default_na=False, sep=mark, skipinitialspace=True,
+            skip_blank_lines=False, header=None if names else 0,
+            names=[*names, *map(str, range(len(names), count))] if names else None)
+    except (ValueError, pd.errors.ParserError) as error:
+        raise InputFileError(f"not a CSV ({error})", where=where) from error
+    if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
+        raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
+    top = 1 if names else 2
+    return frame.fillna("").set_index(np.arange(top, len(frame) + top))

@@ -1,0 +1,477 @@
+"""Layouts of access logs, logs of model servers and results of load tests.
+
+A layout says how its file is recognised (the columns of a table, the keys of JSON, or the pattern
+of a line) and which column holds which field. Most of them are one entry of :data:`KINDS`.
+Summaries, which hold no requests, are in :data:`SUMMARIES` with what to write instead.
+
+Fields are those of :data:`FIELDS` and :data:`DERIVED`.
+
+Sources: the documentation of the programs. Whether a program writes the start or the end of a
+request is theirs: nginx, Caddy, k6, ghz and the load balancers of AWS write a line at its end,
+Envoy, HAProxy, Apache, vegeta, JMeter and Google's load balancer the time of its start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
+          "worker", "correct")
+"""Fields of our own logs; so are columns of other programs named."""
+DERIVED = ("duration", "status", "success", "error", "request", "method")
+"""Further fields of other programs, from which arrival, finish, outcome and model are told."""
+
+HEAD_CHARACTERS = 64 * 1024
+"""Of a file that are looked at to recognise it."""
+_HEAD_RECORDS = 50
+_DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class LogKind:
+    """Layout of a log.
+
+    Attributes
+    ----------
+    title : str
+        The program and its format, as a message names them.
+    columns : mapping of str to str
+        Column of each field.
+    units : mapping of str to str
+        Unit of a field's numbers, where the column's name does not state it.
+    known_by : tuple of str
+        Columns or keys that only this layout has together.
+    line : re.Pattern, optional
+        Of a line that is a request, with a group for each column.
+    header : tuple of str
+        Columns of a CSV file that has no header line; ``line`` then recognises its first line.
+    rows : mapping of str to tuple of str
+        Values that a row must have in a column to be a request.
+    without : mapping of str to str
+        How a column of a row begins that is no request.
+    under : str
+        Key of the list of requests in a JSON object.
+    mixed : bool
+        Whether lines of other kinds stand between those of requests.
+    lacks : str
+        What is missing for an audit, and how to write it; empty where nothing is.
+    """
+
+    title: str
+    columns: Mapping[str, str]
+    units: Mapping[str, str] = field(default_factory=dict)
+    known_by: tuple[str, ...] = ()
+    line: re.Pattern[str] | None = None
+    header: tuple[str, ...] = ()
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
+    under: str = ""
+    mixed: bool = False
+    lacks: str = ""
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether it tells when requests came, and not only when a model began to run them."""
+        return "arrival" in self.columns or {"finish", "duration"} <= set(self.columns)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Output of a program that holds figures of many requests, and none of each.
+
+    Attributes
+    ----------
+    title, advice : str
+        What it is, and what to give instead; ``{0}`` stands for the file.
+    known_by : tuple of str
+        Columns or keys.
+    text : re.Pattern, optional
+        Of its beginning.
+    is_load : bool
+        Whether it is a load over time, which a trace may be.
+    """
+
+    title: str
+    advice: str
+    known_by: tuple[str, ...] = ()
+    text: re.Pattern[str] | None = None
+    is_load: bool = False
+
+
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+# The end is possessive: nothing in a user agent is a time taken.
+_COMBINED = (
+    r'\S+ \S+ \S+ \[(?P<time_local>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] '
+    rf'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{{3}}|-) (?:\d++|-)(?: {_QUOTED} {_QUOTED})?+')
+_OF_COMBINED = {"status": "status", "request": "request"}
+_TIMED = "nginx's log_format with $request_time behind it, Apache's LogFormat or gunicorn's " \
+    "--access-logformat with %D or %(D)s behind it"
+_OF_JTL = {"arrival": "timeStamp", "duration": "elapsed", "status": "responseCode",
+           "success": "success"}
+_TRANSACTION = {"responseMessage": "Number of samples in transaction"}
+
+
+def _line(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+def _plain(*names: str) -> dict[str, str]:
+    """Columns that are called as their fields are."""
+    return {name: name for name in names}
+
+
+KINDS: tuple[LogKind, ...] = (
+    # Load tests.
+    LogKind("k6's CSV", {"finish": "timestamp", "duration": "metric_value", **_plain(
+        "status", "method")}, {"duration": "ms"},
+        known_by=("metric_name", "timestamp", "metric_value"),
+        rows={"metric_name": ("http_req_duration",)}),
+    LogKind("k6's JSON", {"finish": "time", "duration": "value", **_plain("status", "method")},
+            {"duration": "ms"}, known_by=("metric", "type", "time", "value"),
+            rows={"metric": ("http_req_duration",), "type": ("Point",)}),
+    LogKind("vegeta's JSON", {"arrival": "timestamp", "duration": "latency", "status": "code",
+                              **_plain("error", "method"), "request": "url"},
+            {"duration": "ns"}, known_by=("attack", "seq", "code", "timestamp", "latency")),
+    LogKind("vegeta's CSV", {"arrival": "timestamp", "duration": "latency", "status": "code",
+                             **_plain("error", "method"), "request": "url"},
+            {"arrival": "ns", "duration": "ns"},
+            line=_line(r"\d{19},\d+,\d+,\d+,\d+,.*"),
+            header=("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "body",
+                    "attack", "seq", "method", "url", "headers")),
+    LogKind("JMeter's CSV", _OF_JTL, {"arrival": "ms", "duration": "ms"},
+            known_by=("timeStamp", "elapsed", "label"), without=_TRANSACTION),
+    LogKind("JMeter's CSV without a header", _OF_JTL, {"arrival": "ms", "duration": "ms"},
+            without=_TRANSACTION, line=_line(r"\d{13},\d+,(?:[^,]*,){5}(?:true|false),.*"),
+            header=("timeStamp", "elapsed", "label", "responseCode", "responseMessage",
+                    "threadName", "dataType", "success")),
+    LogKind("JMeter's XML", {"arrival": "ts", "duration": "t", "status": "rc", "success": "s"},
+            {"arrival": "ms", "duration": "ms"}, known_by=("<testResults", "ts", "t"),
+            without={"rm": _TRANSACTION["responseMessage"]}),
+    LogKind("hey's CSV", {"arrival": "offset", "duration": "response-time",
+                          "status": "status-code"}, {"arrival": "s", "duration": "s"},
+            known_by=("response-time", "DNS+dialup", "status-code", "offset")),
+    LogKind("oha's CSV", {"arrival": "request-start", "duration": "request-duration",
+                          "status": "status"}, {"arrival": "s", "duration": "s"},
+            known_by=("request-start", "DNS+dialup", "request-duration")),
+    LogKind("ab's -g table", {"arrival": "seconds", "duration": "ttime"},
+            {"arrival": "s", "duration": "ms"},
+            known_by=("starttime", "seconds", "ttime", "wait")),
+    LogKind("ghz's JSON", {"finish": "timestamp", "duration": "latency", **_plain(
+        "status", "error")}, {"duration": "ns"},
+        known_by=("fastest", "slowest", "rps", "details"), under="details"),
+    LogKind("Gatling's simulation.log", _plain("arrival", "finish", "success"),
+            {"arrival": "ms", "finish": "ms"}, mixed=True,
+            line=_line(r"REQUEST\t(?:[^\t]*\t)*?(?P<arrival>\d{13})\t(?P<finish>\d{13})\t"
+                       r"(?P<success>OK|KO)(?:\t.*)?")),
+    LogKind("Yandex.Tank's phout", {"arrival": "time", "duration": "interval_real",
+                                    "status": "proto_code", "error": "net_code"},
+            {"arrival": "s", "duration": "us"},
+            line=_line(r"\d{10}\.\d{3}\t[^\t]*(?:\t\d+){10}"),
+            header=("time", "tag", "interval_real", "connect_time", "send_time", "latency",
+                    "receive_time", "interval_event", "size_out", "size_in", "net_code",
+                    "proto_code")),
+    # Proxies and load balancers.
+    LogKind("Envoy's access log", {"arrival": "start_time", "duration": "duration", **_plain(
+        "status", "request"), "worker": "upstream_host"}, {"duration": "ms"}, line=_line(
+        r'\[(?P<start_time>\d{4}-\d\d-\d\dT[\d:.]+Z)\] "(?P<request>[^"]*)" (?P<status>\d+) \S+ '
+        r'(?:\S+ \S+ "[^"]*" )?\d+ \d+ (?P<duration>\d+|-) \S+ "[^"]*" "[^"]*" "[^"]*" "[^"]*" '
+        r'"(?P<upstream_host>[^"]*)".*')),
+    LogKind("nginx's access log", {"finish": "time_local", "duration": "request_time",
+                                   **_OF_COMBINED}, {"duration": "s"}, line=_line(
+        _COMBINED + r'(?:.*?[\s"=])(?P<request_time>\d+\.\d{3,6})(?=[\s",;]|$).*')),
+    LogKind("Apache's access log", {"arrival": "time_local", "duration": "D", **_OF_COMBINED},
+            {"duration": "us"}, line=_line(
+        _COMBINED + r'(?:.*[\s"=/*])(?P<D>\d+)(?:us)?[*"]*\s*')),
+    LogKind("an access log without the time taken, whose times count as arrivals",
+            {"arrival": "time_local", **_OF_COMBINED}, line=_line(_COMBINED + r".*"),
+            lacks=f"the time that each answer took: {_TIMED}"),
+    LogKind("HAProxy's access log", {"arrival": "accept_date", "duration": "Tt", **_plain(
+        "status", "request"), "worker": "server"}, {"duration": "ms"}, line=_line(
+        r'.*haproxy\[\d+\]: \S+ \[(?P<accept_date>\d\d/\w{3}/\d{4}:[\d:.]+)\] \S+ '
+        r'[^/\s]+/(?P<server>\S+) (?:-?\d+/){4}\+?(?P<Tt>\d+) (?P<status>-?\d+) '
+        r'.*"(?P<request>[^"]*)"')),
+    LogKind("AWS's log of an application load balancer", {
+        "arrival": "request_creation_time", "finish": "time", "status": "elb_status_code",
+        "request": "request", "worker": "target"}, line=_line(
+        rf'(?:https?|h2|grpcs?|wss?) (?P<time>{_ISO}) \S+ \S+ (?P<target>\S+) (?:-?[\d.]+ ){{3}}'
+        rf'(?P<elb_status_code>\d{{3}}|-) \S+ \d+ \d+ "(?P<request>(?:[^"\\]|\\.)*)" {_QUOTED} '
+        rf'\S+ \S+ \S+ {_QUOTED} {_QUOTED} {_QUOTED} \S+ (?P<request_creation_time>{_ISO}).*')),
+    LogKind("AWS's log of a classic load balancer", {
+        "arrival": "time", "duration": "backend_processing_time", "status": "elb_status_code",
+        "request": "request", "worker": "backend"}, {"duration": "s"}, line=_line(
+        rf'(?P<time>{_ISO}) \S+ \S+:\d+ (?P<backend>\S+) -?[\d.]+ '
+        r'(?P<backend_processing_time>-?[\d.]+) -?[\d.]+ (?P<elb_status_code>\d{3}|-) \S+ \d+ '
+        r'\d+ "(?P<request>[^"]*)".*')),
+    LogKind("Google Cloud's request log", {
+        "arrival": "timestamp", "duration": "latency", "status": "status",
+        "method": "requestMethod", "request": "requestUrl"}, {"duration": "s"},
+        known_by=("requestMethod", "requestUrl", "latency", "timestamp")),
+    LogKind("Knative's request log", {
+        "finish": "time", "duration": "latency", "status": "status", "method": "requestMethod",
+        "request": "requestUrl"}, {"duration": "s"},
+        known_by=("requestMethod", "requestUrl", "latency", "time")),
+    LogKind("Caddy's access log", {"finish": "ts", "request": "uri", **_plain(
+        "duration", "status", "method")}, {"finish": "s", "duration": "s"},
+        known_by=("logger", "ts", "duration", "uri"), rows={"msg": ("handled request",)}),
+    LogKind("Traefik's access log", {
+        "arrival": "StartUTC", "duration": "Duration", "status": "DownstreamStatus",
+        "method": "RequestMethod", "request": "RequestPath", "worker": "ServiceURL"},
+        {"duration": "ns"}, known_by=("StartUTC", "Duration", "DownstreamStatus")),
+    LogKind("Envoy's JSON access log", {
+        "arrival": "start_time", "status": "response_code", "request": "path",
+        "worker": "upstream_host", **_plain("duration", "method")}, {"duration": "ms"},
+        known_by=("start_time", "duration", "response_code")),
+    LogKind("Kong's log", {"arrival": "started_at", "duration": "latencies.request",
+                           "request": "uri", **_plain("status", "method")},
+            {"arrival": "ms", "duration": "ms"},
+            known_by=("started_at", "latencies.request", "status")),
+    LogKind("Cloudflare's Logpush", {
+        "arrival": "EdgeStartTimestamp", "finish": "EdgeEndTimestamp",
+        "status": "EdgeResponseStatus", "method": "ClientRequestMethod",
+        "request": "ClientRequestURI"},
+        known_by=("EdgeStartTimestamp", "EdgeEndTimestamp", "EdgeResponseStatus")),
+    LogKind("Azure Front Door's access log", {
+        "finish": "time", "duration": "timeTaken", "status": "httpStatusCode",
+        "method": "httpMethod", "request": "requestUri"}, {"duration": "s"},
+        known_by=("time", "timeTaken", "httpStatusCode")),
+    LogKind("Application Insights' table of requests", {
+        "arrival": "timestamp [UTC]", "status": "resultCode", **_plain("duration", "success")},
+        {"duration": "ms"}, known_by=("timestamp [UTC]", "resultCode", "duration")),
+    LogKind("CloudFront's log", {
+        "finish": "date time", "duration": "time-taken", "status": "sc-status",
+        "method": "cs-method", "request": "cs-uri-stem"}, {"duration": "s"},
+        known_by=("#Fields:", "x-edge-location", "time-taken")),
+    LogKind("IIS's log", {
+        "finish": "date time", "duration": "time-taken", "status": "sc-status",
+        "method": "cs-method", "request": "cs-uri-stem"}, {"duration": "ms"},
+        known_by=("#Fields:", "date", "time", "time-taken")),
+    LogKind("Heroku's router log", {"finish": "time", "duration": "service", **_plain(
+        "status", "method")}, mixed=True, line=_line(
+        rf"(?P<time>{_ISO}) heroku\[router\]: at=\w+ .*\bmethod=(?P<method>\w+) .*"
+        r"\bservice=(?P<service>\d+ms) status=(?P<status>\d{3}).*")),
+    # Model servers.
+    LogKind("text-embeddings-inference's log", {
+        "finish": "time", "duration": "total_time"}, mixed=True, line=_line(
+        rf'(?P<time>{_ISO})\s+[A-Z]+ [^{{]*\{{total_time="(?P<total_time>[^"]+)".*\}}.*')),
+    LogKind("BentoML's access log", {"finish": "time", "request": "path", **_plain(
+        "duration", "method", "status")}, mixed=True, line=_line(
+        rf"(?P<time>{_ISO}) \[\w+\] \[[^\]]*api_server[^\]]*\] \S+ \(scheme=\w+,"
+        r"method=(?P<method>\w+),path=(?P<path>[^,]*),[^)]*\) \(status=(?P<status>\d+)[^)]*\) "
+        r"(?P<duration>[\d.]+[a-zµ]+)\b.*")),
+    LogKind("TorchServe's metrics log", {
+        "finish": "time", "model": "ModelName"}, mixed=True, line=_line(
+        rf"(?P<time>{_ISO}) - HandlerTime\.(?:Milliseconds|ms):.*\|#ModelName:"
+        r"(?P<ModelName>[^,|]+).*"),
+        lacks="how long requests waited: TorchServe's access_log.log has response times, and "
+              "`ramsis profile import {0} --out PROFILE.json` takes these times of the handler"),
+    LogKind("TorchServe's access log", {"finish": "time", "duration": "ms", **_plain(
+        "request", "status")}, {"duration": "ms"}, mixed=True, line=_line(
+        rf'(?P<time>{_ISO}) \[\w+ *\] \S+ ACCESS_LOG - \S+ "(?P<request>[^"]*)" '
+        r"(?P<status>\d{3}) (?P<ms>\d+)")),
+    LogKind("Ray Serve's log of its proxy", {"finish": "time", **_plain(
+        "duration", "method", "status")}, mixed=True, line=_line(
+        rf"(?:\([^)]*\) )?[A-Z]+ (?P<time>{_ISO}) .*--? (?P<method>GET|POST|PUT) (?:\S+ )?"
+        r"(?P<status>\w+) (?P<duration>[\d.]+ms)")),
+    LogKind("Ray Serve's log of a replica", {"finish": "time", **_plain("duration", "status")},
+            mixed=True, line=_line(
+        rf"(?:\([^)]*\) )?[A-Z]+ (?P<time>{_ISO}) .*--? (?:CALL \S+|__CALL__) (?P<status>\w+) "
+        r"(?P<duration>[\d.]+ms)")),
+)
+"""Asked in this order."""
+
+_REQUESTS = "a file with a line for each request"
+SUMMARIES: tuple[Summary, ...] = (
+    Summary("locust's statistics over time, loads and no requests",
+            "--trace {0} takes it as a load", ("Timestamp", "User Count", "Requests/s"),
+            is_load=True),
+    Summary("locust's summary of response times, no requests",
+            f"{_REQUESTS}; `locust --csv NAME --csv-full-history` writes the load over time, "
+            "NAME_stats_history.csv, which --trace takes",
+            ("Request Count", "Median Response Time", "50%")),
+    Summary("JMeter's aggregate report, no requests",
+            f"{_REQUESTS}: the .jtl file of `jmeter -n -t PLAN -l FILE.jtl`",
+            ("Label", "# Samples", "Average")),
+    Summary("ab's percentiles, no requests", f"{_REQUESTS}: `ab -g FILE.tsv`",
+            ("Percentage served", "Time in ms")),
+    Summary("oha's summary, no requests",
+            f"{_REQUESTS}: `oha --output-format csv` writes one",
+            ("summary", "latencyPercentiles")),
+    Summary("vegeta's report, no requests",
+            f"{_REQUESTS}: `vegeta encode -to json RESULTS` writes one",
+            ("latencies", "throughput", "status_codes")),
+    Summary("k6's summary, no requests", f"{_REQUESTS}: `k6 run --out csv=FILE` writes one",
+            ("root_group", "metrics")),
+    Summary("Artillery's report, no requests",
+            f"{_REQUESTS}, as k6, vegeta or JMeter write it", ("aggregate", "intermediate")),
+    Summary("Fortio's report, no requests",
+            f"{_REQUESTS}, as k6, vegeta or JMeter write it", ("RunType", "DurationHistogram")),
+    Summary("bombardier's report, no requests",
+            f"{_REQUESTS}, as k6, vegeta or JMeter write it",
+            ("spec.numberOfConnections", "result.latency.mean")),
+    Summary("autocannon's report, no requests",
+            f"{_REQUESTS}, as k6, vegeta or JMeter write it",
+            ("latency", "requests", "throughput", "connections")),
+    Summary("wrk's summary, no requests", f"{_REQUESTS}, as k6, vegeta or `hey -o csv` write it",
+            text=_line(r"Running .+ test @ ")),
+    Summary("ab's summary, no requests", f"{_REQUESTS}: `ab -g FILE.tsv` writes one",
+            text=_line(r"This is ApacheBench")),
+    Summary("hey's summary, no requests", f"{_REQUESTS}: `hey -o csv` writes one",
+            text=_line(r"\s*Summary:\s+Total:")),
+    Summary("vegeta's report, no requests",
+            f"{_REQUESTS}: `vegeta encode -to json RESULTS` writes one",
+            text=_line(r"Requests\s+\[total, rate")),
+    Summary("uvicorn's access log, without times and durations",
+            f"a log with both: {_TIMED}",
+            text=_line(r'INFO:\s+\S+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')),
+)
+
+
+def kind_of(head: str) -> LogKind | Summary | None:
+    """The layout of a file by its beginning; None where it is none of these."""
+    head = head[:HEAD_CHARACTERS].removeprefix("\ufeff")
+    columns = head_columns(head)
+    kinds: tuple[Summary | LogKind, ...] = (*SUMMARIES, *KINDS)
+    for known in kinds:
+        if known.known_by and set(known.known_by) <= columns:
+            return known
+    lines = [line for line in head.splitlines() if line.strip()]
+    begin = head.lstrip("\n\r")
+    for summary in SUMMARIES:
+        if summary.text is not None and summary.text.match(begin):
+            return summary
+    # The last line may be cut off by the end of the head.
+    looked_at = lines[:-1] if len(head) == HEAD_CHARACTERS and len(lines) > 1 else lines
+    for kind in KINDS:
+        if kind.line is not None and any(
+                map(kind.line.fullmatch, looked_at if kind.mixed else looked_at[:1])):
+            return kind
+    return None
+
+
+def head_columns(head: str) -> set[str]:
+    """The columns of a table, or the keys of the first records of JSON."""
+    begin = head.lstrip()
+    if begin.startswith(("{", "[")):
+        return _keys(begin)
+    if begin.startswith("<"):
+        found = re.search(r"<testResults\b[^>]*>\s*<(?:httpS|s)ample\b([^>]*)>", begin[:4096])
+        return {"<testResults", *re.findall(r"(\w+)=", found[1])} if found else set()
+    if begin.startswith("#"):
+        fields = re.search(r"^#Fields:(.*)$", begin, re.MULTILINE)
+        return {"#Fields:", *fields[1].split()} if fields else set()
+    first = next(iter(begin.splitlines()), "")
+    mark = max(",;\t", key=first.count)
+    return {name.strip(' "') for name in first.split(mark)}
+
+
+def _keys(begin: str) -> set[str]:
+    """The keys of the first records: of each line, of an array's entries, or of one object."""
+    records: list[Any] = []
+    decoder = json.JSONDecoder()
+    at = 1 if begin.startswith("[") else 0
+    while len(records) < _HEAD_RECORDS:
+        while at < len(begin) and begin[at] in " \t\r\n,":
+            at += 1
+        try:
+            record, at = decoder.raw_decode(begin, at)
+        except (ValueError, RecursionError):
+            break
+        records.append(record)
+    if records:
+        return {name for record in records if isinstance(record, dict)
+                for name, _ in flattened(record)} | {
+            name for record in records if isinstance(record, dict) for name in record}
+    return set(re.findall(r'"([\w.]+)"\s*:', begin))  # one object that is longer than the head
+
+
+def flattened(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The values of a JSON object by key.
+
+    A value inside stands under its own key, too, where no outer one has it: ``latencies.request``
+    and, without another, ``request``.
+    """
+    whole: dict[str, Any] = {}
+    short: dict[str, Any] = {}
+    level: list[tuple[str, Mapping[str, Any]]] = [("", record)]
+    for _ in range(_DEEPEST):
+        inner: list[tuple[str, Mapping[str, Any]]] = []
+        for before, item in level:
+            for key, value in item.items():
+                if isinstance(value, dict):
+                    inner.append((f"{before}{key}.", value))
+                elif not isinstance(value, list):
+                    whole[before + key] = value
+                    short.setdefault(key, value)
+        level = inner
+    return {**short, **whole}.items()
+
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "arrival": ("arrival", "arrived", "arrival_time", "arrived_at", "received", "received_at",
+                "start_time", "startutc", "request_start", "enqueued_at", "request_received"),
+    "finish": ("finish", "finished", "finished_at", "finish_time", "end", "end_time", "ended_at",
+               "completed", "completed_at", "done", "done_at"),
+    "duration": ("duration", "request_time", "latency", "took", "elapsed", "response_time",
+                 "total_time", "upstream_response_time"),
+    "time": ("time", "timestamp", "ts", "@timestamp", "time_local", "time_iso8601", "msec",
+             "datetime", "date"),
+    "model": ("model", "model_name"),
+    "worker": ("worker", "worker_id", "worker_name", "instance", "replica", "upstream_host",
+               "upstream_addr", "pod", "gpu", "serviceurl"),
+    "batch": ("batch", "batch_size"),
+    "status": ("status", "status_code", "response_code", "code", "downstreamstatus"),
+    "success": ("success", "succeeded"),
+    "error": ("error", "error_message", "exception"),
+    "deadline": ("deadline", "slo", "slo_ms"),
+    "request": ("request", "path", "uri", "request_uri", "requestpath"),
+    "method": ("method", "request_method", "requestmethod"),
+}
+UNITS_OF_NAMES = {"request_time": "s", "upstream_response_time": "s", "msec": "s"}
+"""Units of nginx's variables."""
+_SUFFIX = re.compile(r"[\s_]*[_(\[](ns|us|ms|s|min|h)[)\]]?$")
+
+
+def unit_of_name(name: str) -> str:
+    """The unit that a column's name ends in, as ``arrival_ms`` or ``Took (s)``; empty: none."""
+    found = _SUFFIX.search(name.strip())
+    return found[1] if found else ""
+
+
+def aliases(columns: list[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Which column holds which field, beside those under our own names and those named.
+
+    Parameters
+    ----------
+    columns : list of str
+    own : mapping of str to str
+        Fields that are known already, with their columns.
+
+    Returns
+    -------
+    dict
+        Columns by field; ``time`` is that of the finish where there is a duration, else of the
+        arrival.
+    """
+    stems = {column: re.sub(r"[\s-]+", "_", _SUFFIX.sub("", column.strip().lower()))
+             for column in columns}
+    found: dict[str, str] = {}
+    for name, names in _NAMES.items():
+        if name in own:
+            continue
+        fitting = [column for column in columns
+                   if column not in own.values() and stems[column] in names]
+        if fitting:
+            found[name] = min(fitting, key=lambda column: names.index(stems[column]))
+    time = found.pop("time", None)
+    if time is not None:
+        known = {*own, *found}
+        if "duration" in known and not {"arrival", "finish"} & known:
+            found["finish"] = time
+        elif "arrival" not in known and not {"duration", "finish"} <= known:
+            found["arrival"] = time
+    return found

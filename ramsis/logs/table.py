@@ -1,0 +1,476 @@
+"""A log as a table: times, outcomes and models of its requests, and one line on how it was read.
+
+The unit of a column's numbers is the first that is known of these: the user's (``--unit``), the
+layout's, the end of the column's name (``arrival_ms``), seconds for nginx's variables, and what
+the values tell where they are times since 1970. The user's unit is not for a column whose values
+are times since 1970 in another. Cells may state their own (``726ms``, ``1m2.3s``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.errors import InputFileError, printable
+from ramsis.logs.frames import frame_of
+from ramsis.logs.kinds import (
+    FIELDS,
+    UNITS_OF_NAMES,
+    LogKind,
+    Summary,
+    aliases,
+    kind_of,
+    unit_of_name,
+)
+from ramsis.numerals import duration_ms
+from ramsis.tables import text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TextArray = NDArray[np.object_]
+Spread = Callable[[FloatArray], FloatArray]
+"""Puts times in seconds within the ticks of a clock that several of them share."""
+
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+EPOCHS = ((1e9, "s"), (1e12, "ms"), (1e15, "us"), (1e18, "ns"))
+"""Least number that is a time since 1970 (after 2001) in each unit."""
+COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model", "batch",
+           "run_as", "worker", "correct")
+"""Columns of our own logs, in the order of the fields."""
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+_DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %H:%M:%S %Y",
+          "%m/%d/%Y, %I:%M:%S.%f %p", "%m/%d/%Y, %I:%M:%S %p", "%Y/%m/%d %H:%M:%S.%f",
+          "%Y/%m/%d %H:%M:%S")
+_DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
+_SHORTEST_S = 1e-4  # median response time over a network; a whole request in less is no answer
+_MODEL = re.compile(r"/(?:models|predictions)/([^/:?\s]+)")
+_DROPPED = ("408", "429", "460", "499", "503", "504")
+_ANSWERED = ("ok", "success", "succeeded", "completed", "finished")
+_NO_ERROR = ("", "0", "false", "null", "none", "nan", "-")
+_MEANINGS = {"start": "when the model began", "arrival": "its start", "finish": "its end",
+           "duration": "the time it took"}
+
+
+@dataclass
+class LogTable:
+    """A log's rows as texts, and which column holds which field.
+
+    Attributes
+    ----------
+    where : str
+        Its path, for messages.
+    frame : DataFrame
+        Texts, indexed by line.
+    columns : mapping of str to str
+        Column of each field, beside those under our own names.
+    unit : str, optional
+        Of times that are numbers, as the user states it.
+    kind : LogKind or None
+        The layout that was recognised.
+    notes : list of str
+        How it was read, and what was left out.
+    """
+
+    where: str
+    frame: pd.DataFrame
+    columns: Mapping[str, str]
+    unit: str | None = None
+    kind: LogKind | None = None
+    notes: list[str] = field(default_factory=list)
+    dated: bool = False
+    _stated: dict[str, str] = field(default_factory=dict)  # the unit that was taken, by column
+    _told: bool = False  # columns by usual names, or by a layout
+    _needless: tuple[str, str] | None = None  # a column that has another unit than the user's
+    _origin_s: int | None = None  # of all times; 0 where they count from the log's start
+
+    @classmethod
+    def of(
+        cls, text: str, where: str, columns: Mapping[str, str] | None = None,
+        unit: str | None = None,
+    ) -> LogTable:
+        """The table of a file.
+
+        Parameters
+        ----------
+        text, where : str
+            Its content and path.
+        columns : mapping of str to str, optional
+            Columns by field, as the user names them.
+        unit : str, optional
+            Of times that are numbers.
+        """
+        named = dict(columns or {})
+        kind = kind_of(text)
+        if isinstance(kind, Summary):
+            raise refusal(kind, where)
+        frame, others = frame_of(text, kind, where)
+        if frame.empty:
+            raise InputFileError("no requests", where=where,
+                                 allowed="a header and a line for each")
+        names = [str(column) for column in frame.columns]
+        own = {name: column for name in FIELDS if (column := own_column(name, names)) is not None}
+        own.update(named)
+        usual = aliases(names, own) if kind is None else {
+            name: column for name, column in kind.columns.items()
+            if name not in named and column in names and column not in named.values()}
+        table = cls(where, frame, {**usual, **named}, unit, kind)
+        table._requests_only(others)
+        table._told = bool(table.columns)
+        return table
+
+    def _requests_only(self, others: int) -> None:
+        """Keep the rows that are requests for inference; say what was left out."""
+        kind, frame = self.kind, self.frame
+        if others:
+            self.notes.append(f"lines of other kinds, left out: {others}")
+        for column, values in ({} if kind is None else kind.rows).items():
+            texts = frame.get(column)
+            kept = frame if texts is None else frame[texts.isin(values)]
+            if kept.empty:
+                there = [] if texts is None else sorted(set(texts.head(100_000)) - {""})
+                raise InputFileError("no rows of requests", where=f"{self.where}: {column}",
+                                     value=", ".join(there[:12]), allowed=" or ".join(values))
+            frame = kept
+        for column, begin in ({} if kind is None else kind.without).items():
+            if column in frame:
+                frame = frame[~frame[column].str.startswith(begin)]
+        asked = self.columns.get("method", self.columns.get("request"))
+        if asked in frame:
+            posts = frame[asked].str.strip().str.upper().str.startswith("POST")
+            if posts.any() and not posts.all():
+                self.notes.append(f"lines that are no POST, left out: {int((~posts).sum())}")
+                frame = frame[posts]
+        self.frame = frame
+        refused = self.results() == "refused"
+        if refused.any():
+            self.notes.append("requests that were refused (status 4xx), left out: "
+                              f"{int(refused.sum())}")
+            self.frame = frame = frame[~refused]
+        if frame.empty:
+            raise InputFileError("no requests", where=self.where,
+                                 allowed="requests that were not refused")
+
+    def said(self) -> tuple[str, ...]:
+        """How the log was read, in one line, and what was left out; after reading its times."""
+        return ((self._as_read(),) if self._told else ()) + tuple(self.notes)
+
+    def _as_read(self) -> str:
+        kind = self.kind
+        rows = "" if kind is None else "".join(
+            f" with {column} = {' or '.join(values)}" for column, values in kind.rows.items())
+        title = {name: printable(column) + (f" ({self._stated[column]})"
+                                            if column in self._stated else "")
+                 for name, column in self.columns.items()}
+        times = [f"{title[name]} is {meaning}" for name, meaning in _MEANINGS.items()
+                 if name in title]
+        others = [f"{name} = {title[name]}" for name in ("model", "worker", "batch", "deadline")
+                  if name in title]
+        results = self.results()
+        answered = next((f"answered where {title[name]} is {what}" for name, what in (
+            ("success", "true"), ("status", "below 400 or OK"), ("error", "empty"))
+            if name in title), "")
+        counts = ", ".join(f"{name} {int((results == name).sum())}"
+                           for name in ("failed", "dropped"))
+        return "; ".join(part for part in (
+            f"read as {'a table' if kind is None else kind.title}, a request in each row{rows}: "
+            f"{len(self.frame)}", ", ".join(times), ", ".join(others),
+            f"{answered} ({counts})" if answered else "") if part)
+
+    def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
+        """A field's column and its name; None where the log has none."""
+        wanted = self.columns.get(name)
+        columns = [str(column) for column in self.frame.columns]
+        found = wanted if wanted in columns else None if wanted else own_column(name, columns)
+        if found is not None:
+            return found, self.frame[found].str.strip()
+        if required or wanted is not None:
+            near = difflib.get_close_matches(wanted or name, columns, n=1, cutoff=0.5)
+            raise InputFileError(
+                "no such column", where=self.where, value=wanted or COLUMNS[FIELDS.index(name)],
+                allowed=f"--column {name}={near[0] if near else 'NAME'} with one of "
+                        + ", ".join(columns))
+        return None
+
+    def stamps(self) -> tuple[FloatArray, FloatArray | None]:
+        """The times that tell arrivals, in seconds, and what to take off where they are ends."""
+        taken_off = None
+        if self.column("arrival") is not None or "duration" not in self.columns:
+            stamps = self.times("arrival", required=True)
+        else:
+            stamps, taken_off = self.times("finish", required=True), self.durations()
+            self.refuse(np.isnan(taken_off), "duration", "not a duration", "a number >= 0")
+        if self._needless and self.unit not in self._stated.values():
+            title, since = self._needless
+            raise InputFileError(
+                f"times of 1970 in {self.unit}, and of our days in {since}",
+                where=f"{self.where}: {title}", value=self.frame[title].iloc[0],
+                allowed=f"--unit {since}, or none")
+        return stamps, taken_off
+
+    def all_times(self, within_ticks: Spread) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Arrival, start and finish in seconds; from end and duration where that is known.
+
+        Parameters
+        ----------
+        within_ticks : callable
+            Spreads the times that requests of a coarse clock share.
+        """
+        start, finish = self.times("start"), self.times("finish")
+        lasted = self.durations() if "duration" in self.columns else None
+        stamps, taken_off = self.stamps()
+        if taken_off is not None:
+            finish = within_ticks(stamps)
+            return finish - taken_off, start, finish
+        # Where other times are known, too, they have the same clock.
+        if np.isnan(start).all() and np.isnan(finish).all():
+            stamps = within_ticks(stamps)
+        if lasted is not None:
+            finish = np.where(np.isnan(finish), stamps + lasted, finish)
+        return stamps, start, finish
+
+    def durations(self) -> FloatArray:
+        """Times that answers took, in seconds; NaN where there are none."""
+        lasted = self.times("duration")
+        self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
+        known = lasted[np.isfinite(lasted)]
+        if self.kind is not None and not self.unit and len(known) and (
+                0 < np.median(known) < _SHORTEST_S):
+            title = self.columns["duration"]
+            raise InputFileError(
+                "shorter than any answer over a network", where=f"{self.where}: {title}",
+                value=f"{1e6 * np.median(known):.3g} µs on the median, read as "
+                      f"{self._stated.get(title, 'stated')}",
+                allowed="--unit with the unit that it has, as ms or s")
+        return lasted
+
+    def times(self, name: str, *, required: bool = False) -> FloatArray:
+        """Times in seconds; NaN where there are none."""
+        found = self.column(name, required=required)
+        if found is None:
+            return np.full(len(self.frame), np.nan)
+        title, texts = found
+        lasted = name == "duration"
+        seconds = (self._dates(texts) if not lasted and _is_date(texts)
+                   else self._numbers(name, title, texts, lasted))
+        bad = np.isnan(seconds) & ((texts != "").to_numpy() | required) | np.isinf(seconds)
+        bad &= ~texts.isin(["-"]).to_numpy() | required
+        self.refuse(bad, name, "not a time", "a number or a date")
+        return seconds
+
+    @property
+    def absolute(self) -> bool:
+        """Whether times count from 1970 or another day, and not from the log's start."""
+        return self.dated or bool(self._origin_s)
+
+    def _dates(self, texts: Any) -> FloatArray:
+        import pandas as pd
+
+        self.dated = True
+        first = texts[texts != ""].iloc[0]
+        form = next((form for form in _DATES if not pd.isna(
+            pd.to_datetime(first.replace(",", ".") if form == "ISO8601" else first,
+                           errors="coerce", utc=True, format=form))), "ISO8601")
+        if form == "ISO8601" and "," in first:
+            texts = texts.str.replace(",", ".", regex=False)
+        stamps = pd.to_datetime(texts, errors="coerce", utc=True, format=form)
+        base = stamps.min()
+        if pd.isna(base):
+            return np.full(len(texts), np.nan)
+        base = base.floor("s")
+        since = (stamps - base) / pd.Timedelta(seconds=1)
+        return np.asarray(since, dtype=float) + self._after(int(base.timestamp()))
+
+    def _after(self, base_s: int) -> int:
+        """Seconds from the origin of all times to that of a column."""
+        if self._origin_s is None:
+            self._origin_s = base_s
+        return base_s - self._origin_s
+
+    def _numbers(self, name: str, title: str, texts: Any, lasted: bool) -> FloatArray:
+        import pandas as pd
+
+        numbers = pd.to_numeric(texts, errors="coerce").to_numpy()
+        if numbers.dtype.kind not in "if":
+            numbers = numbers.astype(float)
+        finite = np.isfinite(numbers)
+        written = ~finite & texts.str.contains(r"\d").to_numpy()  # with units of their own
+        unit = self._unit(name, title, numbers, lasted)
+        if not unit and finite.any():
+            raise InputFileError(
+                "some times state a unit, others none" if written.any() else
+                "times of no stated unit", where=self.where, value=title,
+                allowed="--unit, or a column's name that ends in _s, _ms, …")
+        factor = SECONDS.get(unit, 1.0)
+        base_s = 0
+        if not lasted and finite.any() and numbers[finite].min() * factor > 1e6:
+            base_s = int(numbers[finite].min() * factor) - 1
+        if base_s and numbers.dtype.kind == "i" and factor <= 1.0:
+            # Exact for whole numbers since 1970, whose seconds as floats have steps of 0.2 µs.
+            seconds = (numbers - base_s * round(1.0 / factor)) * factor
+        else:
+            seconds = numbers * factor - base_s
+        if written.any():
+            seconds[written] = [_seconds(text, unit) for text in texts[written]]
+        return np.asarray(seconds if lasted else seconds + self._after(base_s), dtype=float)
+
+    def _unit(self, name: str, title: str, numbers: Any, lasted: bool) -> str:
+        """The unit of a column's numbers; empty where it is not known."""
+        since = "" if lasted else _since_1970(numbers)
+        kinds = "" if self.kind is None else self.kind.units.get(
+            name if self.kind.columns.get(name) == title else "", "")
+        unit = self.unit or kinds or unit_of_name(title) or UNITS_OF_NAMES.get(title, "")
+        if self.unit and since and since != self.unit and not unit_of_name(title):
+            self._needless = title, since
+            unit = since
+        unit = unit or since
+        if unit and np.isfinite(numbers).any():
+            self._stated[title] = unit
+        return unit
+
+    def results(self) -> TextArray:
+        """What became of each request, by its status, success or error.
+
+        Empty for an answer; ``failed``, ``dropped``, or ``refused`` for what was no request.
+        """
+        found = np.full(len(self.frame), "", dtype=object)
+        if (column := self.column("status")) is not None:
+            found = outcome_of_status(column[1])
+        if (column := self.column("success")) is not None:
+            texts = column[1].str.lower()
+            right = texts.isin([*_TRUE, *_ANSWERED])
+            wrong = ~right & (texts != "")
+            found = np.where(right, "", np.where(
+                wrong & (found != "dropped"), "failed", found)).astype(object)
+        if (column := self.column("error")) is not None:
+            texts = column[1].str.lower()
+            found[(~texts.isin(_NO_ERROR)).to_numpy() & (found == "")] = "failed"
+        return found
+
+    def outcomes(self) -> TextArray:
+        """The outcome of each request where the log says it; empty: its times do."""
+        return self.results() if self.column("outcome") is None else self.text("outcome")
+
+    def models(self) -> TextArray:
+        """The model of each request, by its path where no column says it."""
+        if self.column("model") is None and "request" in self.columns:
+            requests = self.frame[self.columns["request"]]
+            return np.asarray(requests.str.extract(_MODEL, expand=False).fillna(""), dtype=object)
+        return self.text("model")
+
+    def workers(self) -> IntArray:
+        """The number of each worker; names that are no numbers are counted from 0."""
+        found = self.column("worker")
+        if found is None:
+            return np.full(len(self.frame), -1)
+        given = ~found[1].isin(["", "-"])
+        if not np.isnan(floats(found[1][given])).any():
+            return self.counts("worker", -1)
+        names = sorted(set(found[1][given].tolist()))
+        shown = ", ".join(map(printable, names[:8]))
+        self.notes.append(f"workers by name: {len(names)} ({shown}"
+                          f"{', …' if len(names) > 8 else ''})")
+        number = {name: i for i, name in enumerate(names)}
+        return np.array([number.get(name, -1) for name in found[1].tolist()], dtype=np.int64)
+
+    def text(self, name: str) -> TextArray:
+        """A column of texts; empty where the log has none."""
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), "", dtype=object)
+        texts = found[1].unique()
+        odd = found[1].map({one: not one.isprintable() for one in texts}).to_numpy(dtype=bool)
+        self.refuse(odd, name, "not a text", "a text without control characters")
+        return np.asarray(found[1].map({one: text_of(one) for one in texts}).to_numpy(object))
+
+    def counts(self, name: str, absent: int) -> IntArray:
+        """Whole numbers from 0, of batches from 1."""
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), absent)
+        values, least = floats(found[1]), 0 if name == "worker" else 1
+        given = (found[1] != "").to_numpy()
+        self.refuse(given & ~((values >= least) & (values < 2**31) & (values % 1 == 0)), name,
+                    "not a whole number in range", f"a whole number from {least}")
+        return np.where(given, values, absent).astype(np.int64)
+
+    def truths(self, name: str) -> FloatArray:
+        """1 and 0 of a column; NaN where it says neither."""
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), np.nan)
+        texts = found[1].str.lower()
+        values = np.where(texts.isin(_TRUE), 1.0, np.where(texts.isin(_FALSE), 0.0, np.nan))
+        self.refuse(np.isnan(values) & (texts != "").to_numpy(), name, "neither right nor wrong",
+                    "1, 0 or empty")
+        return values
+
+    def refuse(
+        self, bad: BoolArray, name: str, what: str, allowed: str | None = None
+    ) -> None:
+        """Refuse the first bad line."""
+        if not bad.any():
+            return
+        line = int(np.argmax(bad))
+        found = self.column(name)
+        value = "" if found is None else found[1].iloc[line]
+        place = f"{self.where}: line {self.frame.index[line]}: {name}"
+        raise InputFileError(what, where=place, value=value, allowed=allowed)
+
+
+def own_column(name: str, columns: list[str]) -> str | None:
+    """The column of a field under our own names."""
+    if name not in FIELDS:
+        return None
+    own = (COLUMNS[FIELDS.index(name)], name, f"{name}_ms")
+    return next((column for column in own if column in columns), None)
+
+
+def outcome_of_status(status: Any) -> TextArray:
+    """What a status of HTTP or gRPC tells: empty for an answer; ``refused``: was no request."""
+    codes = status.str.strip().str.lower()
+    number = codes.str.extract(r"^(\d{3})(?:\.0)?(?:\D|$)", expand=False).fillna("")
+    dropped = number.isin(_DROPPED)
+    answered = number.str.match("[123]") | codes.isin(_ANSWERED)
+    refused = number.str.match("4") & ~dropped
+    return np.asarray(np.where(dropped, "dropped", np.where(answered, "", np.where(
+        refused, "refused", "failed"))), dtype=object)
+
+
+def floats(texts: Any) -> FloatArray:
+    """Texts as numbers; NaN where one is none."""
+    import pandas as pd
+
+    return np.asarray(pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float))
+
+
+def refusal(summary: Summary, where: str) -> InputFileError:
+    """The error for a file that holds no requests."""
+    return InputFileError(f"is {summary.title}", where=where, allowed=summary.advice.format(where))
+
+
+def _seconds(text: str, unit: str) -> float:
+    try:
+        return duration_ms(text, unit) / 1000.0
+    except (ValueError, ArithmeticError):
+        return np.nan
+
+
+def _since_1970(numbers: Any) -> str:
+    """The unit in which all numbers are times of this century; empty where none is."""
+    known = numbers[np.isfinite(numbers)]
+    return next((unit for least, unit in EPOCHS if len(known) and (known >= least).all()
+                 and (known < 4 * least).all()), "")
+
+
+def _is_date(texts: Any) -> bool:
+    """Whether the first entry that there is looks like a date."""
+    given = texts[texts != ""]
+    return bool(len(given)) and _DATE.match(given.iloc[0]) is not None
