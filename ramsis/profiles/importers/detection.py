@@ -62,6 +62,7 @@ RUN_FORMATS: dict[str, RunFormat] = {
     "prometheus": prometheus,
     "clockwork": clockwork,
     "torchserve": torchserve,
+    "server-log": request_log.SERVER_LOG,
     "tool-output": reports,
 }
 """Formats of which a file is one run, asked in this order."""
@@ -168,7 +169,7 @@ def _of_folder(path: Path) -> str:
     counts: dict[str, int] = {}
     for file in _files(path):
         kind = _run_format(file)
-        if kind is not None:
+        if kind not in (None, "server-log"):  # a log beside the results of a benchmark
             counts[kind] = counts.get(kind, 0) + 1
     tables = [] if counts else _tables(path)
     for file in tables:

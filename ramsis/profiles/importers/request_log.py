@@ -9,12 +9,23 @@ accuracy is the share of right answers, where all of its requests say whether th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ramsis.errors import InputFileError
+from ramsis.logs.kinds import kind_of
+from ramsis.logs.table import LogTable
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, read_rows
+from ramsis.profiles.importers.runs import (
+    Given,
+    MeasuredRun,
+    NotAProfileError,
+    Source,
+    overlap_refused,
+)
 from ramsis.profiles.values import placed
 from ramsis.tables import text_of
 
@@ -64,3 +75,41 @@ def _share(right: list[str]) -> float | None:
     """The share of right answers; None where it is not known of all."""
     known = [one in ("1", "true", "True") for one in right if one]
     return sum(known) / len(known) if len(known) == len(right) else None
+
+
+class _ServerLog:
+    """Importer of ``server-log``: response times in logs of model servers and load tests.
+
+    Those of one request at a time are service times; others hold waiting, and are refused.
+    """
+
+    def recognises(self, source: Source) -> bool:
+        """Whether a file is a log that is known, or the result of a load test."""
+        return kind_of(source.text) is not None
+
+    def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:
+        """A run for each model."""
+        table = LogTable.of(source.text, source.where)
+        if table.kind is not None and table.kind.lacks:
+            raise NotAProfileError(f"{table.kind.title} has no times of answers",
+                                   where=source.where)
+        arrival_s, _, finish_s = table.all_times(lambda times_s: times_s)
+        stamp_s = finish_s if table.column("arrival") is None else arrival_s
+        if (stamp_s % 1.0 == 0.0).all():
+            raise NotAProfileError(
+                "timestamps have whole seconds, so requests that waited for others cannot be "
+                "told from those that were alone", where=source.where,
+                allowed="a log with milliseconds, of one request at a time")
+        known = np.isfinite(finish_s)
+        answered = (table.results() == "") & known
+        if not answered.any():
+            raise InputFileError("no request was answered", where=source.where)
+        overlap_refused(source.where, *(np.rint(1e6 * times_s[known]).astype(np.int64)
+                                        for times_s in (arrival_s, finish_s)))
+        models, took_ms = table.models(), 1000.0 * (finish_s - arrival_s)
+        return [MeasuredRun(samples_ms=took_ms[answered & (models == model)],
+                            model=model or None, notes=table.said())
+                for model in sorted(set(models[answered].tolist()))]
+
+
+SERVER_LOG = _ServerLog()
