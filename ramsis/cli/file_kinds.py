@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ramsis.logs.kinds import LogKind, Summary, kind_of
+
 _BEGINNING = 64 * 1024
 
 
@@ -63,7 +65,6 @@ _FORMATS = {
 _TABLE = _kind("a table of latencies", "`ramsis profile import {0} --out PROFILE.json` makes a "
                "profile file of it", "profile import", "--accuracy")
 _LOG = _kind("a request log", "`ramsis audit {0}` takes it", "audit", "profile")
-_ACCESS = _kind("an access log", "`ramsis audit {0}` takes it", "audit")
 _TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` takes it",
                "--trace", "arrivals")
 _RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
@@ -83,8 +84,7 @@ _SIGNATURES = {
     b"<!DOCTYPE": _kind("a web page", "give the data behind it, as CSV or JSON"),
     b"<html": _kind("a web page", "give the data behind it, as CSV or JSON"),
 }
-_ISO = re.compile(r'"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d')
-_ACCESS_LINE = re.compile(r'\[\d\d/\w{3}/\d{4}:|\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ ')
+_ISO = re.compile(r'"?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(Z|[+-]\d\d:?\d\d)?"?\s*')
 _UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
@@ -129,10 +129,23 @@ def _kind_of(path: str) -> _Kind | None:
         return _FORMATS.get(found[1])
     if re.match(r'\{\s*"created_by":\s*"ramsis ', text):
         return _RESULTS
+    log = kind_of(text)
+    if log is not None:
+        return _of_log(log)
     if text.startswith("{"):
         return _of_names(_keys(text.partition("\n")[0]))
     return _of_lines([line for line in text.splitlines()
                       if line.strip() and not line.startswith("#")][:2])
+
+
+def _of_log(log: LogKind | Summary) -> _Kind:
+    """What takes a log of another program; where its own message says so, nothing is added."""
+    if isinstance(log, Summary) or not log.has_arrivals:
+        step = log.advice if isinstance(log, Summary) else log.lacks
+        return _kind(log.title, step, "audit", "arrivals", "--trace", "profile import")
+    fit = "`ramsis arrivals fit {0}` or --trace {0} takes it"
+    return _kind(log.title, fit if log.lacks else "`ramsis audit {0}` takes it, and for its "
+                 "arrivals " + fit, "audit", "arrivals", "--trace")
 
 
 def _keys(line: str) -> list[str]:
@@ -147,15 +160,14 @@ def _of_lines(lines: list[str]) -> _Kind | None:
     """The kind of a text by its first lines."""
     if not lines:
         return None
-    if _ACCESS_LINE.search(lines[0]):
-        return _ACCESS
     if re.fullmatch(r"\s*(\[+[\w.-]+\]+|[\w-]+\s*=\s*\S.*)\s*", lines[0]):
         return _TOML
     names = [name.strip(' "') for name in re.split(r"[,;\t|]", lines[0])]
     kind = _of_names(names)
     if kind is not None:
         return kind
-    if _ISO.match(lines[0]) or (len(lines) > 1 and len(names) == 1 and _ISO.match(lines[1])):
+    if _ISO.fullmatch(lines[0]) or (
+            len(lines) > 1 and len(names) == 1 and _ISO.fullmatch(lines[1])):
         return _TIMES
     numbers = [re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", part, re.IGNORECASE)
                for part in re.split(r"[\s,;]+", lines[0].strip())]
