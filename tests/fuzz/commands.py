@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.fuzz.files import IMPORTED, TRACES
+from tests.fuzz.files import IMPORTED, LOGS, TRACES
 
 __all__ = ["CLUSTER", "COMMANDS", "READERS", "SHORT", "SMALL", "Kind"]
 
@@ -113,6 +113,12 @@ READERS: Mapping[str, Kind] = {
     "variants": Kind("variants.toml", "toml", [
         ["export", "ray-serve", "{kit}/set", "--variants", "{file}", "--out", "{out}"],
         ["serve", "{kit}/set", "--variants", "{file}", "--check"]]),
+    **{f"log of {name}": Kind(f"logs/{name}", log.syntax, [
+        ["audit", "{file}", *CLUSTER[:2], "--workers", "40", "--slo-ms", "100", "--seeds", "1",
+         "--scheduler", "round-robin:grid=fixed:25,max_queue=2"],
+        ["arrivals", "fit", "{file}"], [*_GREEDY, "--trace", "{file}"],
+        [*_IMPORT, "--batch", "1", "--model-name", "m", "--accuracy", "{kit}/imported.json"]])
+       for name, log in LOGS.items()},
     "timestamps": Kind("times.txt", "lines", [
         ["arrivals", "fit", "{file}", "--unit", "s"],
         [*_GREEDY, "--trace", "{file}", "--unit", "s"]]),

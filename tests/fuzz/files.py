@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ramsis.files import canonical_json
 from tests.arrivals.test_trace_formats import SAMPLES as TRACE_SAMPLES
+from tests.logs.samples import LAYOUTS, LOCUST_HISTORY, SUMMARIES, TORCHSERVE_METRICS
 from tests.placement.samples import document as placement_problem
 from tests.placement.samples import shared_problem, value_row
 from tests.profiles import samples
@@ -17,7 +19,7 @@ from tests.scenario.samples import model, stream
 from tests.studies.agents import urgent_first
 from tests.studies.sharing.test_kernels import LONG, TRACE
 
-__all__ = ["IMPORTED", "TEXTS", "TRACES", "Sample", "documents"]
+__all__ = ["IMPORTED", "LOGS", "TEXTS", "TRACES", "Sample", "documents"]
 
 
 class Sample(NamedTuple):
@@ -59,6 +61,12 @@ TRACES: Mapping[str, Sample] = {
                   "per-second-rates": ("--trace-format", "per-second-rates")}.get(name, ()))
     for name, text in TRACE_SAMPLES.items()}
 """A file of each format of traces."""
+
+LOGS: Mapping[str, Sample] = {
+    re.sub(r"\W+", "-", name): Sample(text, _syntax(text)) for name, text in {
+        **{name: layout.text() for name, layout in LAYOUTS.items()}, **SUMMARIES,
+        "locust's history": LOCUST_HISTORY, "TorchServe's metrics": TORCHSERVE_METRICS}.items()}
+"""A log of each layout, and summaries of load tests."""
 
 _LONG_CSV = "model,batch,latency_ms,accuracy\n" + "".join(
     f"{name},{batch},{base * (1 + 0.5 * (batch - 1)) + 0.1 * i:.3f},{accuracy}\n"
@@ -233,6 +241,7 @@ TEXTS: Mapping[str, str] = {
     "imports/loadgen": (FILES / "loadgen" / "Server.txt").read_text().replace(
         "20000000", "100000000"),
     **{f"traces/{name}": one.text for name, one in TRACES.items()},
+    **{f"logs/{name}": one.text for name, one in LOGS.items()},
 }
 """The texts by file name; ``{kit}`` stands for the folder."""
 
