@@ -52,9 +52,10 @@ _QUANTITY = re.compile(r"[+-]?[\d.,]+(?:e[+-]?\d+)?(?: ?[^\d\s]{1,12}){0,2}")
 _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 _NO_LOADS = re.compile(r"latenc|duration|token|bytes|size|\bp\d\d|percentile|quantile|\bms\b|_ms|"
                        r"seconds|elapsed|status|code|cpu|memory|util|length|error|images")
-_RATES = re.compile(r"\bi?rate\(|/s\b|/sec|per[ _]sec|\b(?:rps|qps|reqps|rate)\b")
+_RATES = re.compile(r"rate\(|/s\b|/sec|per[ _]sec|\b(?:rps|qps|reqps|rate)\b")
 _PER_MINUTE = re.compile(r"/min\b|per[ _]min|\brpm\b")
-_COUNTS = re.compile(r"\bincrease\(|count_over_time\(|\b(?:count|requests|hits|invocations)\b")
+_COUNTS = re.compile(r"\bincrease\(|count_over_time\(|as_count\(|"
+                     r"\b(?:count|requests|hits|invocations)\b")
 
 
 class LoadColumns(NamedTuple):

@@ -29,12 +29,14 @@ from ramsis.arrivals.trace_formats.columns import (
     lines_of,
 )
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import UNITS, is_iso, leading_time
+from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_known
 
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
 
+_METRICS = ("metric", "metric_name")
+_METRIC_LINE = re.compile(r" - (\w+)\.Milliseconds:")
 _UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
 
 
@@ -119,16 +121,55 @@ def _column(
     fields = fields_of(begin[1])
     if time_column is None and is_iso(begin[1].strip()):  # a comma may be its decimal mark
         return InstantColumn(0, unit, delimiter="\t"), False
-    if time_column is not None or not any(_looks_like_time(field) for field in fields):
+    timed = time_column is None and not any(_looks_like_time(field) for field in fields)
+    words = begin[1].split()
+    if timed and (among := [i for i, word in enumerate(words) if is_iso(word)]):
+        raise InputFileError(
+            "a log, not the times of requests", value=begin[1], where=place, allowed="the times "
+            f"alone, as by `awk '{{print ${among[0] + 1}}}' {Path(where).name} > times.txt`")
+    if time_column is not None or timed:
+        if time_column is None:
+            _refuse_metrics(fields, below, where)
         index = _time_column(fields, fields_of(below) if below else [], time_column, place)
         return InstantColumn(index, unit or unit_of(fields[index])), True
     if len(fields) > 1 or (" " in begin[1].strip() and leading_time(begin[1])):
-        times = leading_time(begin[1])
         raise InputFileError("several columns and no header to tell the time's", value=begin[1],
-                     where=place, allowed="one column, or a header line" if not times else
-                     "the times of the requests alone, one a line: cut those of a log by "
-                     f"`cut -c1-{len(times)}`")
+                             where=place, allowed=_times_alone(begin[1], fields, where))
     return InstantColumn(0, unit), False
+
+
+def _times_alone(line: str, fields: list[str], where: str) -> str:
+    """The command that leaves the times of a log or a table without a header."""
+    name, times = Path(where).name, leading_time(line)
+    if times and len(fields[0]) != len(times):
+        metric = _METRIC_LINE.search(line)  # TorchServe writes several lines for each request
+        command = f"cut -c1-{len(times)}"
+        command = (f"{command} {name}" if metric is None
+                   else f"grep {metric[1]} {name} | {command}")
+        return f"the times of the requests alone, one a line: `{command} > times.txt`"
+    column = next((i for i, field in enumerate(fields)
+                   if is_iso(field.strip()) or epoch_unit(field.strip())), None)
+    if column is None:
+        return "one column, or a header line"
+    mark = next(mark for mark in "\t;," if mark in line).replace("\t", "\\t")
+    return ("a header line, or the times of the requests alone, one a line: "
+            f"`awk -F'{mark}' '{{print ${column + 1}}}' {name} > times.txt`")
+
+
+def _refuse_metrics(names: list[str], below: str, where: str) -> None:
+    """Refuse a table with a metric in each row: several of them may be of one request."""
+    clean = [stem(name) for name in names]
+    metric = next((i for i, name in enumerate(clean) if name in _METRICS), None)
+    values = fields_of(below) if below else []
+    if metric is None or "value" not in clean or metric >= len(values):
+        return
+    mark = next((mark for mark in "\t;," if mark in below), ",").replace("\t", "\\t")
+    raise InputFileError(
+        "a row is a metric, not a request", where=where, value=names[metric],
+        allowed="the rows of one metric that is noted once for each request, as by "
+        f"`awk -F'{mark}' 'NR == 1 {{${metric + 1} = \"name\"}} NR == 1 || "
+        f"${metric + 1} == \"{values[metric]}\"' OFS='{mark}' {Path(where).name} > "
+        "requests.csv`")
 
 
 def _looks_like_time(field: str) -> bool:

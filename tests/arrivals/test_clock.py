@@ -1,5 +1,7 @@
 """The clock of recorded times, told from the values, and times within its ticks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,23 @@ def test_words_say_what_is_not_seen() -> None:
     assert clock is not None
     assert clock.words() == ("timestamps have whole seconds: 900 requests spread within their "
                              "second; bursts shorter than 1 s cannot be seen")
+
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.mark.parametrize("index", [*range(4, 12), 16, 17, 19])
+def test_workers_are_within_one_of_those_for_the_exact_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """Some of the traces of the script: shapes, clocks of 1 ms, 10 ms and 1 s, and readers."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from trace_clocks import compare
+
+    row = compare(index, tmp_path)
+    exact, read = row["exact"], row["read"]
+    assert isinstance(exact, int)
+    assert isinstance(read, int)
+    assert abs(exact - read) <= 1
+    if row["clock_ms"] in (0.001, 1.0):
+        assert row["certain"] is not False

@@ -22,9 +22,11 @@ from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError
 
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
-              "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local"}
+              "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local",
+              "msec"}
 """What columns and keys of times are called, without their unit."""
-_BESIDE = {"arrived", "arrived_at"}  # another column of times counts more
+# Another column of times counts more than these.
+_BESIDE = {"arrived", "arrived_at", "start_time", "time_iso8601", "time_local", "msec"}
 COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
 """What columns of numbers of requests are called."""
 RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "queries/s",

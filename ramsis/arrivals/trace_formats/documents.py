@@ -18,6 +18,9 @@ _TABLES = (
      """jq -r '["time","requests"], (.aggregations[].buckets[] | [.key, .doc_count]) | @csv'"""),
     (("series", "status"), "a query of Datadog",
      """jq -r '["time","qps"], .series[0].pointlist[] | @csv'"""),
+    (("items",), "pageviews of Wikimedia",
+     """jq -r '["time","requests"], (.items[] | [(.timestamp | .[0:4] + "-" + .[4:6] + "-" """
+     """+ .[6:8] + " " + .[8:10] + ":00:00"), .views]) | @csv'"""),
     (("results",), "an answer of InfluxDB",
      """jq -r '["time","qps"], .results[0].series[0].values[] | @csv'"""),
 )

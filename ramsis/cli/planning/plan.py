@@ -161,6 +161,8 @@ class _Recipe:
         Options of commands: profile and SLO, load or trace, targets.
     commands : list of str
         As a shell takes them.
+    notes : set of str
+        Lines of these commands that were passed on.
     """
 
     folder: Path
@@ -171,6 +173,7 @@ class _Recipe:
     arrivals: tuple[str, ...]
     wanted: tuple[str, ...]
     commands: list[str] = field(default_factory=list)
+    notes: set[str] = field(default_factory=set)
 
     @property
     def loads_qps(self) -> tuple[float, ...]:
@@ -321,7 +324,9 @@ class _Recipe:
             click.echo(done.stderr.strip(), err=True)
             raise click.exceptions.Exit(done.returncode if done.returncode > 0 else 1)
         for line in done.stderr.splitlines():
-            click.echo(line.replace("error: ", "note: ", 1), err=True)
+            if line not in self.notes:  # each command says how it read the trace
+                click.echo(line.replace("error: ", "note: ", 1), err=True)
+            self.notes.add(line)
         self.commands.append(said if file is None else f"{said} > {file}")
         return done.stdout
 
