@@ -337,7 +337,7 @@ def kept(study: Study, chosen: Candidate, fleet: ScaledFleet) -> dict[str, Any]:
     """What is promised, and what other runs deliver, each with the mirror image of its load."""
     intervals = int(study.half_s / INTERVAL_S)
     promised = promise(chosen, study.tables, study.played, fleet, intervals=intervals,
-                       seed=SEED + 1)
+                       seed=SEED + 1, target=study.target)
     runs = []
     for one in np.random.SeedSequence(SEED + 1001).spawn(PAIRS):
         for mirrored in (False, True):

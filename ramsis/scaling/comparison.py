@@ -124,18 +124,24 @@ class Comparison:
     def _first(self) -> Part:
         return self.rest if self.fit is None else self.fit
 
-    def _run(self, rule: Callable[[], ScalingRule], start: int) -> ScaledRun:
+    def _run(self, rule: Callable[[], ScalingRule], start: int
+             ) -> tuple[ScaledRun | None, ScaledRun]:
+        """The runs on both parts, the second from where the first ended."""
+        before = None
         if self.fit is not None:
             before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)
             start = int(before.wanted[-1])
-        return self.rest.played(rule(), self.tables, self.fleet, self.seed, start)
+        return before, self.rest.played(rule(), self.tables, self.fleet, self.seed, start)
 
     def _row(self, name: str, tuned: bool, parameters: Mapping[str, Any],
-             run: ScaledRun) -> dict[str, Any]:
+             runs: tuple[ScaledRun | None, ScaledRun]) -> dict[str, Any]:
+        before, run = runs
         target, real = self.target, Delivered.of(run)
         asked = ({"meets_target": None,
                   "cost_worker_s": target.total(real, float(self.tables.accuracy.max()))}
                  if isinstance(target, Prices) else
                  {"meets_target": meets(real, target)})
         return {"scheduler": name, "tuned": tuned, "parameters": dict(parameters),
-                **real._asdict(), **asked, "over_time": run.over_time()}
+                **real._asdict(), **asked,
+                "fitted": None if before is None else Delivered.of(before)._asdict(),
+                "over_time": run.over_time()}

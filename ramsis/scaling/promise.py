@@ -7,12 +7,14 @@ deliver is worked out by the promises of the decision tables
 policy is played as well; by how much the played figures differ from the expected ones is added.
 This is a control variate: the difference varies far less than the figure itself.
 
-None of these runs had a part in choosing the policy. Runs of the same length differ, more than
-their mean is uncertain; both are stated at a confidence.
+The seeds are other ones than those by which a policy is found. Where the interval leaves open
+whether a target is met, more runs are played, as far as they are short. Runs of the same length
+differ, more than their mean is uncertain; both are stated at a confidence.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -20,6 +22,8 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.trace import RateTrace
+from ramsis.bounds import Targets
+from ramsis.bounds.targets import ROUNDING
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
@@ -28,7 +32,8 @@ from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.synthesis import FleetTables
 
 CONFIDENCE = 0.99
-_RUNS = 24
+_RUNS, _MORE_RUNS = 24, 96
+_MOST_REQUESTS = 2e6  # of the further runs
 _EXPECTED_PAIRS = 200
 
 
@@ -85,6 +90,8 @@ class PromisedFigure:
 class Promise:
     """What a scaling policy promises where the load follows the fitted dynamics.
 
+    Whether it meets a target is asked of the means, and is clear where the intervals agree.
+
     Attributes
     ----------
     workers : PromisedFigure
@@ -105,6 +112,24 @@ class Promise:
     runs: int
     run_s: float
     cost: PromisedFigure | None = None
+
+    def meets(self, target: Targets) -> bool:
+        """Whether the means reach the target."""
+        return all(margin >= -ROUNDING for margin, _ in self._margins(target))
+
+    def clear(self, target: Targets) -> bool:
+        """Whether the intervals leave no doubt that the target is met, or that it is not."""
+        if self.meets(target):
+            return all(margin + ROUNDING >= half for margin, half in self._margins(target))
+        return any(margin + ROUNDING < -half for margin, half in self._margins(target))
+
+    def _margins(self, target: Targets) -> list[tuple[float, float]]:
+        """By how much each part of the target is met, and half of the interval."""
+        late, accuracy = self.violation_rate, self.effective_accuracy
+        margins = [(target.max_violation - late.mean, late.half_width)]
+        if target.min_effective_accuracy is not None:
+            margins.append((accuracy.mean - target.min_effective_accuracy, accuracy.half_width))
+        return margins
 
 
 def drawn_arrivals(
@@ -131,6 +156,11 @@ class _Runs:
     @property
     def run_s(self) -> float:
         return self.intervals * self.fleet.interval_s
+
+    @property
+    def requests(self) -> float:
+        """Of a run, about."""
+        return self.run_s * math.exp(self.dynamics.mean_log_qps)
 
     def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, ...]:
         """By the promises of the decision tables, on other loads."""
@@ -161,7 +191,7 @@ class _Runs:
 
 def promise(
     chosen: Candidate, tables: FleetTables, played: DecisionTables, fleet: ScaledFleet, *,
-    intervals: int, seed: int, prices: Prices | None = None,
+    intervals: int, seed: int, target: Targets | Prices,
     on_play: Callable[[], object] | None = None,
 ) -> Promise:
     """What a scaling table costs and delivers on loads drawn from its dynamics.
@@ -174,22 +204,29 @@ def promise(
         Length of a run.
     seed : int
         Another one than that of the runs by which the table was chosen.
-    prices : Prices, optional
-        At which a cost is promised, too.
+    target : Targets or Prices
+        What the policy is held against; at prices a cost is promised, too.
     on_play : callable, optional
         Called after each run that is played.
     """
+    prices = target if isinstance(target, Prices) else None
     runs = _Runs(chosen.table, chosen.dynamics, tables, fleet, intervals,
                  prices or Prices(0.0, 0.0))
     first, second = np.random.SeedSequence(seed).spawn(2)
     expected = np.array([[runs.expected(np.random.default_rng(one), mirrored)
                           for mirrored in (False, True)] for one in first.spawn(_EXPECTED_PAIRS)])
-    off = []
-    for rng in np.random.default_rng(second).spawn(_RUNS):
-        off.append(runs.off(played, rng))
-        if on_play is not None:
-            on_play()
-    workers, violation, accuracy, cost = (PromisedFigure.of(one, other) for one, other in zip(
-        np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
-    return Promise(workers, violation, accuracy, _RUNS, runs.run_s,
-                   None if prices is None else cost)
+    others = np.random.default_rng(second)
+    off: list[FloatArray] = []
+    found = None
+    while found is None or (
+            len(off) < _MORE_RUNS and isinstance(target, Targets) and not found.clear(target)
+            and _MORE_RUNS * runs.requests <= _MOST_REQUESTS):
+        for rng in others.spawn(max(_RUNS, len(off))):
+            off.append(runs.off(played, rng))
+            if on_play is not None:
+                on_play()
+        workers, violation, accuracy, cost = (PromisedFigure.of(one, other) for one, other in zip(
+            np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
+        found = Promise(workers, violation, accuracy, len(off), runs.run_s,
+                        None if prices is None else cost)
+    return found

@@ -18,7 +18,7 @@ from ramsis.bounds import (
     least_cost,
 )
 from ramsis.cluster import Cluster, ServiceTimes
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.comparison import Comparison, Part
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet
@@ -33,6 +33,8 @@ from ramsis.synthesis import SynthesisSettings
 _LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
 _ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
 _MAX_BATCH = 32  # of the bound
+_AIMS = 6  # ever stricter ones, until the promise meets the target
+_STRICTER, _STRICTEST = 0.7, 0.2  # times the violations of the aim before
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +139,11 @@ class Study:
         return Part.of(self.arrival_ms, from_s, from_s + self.half_s, self.tables.largest_qps,
                        self.fleet(startup_s), self.forecast)
 
-    def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None) -> Candidate:
-        """The policy, chosen on the first half."""
+    def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None,
+               aim: Targets | None = None) -> Candidate:
+        """The policy, chosen on the first half; for another aim than the target, if given."""
         fit = self._half(0.0, startup_s)
-        return choose_policy(fit.arrival_ms, self.tables, self.target,
+        return choose_policy(fit.arrival_ms, self.tables, aim or self.target,
                              self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
                              forecast=fit.forecast, on_play=on_play)
 
@@ -149,8 +152,47 @@ class Study:
         """What the policy promises where the load goes on as on the first half."""
         return promise(chosen, self.tables, self.played, self.fleet(startup_s),
                        intervals=int(self.half_s / self.interval_s),
-                       seed=self.seed + 1, on_play=on_play,
-                       prices=self.target if isinstance(self.target, Prices) else None)
+                       seed=self.seed + 1, on_play=on_play, target=self.target)
+
+    def kept(self, startup_s: float, on_play: Callable[[], object] | None = None
+             ) -> tuple[Candidate, Promise]:
+        """The policy, chosen on the first half so that its promise meets the target, too.
+
+        The first half is one course of the load, and may be a kind one. Where the promise, over
+        many courses, misses the target, a policy is chosen for a stricter one.
+
+        Raises
+        ------
+        InfeasibleError
+            No policy with so many workers meets the target on the first half, or none of those
+            found promises to.
+        """
+        target = self.target
+        aim = target if isinstance(target, Targets) else None
+        best: Promise | None = None
+        for _ in range(_AIMS):
+            try:
+                chosen = self.chosen(startup_s, on_play, aim)
+            except InfeasibleError:
+                if best is None:
+                    raise
+                break
+            found = self.promised(chosen, startup_s, on_play)
+            if aim is None or isinstance(target, Prices) or found.meets(target):
+                return chosen, found
+            if best is None or found.violation_rate.mean < best.violation_rate.mean:
+                best = found
+            aim = _stricter(aim, target, found)
+        assert best is not None
+        assert isinstance(target, Targets)
+        late, accuracy = best.violation_rate, best.effective_accuracy
+        raise InfeasibleError(
+            f"no policy of up to {self.tables.most} workers was found that promises this",
+            where=f"target of at most {target.max_violation:g} violations and at least "
+            f"{target.min_effective_accuracy or 0:g} effective accuracy",
+            value=f"{late.mean:.4g} ± {late.half_width:.2g} violations, effective accuracy "
+            f"{accuracy.mean:.4f} ± {accuracy.half_width:.4f}",
+            allowed="more workers at most, a shorter start-up, or another target")
 
     def bound(self, startup_s: float) -> WorkerSecondsBound:
         """The worker-seconds without which no scheduler meets the target on the second half."""
@@ -178,3 +220,16 @@ class Study:
     def _terms(self, startup_s: float) -> WorkerSecondsTerms:
         return WorkerSecondsTerms(slo_ms=self.slo_ms, startup_s=startup_s, most=self.tables.most,
                                   least=self.least, duration_s=self.half_s)
+
+
+def _stricter(aim: Targets, target: Targets, found: Promise) -> Targets:
+    """An aim that makes up for what a promise misses of the target."""
+    late, least = found.violation_rate.mean, target.min_effective_accuracy
+    if late > target.max_violation:
+        share = max(min(target.max_violation / late, _STRICTER), _STRICTEST)
+        aim = replace(aim, max_violation=share * aim.max_violation)
+    if least is not None and found.effective_accuracy.mean < least:
+        assert aim.min_effective_accuracy is not None
+        more = least - found.effective_accuracy.mean
+        aim = replace(aim, min_effective_accuracy=min(aim.min_effective_accuracy + more, 1.0))
+    return aim

@@ -26,9 +26,10 @@ def tune(
 ) -> dict[str, Any]:
     """The cheapest parameters of a rule on a trace: that meet a target, or at prices.
 
-    If none meet the target, those with the fewest violations, and the best effective accuracy
-    among them. A static fleet is found by halving: the smallest that meets the target, most
-    workers if none does; at prices, the smallest that one worker more makes no cheaper.
+    The rule's defaults are among those tried, so that tuning ends no worse than it began. If none
+    meet the target, those with the fewest violations, and the best effective accuracy among them.
+    A static fleet is found by halving: the smallest that meets the target, most workers if none
+    does; at prices, the smallest that one worker more makes no cheaper.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def tune(
     known : mapping of str to float, optional
         What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional
-        What to try; by default :func:`ramsis.scaling.tunable`.
+        What to try; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
     **fleet
         The attributes of :class:`ramsis.scaling.FleetTerms`.
 
@@ -72,5 +73,6 @@ def tune(
             return meets(fixed(workers), target)
 
         return {"workers": bisect_left(range(fleet["most"]), True, fleet["least"], key=enough)}
-    tried = [dict(parameters) for parameters in (tunable(name) if grid is None else grid)]
+    tried = [dict(parameters) for parameters in (
+        ({}, *tunable(name)) if grid is None else grid)]
     return min(tried, key=lambda parameters: rank(run(parameters)))

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ramsis import load_profile
 from ramsis.bounds import Targets
+from ramsis.errors import InfeasibleError
+from ramsis.profiles import ProfileSet, save
 from ramsis.scaling.fleet import ScaledFleet, play
 from ramsis.scaling.policy import TableRule, choose_policy
-from ramsis.scaling.promise import CONFIDENCE, PromisedFigure, drawn_arrivals, promise
+from ramsis.scaling.promise import (
+    CONFIDENCE,
+    Promise,
+    PromisedFigure,
+    drawn_arrivals,
+    promise,
+)
+from ramsis.scaling.study import Study
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
+from tests.cli.command import Run, refused
 from tests.scaling.test_levels import _arrivals, _walk
+from tests.synthesis.samples import model
 
 _SLO_MS, _INTERVAL_S, _RUNS = 350.0, 15.0, 40
 
@@ -30,6 +46,69 @@ def test_the_mean_and_another_run_are_in_their_intervals():
     assert of.half_width < 0.5
 
 
+def promising(late: float, half_width: float) -> Promise:
+    """A promise of this violation rate, and of 0.8 in effective accuracy."""
+    figures = [PromisedFigure(mean, half, 0.0, 1.0)
+               for mean, half in ((5.0, 0.1), (late, half_width), (0.8, 0.01))]
+    return Promise(*figures, runs=24, run_s=600.0)
+
+
+def test_a_target_is_met_by_the_mean_and_clearly_by_the_interval():
+    found = promising(0.018, 0.005)
+    assert found.meets(Targets(0.02))
+    assert not found.clear(Targets(0.02))
+    assert found.clear(Targets(0.03))
+    assert not found.meets(Targets(0.01))
+    assert found.clear(Targets(0.01))
+    assert not found.clear(Targets(0.015))
+    assert not found.meets(Targets(0.03, None, 0.805))
+    assert not found.clear(Targets(0.03, None, 0.795))
+
+
+def test_policies_are_chosen_for_stricter_aims_until_the_promise_meets_the_target(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a policy promises is three times the violations that it was chosen for."""
+    study = Study(load_profile("image-cpu"), 350.0, Targets(0.02), "round-robin", 0,
+                  np.arange(0.0, 600e3, 100.0), 600.0, 15.0, 1, 4, 4)
+    aims: list[float] = []
+    floor = 0.0
+
+    def chosen(self: Study, startup_s: float, on_play: Any, aim: Targets) -> float:
+        aims.append(aim.max_violation)
+        return aim.max_violation
+
+    monkeypatch.setattr(Study, "chosen", chosen)
+    monkeypatch.setattr(Study, "promised", lambda self, aim, startup_s, on_play: promising(
+        max(3.0 * aim, floor), 0.001))
+    monkeypatch.setitem(study.__dict__, "tables", SimpleNamespace(most=4))
+    _, found = study.kept(10.0)
+    assert found.violation_rate.mean == pytest.approx(0.02)
+    assert aims == pytest.approx([0.02, 0.02 / 3.0])
+    floor = 0.025
+    with pytest.raises(InfeasibleError, match=r"at most 0.02 .*up to 4 workers.*0.025 ± 0.001"):
+        study.kept(10.0)
+
+
+@pytest.mark.slow
+def test_a_target_that_one_kind_course_of_the_load_meets_is_refused(
+    run: Run, tmp_path: Path
+) -> None:
+    """Bursts of 5 requests/s for six workers of 1 s: the first half happens to lose few."""
+    profile, trace = tmp_path / "slow.json", tmp_path / "bursts.txt"
+    save(ProfileSet("slow", (model("slow", 0.9, {1: 1000.0}),)), profile)
+    trace.write_text("".join(f"{60 * at} {5 if at // 5 % 2 else 1}\n" for at in range(41)))
+    asked = ["scale", "--profiles", profile, "--trace", trace, "--slo-ms", 4000, "--startup-s", 15,
+             "--levels", 4, "--max-violation", 0.02]
+    refused(run(*asked, "--max-workers", 6, "--out", tmp_path / "few"), 4, "0.02", "6 workers",
+            "promises")
+    assert not (tmp_path / "few").exists()
+    enough = run(*asked, "--max-workers", 8, "--out", tmp_path / "enough", "--json")
+    assert enough.code == 0, enough.err
+    promised = json.loads(enough.out)["promise"]["violation_rate"]
+    assert promised["mean"] <= 0.02
+
+
 @pytest.mark.slow
 def test_runs_cost_and_deliver_what_is_promised():
     loads = _walk(120, 0.5, seed=3) / 8.0
@@ -42,7 +121,7 @@ def test_runs_cost_and_deliver_what_is_promised():
     played = tables.for_fleet()
     fleet = ScaledFleet(_SLO_MS, 20.0, _INTERVAL_S, 1, 4)
     chosen = choose_policy(arrivals, tables, target, fleet, duration_s=seconds)
-    promised = promise(chosen, tables, played, fleet, intervals=120, seed=1)
+    promised = promise(chosen, tables, played, fleet, intervals=120, seed=1, target=target)
     runs = []
     for rng in np.random.default_rng(2).spawn(_RUNS):
         times, first_qps = drawn_arrivals(chosen.dynamics, 120, rng)

@@ -12,7 +12,17 @@ import pytest
 from ramsis.bounds import Targets
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.scaling import RULES, DecisionTables, Observation, made, play, rule_of, tunable, tune
+from ramsis.scaling import (
+    RULES,
+    DecisionTables,
+    Observation,
+    made,
+    play,
+    rule_of,
+    tunable,
+    tune,
+    tuning,
+)
 from ramsis.scaling.rules import Dynamo, Hpa, Keda, RayServe, Static, Wva
 from tests.sim.samples import tiny_policy
 
@@ -319,6 +329,25 @@ def test_the_cheapest_that_meets_the_target(
                 known={"rate_per_worker_qps": 250.0}, grid=grid, **FLEET)
     fewest = min(run.violation_rate for run in runs.values())
     assert runs[none["target"]].violation_rate == fewest
+
+
+@pytest.mark.parametrize("name", ["hpa", "keda", "ray-serve", "wva", "dynamo"])
+@pytest.mark.parametrize("late", [0.02, 0.0])
+def test_tuning_ends_no_worse_than_the_defaults(
+    tables: DecisionTables, times: np.ndarray, monkeypatch: pytest.MonkeyPatch, name: str,
+    late: float,
+) -> None:
+    """Whatever else is tried, and whether any of it meets the target."""
+    known = {"rate_per_worker_qps": 250.0, "batch_rate_qps": 300.0, "slo_ms": FLEET["slo_ms"]}
+    target = Targets(max_violation=late)
+
+    def rank(parameters: dict[str, Any]) -> tuple[bool, float]:
+        run = play(times, tables, made(name, parameters, **known), **FLEET)
+        met = run.violation_rate <= late
+        return not met, run.worker_s if met else run.violation_rate
+
+    monkeypatch.setattr(tuning, "tunable", lambda name: tunable(name)[:2])
+    assert rank(tune(name, times, tables, target, known=known, **FLEET)) <= rank({})
 
 
 def test_the_smallest_static_fleet(tables: DecisionTables, times: np.ndarray) -> None:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCALED_COLUMNS[0],
             Column("cost", "cost", ".4g"), *SCALED_COLUMNS[1:])
 
+_CERTAINTY = {None: "", True: "; the target is met",
+              False: "; the target is met, but within the error"}
+
 
 @click.command("scale", cls=Command, more=(
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
@@ -186,14 +189,13 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
     """Write the policy, and return the rows and what else is to be said."""
     from ramsis import __version__
     from ramsis.scaling.policy_file import scaling_document, write_scaling
+    from ramsis.scaling.prices import Prices
     from ramsis.scaling.rules import RULES
 
     with progress("decision tables", None) as advance:
         tables = study.make_tables(advance)
-    with progress("scaling policies tried", None) as advance:
-        chosen = study.chosen(startup_s, advance)
-    with progress("runs for the promise", None) as advance:
-        promised = study.promised(chosen, startup_s, advance)
+    with progress("runs of scaling policies", None) as advance:
+        chosen, promised = study.kept(startup_s, advance)
     document = scaling_document(chosen, tables, promised, study.target, study.fleet(startup_s))
     comparison = study.comparison(startup_s)
     rows = [comparison.policy_row(chosen.table)]
@@ -209,10 +211,24 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
     for row in rules:
         if not any(row is one for one in shown):
             del row["over_time"]
+    _say_overfitted(rules)
     return rows, {
         "created_by": f"ramsis {__version__}", "max_workers": tables.most, **study.known,
         "fitted": {**chosen.delivered._asdict(), "seconds": study.half_s},
-        "promise": document["promise"], "bound": limits}
+        "promise": document["promise"], "bound": limits,
+        "promise_clear": None if isinstance(study.target, Prices) else (
+            promised.clear(study.target))}
+
+
+def _say_overfitted(rules: list[dict[str, Any]]) -> None:
+    """Name the rules that tuning has made dearer and later on the half that was not fitted."""
+    names = [tuned["scheduler"] for usual, tuned in zip(rules[::2], rules[1::2], strict=True)
+             if tuned["worker_s"] > usual["worker_s"]
+             and tuned["violation_rate"] > usual["violation_rate"]]
+    if names:
+        click.echo(f"note: tuned on the first half, {', '.join(names)} cost more and are later on "
+                   "the second than by their defaults; `fitted` in results.json has the first",
+                   err=True)
 
 
 def _limits(study: Study, startup_s: float) -> dict[str, Any]:
@@ -298,7 +314,7 @@ def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     say(f"promise, where the load goes on as on the first half: {workers['mean']:.2f} ± "
         f"{workers['half_width']:.2f} workers, violations {late['mean']:.4%} ± "
         f"{late['half_width']:.4%}, effective accuracy {accuracy['mean']:.4f} ± "
-        f"{accuracy['half_width']:.4f}{priced}")
+        f"{accuracy['half_width']:.4f}{priced}{_CERTAINTY[more['promise_clear']]}")
     if "cost_worker_s" in bound:
         say(f"bound: no scheduler costs less than {bound['cost_worker_s']:.0f} worker-seconds on "
             f"the second half, violations and missed accuracy included; the policy cost "
