@@ -157,9 +157,22 @@ class RequestLogWriter:
 
     def flush(self) -> None:
         """Bring all lines into the file."""
+        self.put(self.take())
+
+    @property
+    def held(self) -> int:
+        """Characters of the lines that are not in the file."""
+        return self._held.tell()
+
+    def take(self) -> bytes:
+        """Hand over all lines that are not in the file, for :meth:`put`."""
         text = self._held.getvalue().encode()
         self._held.seek(0)
         self._held.truncate()
+        return text
+
+    def put(self, text: bytes) -> None:
+        """Bring lines into the file; in a thread of its own, lines may be added meanwhile."""
         with self._failing():
             try:
                 left = memoryview(text)

@@ -55,8 +55,10 @@ class LogWriter:
             else:
                 self._lines.append((_line(event, fields), Counter({event: 1})))
             if self._thread is None or not self._thread.is_alive():  # as after a fork
-                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="log", daemon=True)
+                with suppress(RuntimeError):  # no thread to be had now: the next line tries again
+                    thread.start()
+                    self._thread = thread
             self._changed.notify_all()
 
     def flush(self) -> None:

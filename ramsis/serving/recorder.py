@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from ramsis.audit.request_log import Request, RequestLogWriter
@@ -12,6 +13,11 @@ from ramsis.serving.calls import Query, Served
 from ramsis.serving.logs import Log
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected
+
+_MOST_HELD = 1 << 24
+"""Characters of lines that wait for a file."""
+_LAST_LINES_S = 1.0
+"""Time for lines that are being written when the server ends, and for the last ones."""
 
 
 class RequestRecorder:
@@ -36,6 +42,7 @@ class RequestRecorder:
     ) -> None:
         self.metrics, self.begun_ms, self._log = metrics, 0.0, log
         self._failing = False
+        self._thread: threading.Thread | None = None  # that brings lines to the file
         self._observed: dict[str, list[Any]] = {}
         self._writer = RequestLogWriter(request_log) if request_log else None
 
@@ -75,21 +82,51 @@ class RequestRecorder:
             ratio.observe(service_ms / expected_ms)
 
     def flush(self) -> None:
-        """Bring the log to its file; a failure is reported once, until it works again."""
+        """Begin to bring the log to its file, unless that is still done with earlier lines.
+
+        A thread does it: the file may be a pipe whose reader has stopped.
+        """
         if self._writer is None:
             return
+        if not self._flushes():
+            thread = threading.Thread(
+                target=self._put, args=(self._writer, self._writer.take()), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system gives no more threads
+                self._failed(str(error))
+            else:
+                self._thread = thread
+        elif self._writer.held > _MOST_HELD:
+            self._writer.take()
+            self._failed("its reader has stopped")
+
+    def close(self) -> None:
+        """End the log; do not wait long for its file."""
+        if self._writer is None:
+            return
+        self._flushes(_LAST_LINES_S)
+        self.flush()
+        if not self._flushes(_LAST_LINES_S):
+            self._writer.close()
+
+    def _flushes(self, wait_s: float = 0.0) -> bool:
+        """Whether lines are still on their way to the file, after some time."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+        return self._thread is not None and self._thread.is_alive()
+
+    def _put(self, writer: RequestLogWriter, lines: bytes) -> None:
         try:
-            self._writer.flush()
+            writer.put(lines)
         except OutputError as error:
-            self.metrics.log_failures.inc()
-            if not self._failing:
-                self._log("request log failed", reason=str(error))
-            self._failing = True
+            self._failed(str(error))
         else:
             self._failing = False
 
-    def close(self) -> None:
-        """End the log."""
-        self.flush()
-        if self._writer is not None:
-            self._writer.close()
+    def _failed(self, reason: str) -> None:
+        """Report a failure once, until it works again."""
+        self.metrics.log_failures.inc()
+        if not self._failing:
+            self._log("request log failed", reason=reason)
+        self._failing = True

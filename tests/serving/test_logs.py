@@ -62,20 +62,26 @@ def fail(server: Running, count: int) -> None:
 
 
 def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
+    """Neither of the log nor of the request log."""
     reader, writer = os.pipe()
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, SMALLEST_PIPE)
+    os.mkfifo(folder / "requests")
+    requests = os.open(folder / "requests", os.O_RDONLY | os.O_NONBLOCK)
+    for pipe in (writer, requests):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, SMALLEST_PIPE)
     try:
-        with logging_to(writer, folder) as server:
-            fail(server, 60)  # more than 4 kB of lines
+        with logging_to(writer, folder, "--request-log", str(folder / "requests")) as server:
+            fail(server, 100)  # more than 4 kB of lines
+            time.sleep(1.2)  # after which the lines of requests are to be written
             assert server.infer([[1, 2, 3]])[0] == 200
             begun = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(20) == 0
             assert time.monotonic() - begun < 10
         assert len(os.read(reader, 1 << 16)) > SMALLEST_PIPE - 300  # of whole lines
+        assert os.read(requests, 1 << 16).startswith(b"arrival_s")
     finally:
-        os.close(reader)
-        os.close(writer)
+        for pipe in (reader, writer, requests):
+            os.close(pipe)
 
 
 def test_lines_that_clients_cause_are_limited_and_the_rest_counted(folder: Path) -> None:
