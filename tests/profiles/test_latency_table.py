@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -227,3 +228,24 @@ def test_a_table_made_by_hand_is_checked(change: dict[str, object], message: str
     table = LatencyTable.measured(["a", "b"], [0.5, 0.6], [[1.0, 2.0], [2.0, 2.0]])
     with pytest.raises(InvalidValueError, match=message):
         replace(table, **change)  # type: ignore[arg-type]
+
+
+def test_many_batch_sizes_take_little_memory() -> None:
+    """The slopes of all pairs of 8,192 sizes took 1.4 GB, and a check of them minutes."""
+    sizes = range(1, 8193)
+    model = ModelProfile("m", 0.5, tuple(BatchProfile(b, p95_ms=5.0 + 0.5 * b) for b in sizes))
+    profile_set = ProfileSet("many", (model,))
+    tracemalloc.start()
+    table = profile_set.latency_table("p95", 9000)
+    assert check(profile_set) == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert table.latency_ms[0, -1] == pytest.approx(5.0 + 0.5 * 9000)
+
+
+def test_few_of_many_points_give_the_slope() -> None:
+    rng = np.random.default_rng(3)
+    sizes = np.arange(1.0, 5001.0)
+    values = 3.0 + 0.25 * sizes + rng.normal(0, 5.0, len(sizes))
+    assert theil_sen_slope(sizes, values) == pytest.approx(0.25, rel=0.01)
