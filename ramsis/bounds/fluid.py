@@ -400,8 +400,8 @@ class _Program:
         if len(self._of_class[0]) <= _ALL_COLUMNS:
             return np.asarray(prices @ np.vstack(self._rows))
         ends = np.cumsum([len(block) for block in self._rows])[:-1]
-        return np.sum([part @ block for part, block in zip(
-            np.split(prices, ends), self._rows, strict=True)], axis=0)
+        return np.asarray(np.sum([part @ block for part, block in zip(
+            np.split(prices, ends), self._rows, strict=True)], axis=0))
 
     def _to_begin_with(self, worth: FloatArray) -> NDArray[np.intp]:
         """Columns to solve the program with; of a large one those of before, and good ones."""
