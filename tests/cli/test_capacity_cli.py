@@ -67,6 +67,25 @@ def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> Non
     assert row["expected_accuracy"] is None
 
 
+@pytest.mark.parametrize(("lines", "service", "varies"), [
+    ("0 200\n1 300\n2 200\n", "p95", "the seeds vary arrivals\n"),
+    ("".join(f"{5 * at}\n" for at in range(400)), "p95", "the seeds vary nothing"),
+])
+def test_a_trace_says_what_its_runs_differ_in(
+    run: Run, tiny_file: Path, tmp_path: Path, lines: str, service: str, varies: str
+) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text(lines)
+    unit = ["--unit", "ms"] if "vary nothing" in varies else []
+    ran = run("capacity", "--profiles", tiny_file, "--slo-ms", "100", "--trace", trace, *unit,
+              "--service", service, "--scheduler", "greedy", "--json")
+    assert ran.code == 0, ran.err
+    assert varies in ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["seeds"] == (2 if unit else 5)
+    assert (row["violation_rate_half_width"] == 0.0) == bool(unit)
+
+
 def test_a_figure_is_drawn(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "capacity.png"

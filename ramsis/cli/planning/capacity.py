@@ -54,10 +54,11 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cli.planning.scenario_capacity import scenario_capacity
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
+from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ConstantLoad, Fleet, Workload
+from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
@@ -251,6 +252,8 @@ def capacity(
             service=terms["service"]))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
+        if workload.trace is not None:
+            _say_what_varies(workloads[0], terms["service"])
     output = _Output(
         as_json, plot, {one.name: one.fingerprint for one in read.values()},
         None if named else partial(_next_command, context, workloads),
@@ -266,6 +269,14 @@ def capacity(
         return
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
         offered, load, targets, scheduler=name, on_trial=tell, **runs), output)
+
+
+def _say_what_varies(trace: Workload, service: str) -> None:
+    """Note what the runs on a trace differ in, which its interval is about."""
+    drawn = [*(() if isinstance(trace, Recorded) else ("arrivals",)),
+             *(("service times",) if service == DISTRIBUTION else ())]
+    click.echo(f"note: the trace is played from beginning to end; the seeds vary "
+               f"{' and '.join(drawn) or 'nothing, so that its figures have no error'}", err=True)
 
 
 def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
