@@ -18,6 +18,7 @@ from ramsis.policy import DISPATCHES, Inputs
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
 from ramsis.synthesis.options import check_options, defaults_of
+from ramsis.worker.problem import Objective
 from ramsis.worker.solve import SolverName
 
 _OF_DISPATCH: Any = None
@@ -154,6 +155,20 @@ class SynthesisSettings:
     def largest_batch(self) -> int:
         """The largest batch that a policy may run."""
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
+
+    def with_one_queue(self) -> SynthesisSettings:
+        """Return these settings, with a central queue where a single worker has its own queue.
+
+        Both are the same queue, but the table of a central queue takes batches of any size, may
+        wait and tells more slacks apart. Settings stay as they are where the arrivals, objective,
+        grid, late rule, batching or solver are not the default of the dispatch rule.
+        """
+        usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
+        names = ("arrivals", "objective", "grid", "late", "batching", "solver")
+        if self.workers > 1 or not self.rule.own_queues or any(
+                getattr(self, name) != usual[name] for name in names):
+            return self
+        return replace(self, dispatch="central-queue", grid=None, batching=None)
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
         """A profile with slowness and overhead in its times, for servers that pad or do not."""

@@ -54,7 +54,8 @@ class ClusterProblem:
     cluster : Cluster
         Its worker types and SLO classes; stations are what is looked for.
     settings : SynthesisSettings
-        All but workers and SLOs, which are the cluster's.
+        All but workers and SLOs, which are the cluster's. A single worker's queue is a central one
+        (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`).
 
     Attributes
     ----------
@@ -80,7 +81,9 @@ class ClusterProblem:
         if not cluster.simple:
             check_reachable([kind.times for kind in self.kinds], self.classes)
         self.one_station = cluster.simple or len(self.kinds) == len(self.classes) == 1
-        if not self.one_station:
+        if self.one_station:
+            self.settings = self.settings.with_one_queue()
+        else:
             self._loads(1.0).arrivals_at(0.5)  # refuses a process that cannot be split
 
     @cached_property
