@@ -25,6 +25,7 @@ from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
     RATE_NAMES,
     called_times,
+    even_step_ms,
     fields_of,
 )
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
@@ -32,9 +33,6 @@ from ramsis.errors import InputFileError, RamsisError, check_known
 
 HEAD_LINES = 1000
 """Lines that tell what a table holds."""
-_LEAST_ROWS = 4
-_SHORTEST_MS = 1000.0  # rows of monitoring come no closer
-_EVEN = 0.8  # of the gaps are the same; the others are rows that are missing
 _UNITS_IN_NAMES = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h",
                    "hours": "h"}
 _PER_S = {
@@ -177,19 +175,13 @@ def _varying(rows: list[list[str]], time: int) -> list[int]:
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
     """The time between rows, where that is the same for most, and a second or more."""
-    if len(texts) < _LEAST_ROWS:
+    if not texts:
         return None
     try:
         instants = Instants(texts[0], unit, "")
     except RamsisError:
         return None
-    times = np.array([instants.one(text) for text in texts])
-    gaps = np.diff(times)
-    if not np.isfinite(gaps).all() or not (gaps > 0).all():
-        return None
-    step = float(np.median(gaps))
-    same = np.abs(gaps / step - 1.0) < 1e-3
-    return step if step >= _SHORTEST_MS * (1 - 1e-9) and same.mean() >= _EVEN else None
+    return even_step_ms(np.array([instants.one(text) for text in texts]))
 
 
 def _same_query(titles: list[str]) -> bool:

@@ -36,7 +36,6 @@ from ramsis.errors import InputFileError, check_known
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
 
 _METRICS = ("metric", "metric_name")
-_METRIC_LINE = re.compile(r" - (\w+)\.Milliseconds:")
 _UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
 
 
@@ -142,11 +141,8 @@ def _times_alone(line: str, fields: list[str], where: str) -> str:
     """The command that leaves the times of a log or a table without a header."""
     name, times = Path(where).name, leading_time(line)
     if times and len(fields[0]) != len(times):
-        metric = _METRIC_LINE.search(line)  # TorchServe writes several lines for each request
-        command = f"cut -c1-{len(times)}"
-        command = (f"{command} {name}" if metric is None
-                   else f"grep {metric[1]} {name} | {command}")
-        return f"the times of the requests alone, one a line: `{command} > times.txt`"
+        return ("the times of the requests alone, one a line: "
+                f"`cut -c1-{len(times)} {name} > times.txt`")
     column = next((i for i, field in enumerate(fields)
                    if is_iso(field.strip()) or epoch_unit(field.strip())), None)
     if column is None:

@@ -167,6 +167,9 @@ DOCUMENTS = {
     "InfluxDB": ('{"results": [{"series": [{"name": "http", "columns": ["time", "rate"], '
                  '"values": [["2026-05-06T07:00:00Z", 10.0], ["2026-05-06T07:01:00Z", 20.0], '
                  '["2026-05-06T07:02:00Z", 15.0]]}]}]}'),
+    "lines of a value a minute": "".join(
+        f'{{"time": "2026-05-06T07:0{i}:00Z", "value": {rate}}}\n'
+        for i, rate in enumerate((10.5, 20.25, 15.75, 12.5))),
     "lines of rates": "".join(f'{{"time": "2026-05-06T07:0{i}:00Z", "rps": {rate}}}\n'
                               for i, rate in enumerate((10.0, 20.0, 15.0))),
 }
@@ -182,7 +185,8 @@ def test_the_command_that_a_refusal_of_a_document_names_works(
     subprocess.run("jq" + command, shell=True, cwd=tmp_path, check=True)
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
-    assert found.rate_qps == pytest.approx([10.0, 20.0, 15.0])
+    rates = [10.5, 20.25, 15.75, 12.5] if "a value" in document else [10.0, 20.0, 15.0]
+    assert found.rate_qps == pytest.approx(rates)
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")

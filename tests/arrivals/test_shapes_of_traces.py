@@ -100,8 +100,6 @@ def test_loads_are_read_without_any_option(tmp_path: Path, shape: str) -> None:
     ("time,count\n60,5\n0,6\n", 3, "times that rise"),
     ("a,b,c\n1,2,3\n", 3, "--time-column with one of these"),
     (b"PAR1" + bytes(60), 3, "read_parquet"),
-    ('1.2.3.4 - - [01/May/2024:12:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-"\n', 3,
-     "`ramsis audit"),
 ])
 def test_another_shape_is_refused_with_the_next_step(
     run: Run, tmp_path: Path, content: str | bytes, code: int, step: str

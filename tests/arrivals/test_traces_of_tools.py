@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from ramsis.arrivals.reading import ReadTrace, read_any_trace
 from ramsis.arrivals.trace import RateTrace, Recorded
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, RamsisError
 
 BEGIN = datetime(2026, 5, 6, 7, 0, tzinfo=UTC)
 SINCE_MS = np.floor(np.cumsum(np.random.default_rng(1).exponential(40.0, 200)))
@@ -52,16 +53,16 @@ REQUESTS = {
         for s in STAMPS)),
     "Apache's times": lines(*(f"{s:%d/%b/%Y:%H:%M:%S}.{s.microsecond // 1000:03d} +0000"
                               for s in STAMPS)),
+    "text-embeddings-inference": lines(*(
+        f'{iso(s)}  INFO embed{{total_time="726.1ms" queue_time="432µs"}}: Success'
+        for s in STAMPS)),
+    "Gatling": lines(*(f"REQUEST\t\tinfer\t{ms(s)}\t{ms(s) + 30}\tOK\t" for s in STAMPS)),
     "Azure multimodal": lines("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens", *(
         f"{s:%Y-%m-%d %H:%M:%S.%f},1,20,10" for s in STAMPS)),
 }
 RATES = [12.5, 30.25, 21.75, 18.5, 25.0]
 MINUTES = [BEGIN + timedelta(minutes=i) for i in range(len(RATES))]
 LOADS = {
-    "Locust's history": lines(
-        "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%", *(
-            f"{ms(s) // 1000},100,,Aggregated,{rate},0.0,88"
-            for s, rate in zip(MINUTES, RATES, strict=True))),
     "Splunk's timechart": lines("_time,count,_span", *(
         f"{iso(s)},{60 * rate:.0f},60" for s, rate in zip(MINUTES, RATES, strict=True))),
     "Datadog's graph": lines("timestamp,sum:requests.hits{*}.as_rate()", *(
@@ -76,13 +77,8 @@ REFUSED = {
     "a load balancer's log": lines(*(
         f'http {iso(s)} app/lb 192.0.2.1:1 10.0.0.1:80 0 0.03 0 200 "POST http://a HTTP/1.1"'
         for s in STAMPS)),
-    "a log of an inference server": lines(*(
-        f'{iso(s)}  INFO embed{{total_time="726.1ms" queue_time="432µs"}}: Success'
-        for s in STAMPS)),
-    "Gatling": lines(*(f"REQUEST\t\tinfer\t{ms(s)}\t{ms(s) + 30}\tOK\t" for s in STAMPS)),
-    "metrics of TorchServe": lines(*(
-        f"{s:%Y-%m-%dT%H:%M:%S},{s.microsecond // 1000:03d} - {name}Time.Milliseconds:101.8"
-        "|#ModelName:m" for s in STAMPS for name in ("Handler", "Prediction"))),
+    "a log that begins with times": lines(*(
+        f"{iso(s)} INFO request {i} done" for i, s in enumerate(STAMPS))),
     "a table of metrics": lines("timestamp,metric,value", *(
         f"{ms(s)},{name},1.5" for s in STAMPS for name in ("latency", "tokens"))),
     "a table without a header": lines(*(f"a{i};{iso(s)};200" for i, s in enumerate(STAMPS))),
@@ -138,3 +134,22 @@ def test_pageviews(tmp_path: Path) -> None:
     found = read_any_trace(tmp_path / "load.csv").workload
     assert isinstance(found, RateTrace)
     assert found.rate_qps == pytest.approx([5.0, 9.0, 7.0])
+
+
+@pytest.mark.parametrize("tool", [*REQUESTS, *LOADS, *REFUSED])
+def test_damaged_traces_end_in_one_line(tmp_path: Path, tool: str) -> None:
+    given = {**REQUESTS, **LOADS, **REFUSED}[tool][:2000]
+    rng = random.Random(tool)
+    for _ in range(25):
+        text = list(given)
+        for _ in range(rng.randrange(1, 6)):
+            spot = rng.randrange(len(text))
+            text[spot] = rng.choice(["", "\n", ",", '"', "\x00", "1e999", "-", "é", "{", "[", ";",
+                                     "\t", "9" * 30, text[spot] * 2])
+        try:
+            read(tmp_path, "".join(text))
+        except RamsisError as error:
+            message = str(error)
+        else:
+            continue
+        assert "\n" not in message

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ramsis.arrivals.trace_formats.columns import (
     InstantColumn,
     TimeColumn,
     arrived,
+    even_step_ms,
     fields_of,
 )
 from ramsis.arrivals.trace_formats.documents import refuse_document
@@ -105,6 +106,7 @@ _TABLES = {
                               None),
 }
 _ENOUGH, _MOST_PER_MS = 50, 1.0  # requests, and a rate above which they have another unit
+_HEAD = 1000  # lines that tell whether times are evenly spaced
 _LARGEST_DOCUMENT = 64 * 1024 * 1024
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
@@ -264,6 +266,9 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
                                 allowed="--time-column KEY, and --unit for numbers")
     _refuse_loads(path, record, keys[0])
     times, _ = read_json_lines(path, keys[0], unit, in_any_order="." in keys[0])
+    if even_step_ms(times[:_HEAD]) is not None:
+        _refuse_loads(path, record, keys[0], {key for key, value in record.items() if (
+            isinstance(value, float) and key != keys[0])})
     nested = (f"times under {keys[0]}, all in the lists of a line",) if "." in keys[0] else ()
     return Trace.of_arrivals(format, arrived(times), *nested)
 
@@ -318,9 +323,11 @@ def _whole(path: Path) -> Any:
         return None
 
 
-def _refuse_loads(path: Path, record: dict[str, Any], time: str) -> None:
-    """Refuse lines of a rate or a count, which are no requests."""
-    loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES]
+def _refuse_loads(
+    path: Path, record: dict[str, Any], time: str, likely: Collection[str] = ()
+) -> None:
+    """Refuse lines of a rate or a count, by its name or the keys that are likely ones."""
+    loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES or key in likely]
     if loads:
         raise InputFileError(
             "a rate or a count in each line, not a request", where=str(path), value=loads[0],

@@ -35,6 +35,9 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 """What columns of loads are called."""
 
 
+_LEAST_GAPS = 3
+_SHORTEST_MS = 1000.0  # rows of monitoring come no closer
+_EVEN = 0.8  # of the gaps are the same; the others are rows that are missing
 _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 
 
@@ -47,6 +50,16 @@ def called_times(names: Sequence[str]) -> list[int]:
     plain = [re.sub(r"_per_.*$", "", name.lstrip("@_")) for name in names]
     return ([i for i, name in enumerate(plain) if name in TIME_NAMES - _BESIDE]
             or [i for i, name in enumerate(plain) if name in _BESIDE])
+
+
+def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
+    """The time between rows of monitoring: the same for most, and a second or more; else None."""
+    gaps = np.diff(times_ms)
+    if len(gaps) < _LEAST_GAPS or not (np.isfinite(gaps) & (gaps > 0)).all():
+        return None
+    step = float(np.median(gaps))
+    same = np.abs(gaps / step - 1.0) < 1e-3
+    return step if step >= _SHORTEST_MS * (1 - 1e-9) and same.mean() >= _EVEN else None
 
 
 @dataclass(frozen=True)

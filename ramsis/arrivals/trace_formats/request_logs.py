@@ -63,6 +63,8 @@ def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
         table = pd.read_csv(io.StringIO(log_text(path)), dtype=str, keep_default_na=False)
     except (ValueError, pd.errors.ParserError) as error:
         raise InputFileError(f"not a CSV ({error})", where=str(path)) from error
+    if not isinstance(table.index, pd.RangeIndex):  # what pandas makes of further fields
+        raise InputFileError("not a CSV (a line has more fields than the header)", where=str(path))
     rows = table[table["Name"].isin(_ALL)] if "Name" in table else table
     times, rates = floats(rows["Timestamp"]), floats(rows["Requests/s"])
     good = np.isfinite(times) & np.isfinite(rates) & (rates >= 0)
