@@ -328,7 +328,10 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Count it."""
         self._cycles = deque[Any]()  # of requests that wait for their answers
-        super().connection_made(transport)
+        try:
+            super().connection_made(transport)
+        except OSError:  # the system does not tell its addresses
+            transport.abort()
         self.flow = _Flow(transport)
         self.group.opened(self)
 

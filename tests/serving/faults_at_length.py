@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,13 +74,14 @@ def _write_set(folder: Path, *loads: float) -> None:
 
 
 class Answer(NamedTuple):
-    """What became of a request: when it was sent, its status (0: none), the variant, in time."""
+    """What became of a request; the status is 0 without an answer and -1 for a wrong one."""
 
     sent_s: float
     status: int
     variant: str = ""
     in_time: bool = False
     error: str = ""
+    sums: Sequence[float] = ()
 
     @property
     def accuracy(self) -> float:
@@ -96,6 +97,7 @@ class Clients:
         self.url = f"http://{server.host}:{server.port}/v2/models/sums/infer"
         self.answers: list[Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sent = 0
 
     async def load(
         self, qps: float, seconds: float = math.inf, stop: asyncio.Event | None = None
@@ -105,7 +107,8 @@ class Clients:
         while (at := at + rng.expovariate(qps)) < seconds and not (stop and stop.is_set()):
             wait = begun + at - time.monotonic()
             await asyncio.sleep(max(wait, 0.0))
-            task = asyncio.create_task(self.ask([[1, 2, 3]]))
+            self._sent += 1
+            task = asyncio.create_task(self.ask([[self._sent % 500, 2, 3]]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -117,8 +120,11 @@ class Clients:
     async def ask(self, data: Any) -> None:
         """Send a request, and note what becomes of it."""
         document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(data), 3],
-                                "data": data}]}
-        self.answers.append(await self.send(json.dumps(document).encode()))
+                                "data": data}], "outputs": [{"name": "sum"}]}
+        answer = await self.send(json.dumps(document).encode())
+        if answer.status == 200 and answer.sums != [sum(row) for row in data]:
+            answer = answer._replace(status=-1, error=f"{answer.sums} for {data}")
+        self.answers.append(answer)
 
     async def send(self, body: bytes, headers: dict[str, str] | None = None) -> Answer:
         """Send bytes."""
@@ -132,7 +138,9 @@ class Clients:
                 found = json.loads(body[:int(length)] if length else body)
                 terms = found.get("parameters", {})
                 return Answer(sent_s, response.status, terms.get("variant", ""),
-                              terms.get("in_time", False), found.get("error", ""))
+                              terms.get("in_time", False), found.get("error", ""),
+                              next((one["data"] for one in found.get("outputs", [])
+                                    if "data" in one), ()))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             return Answer(sent_s, 0, error=f"{type(error).__name__}: {error}")
 
@@ -141,10 +149,10 @@ Fault = Callable[[Clients, float], Awaitable[None]]
 
 
 async def kills(clients: Clients, seconds: float) -> None:
-    """A worker is killed every two seconds."""
+    """A worker is killed every three seconds."""
     processes, until, number = clients.server.wait_for("ready")["processes"], _in(seconds), 0
     while time.monotonic() < until:
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(3.0)
         for back in (one for one in clients.server.events() if one["event"] == "worker back"):
             processes[back["worker"]] = back["process"]
         with contextlib.suppress(ProcessLookupError):
@@ -263,9 +271,10 @@ async def _clients(server: Running) -> AsyncIterator[Clients]:
         yield Clients(server, session)
 
 
-async def _run(name: str, server: Running) -> list[str]:
+async def _run(name: str, server: Running, least_s: float) -> list[str]:
     """What is wrong with how a fault is borne."""
     fault, seconds, _ = FAULTS[name]
+    seconds = max(seconds, least_s)
     qps = CAPACITY_QPS / 2
     async with _clients(server) as clients:
         await clients.load(qps, 2.0 + STEADY_S)
@@ -295,6 +304,12 @@ async def _run(name: str, server: Running) -> list[str]:
         wrong.append("the server has ended")
     if now < was - 0.05:
         wrong.append("the accuracy is not back")
+    if fault is kills:
+        count = server.metric("ramsis_queries_total")
+        print(f"  {len(answers)} requests, {count:g} ends, "
+              f"{server.metric('ramsis_worker_restarts_total'):g} losses of workers")
+        if count != len(answers):
+            wrong.append("a request has ended twice, or never")
     if name == "swaps":
         count = server.metric("ramsis_policy_swaps_total")
         print(f"  {count:g} swaps")
@@ -322,10 +337,11 @@ def main() -> int:
     """Run the faults; 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="*", choices=list(FAULTS), default=list(FAULTS))
-    count = 0
-    for name in parser.parse_args().only:
+    parser.add_argument("--least-s", type=float, default=0.0, help="seconds of each, at least")
+    given, count = parser.parse_args(), 0
+    for name in given.only:
         with _made() as folder, running(folder, *FAULTS[name][2]) as server:
-            wrong = asyncio.run(_run(name, server))
+            wrong = asyncio.run(_run(name, server, given.least_s))
             for one in wrong[:5]:
                 print(f"  {one}", flush=True)
             count += len(wrong)
