@@ -187,10 +187,13 @@ def _settle(config: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Run until the front end is gone."""
-    with contextlib.suppress(EOFError, ConnectionError), \
-            socket.socket(fileno=int(sys.argv[1])) as channel:
-        channel.set_inheritable(False)  # programs that a model starts have no part in it
-        serve(channel)
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)  # programs that a model starts have no part in it
+    try:
+        with contextlib.suppress(EOFError, ConnectionError):
+            serve(channel)
+    finally:
+        channel.detach()  # it ends with the process, whose exit code is known by then
 
 
 if __name__ == "__main__":
