@@ -12,6 +12,7 @@ Three layouts, each as text, ``.gz`` or ``.zst``:
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
@@ -73,9 +74,12 @@ def is_rate_trace(
     if not head:
         return False
     fields = _parts(head[0][1])
-    return (bool(minute_columns(fields_of(head[0][1], ",")))
-            or (len(fields) == 2 and all(map(_looks_numeric, fields)))
-            or load_columns_of(head, unit, load_columns, path) is not None)
+    try:
+        return (bool(minute_columns(fields_of(head[0][1], ",")))
+                or (len(fields) == 2 and all(map(_looks_numeric, fields)))
+                or load_columns_of(head, unit, load_columns, path) is not None)
+    except csv.Error as error:
+        raise InputFileError(f"cannot read trace ({error})", where=str(path)) from error
 
 
 def read_rates(

@@ -187,5 +187,6 @@ def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
         raise InputFileError(f"not a CSV ({error})", where=where) from error
     if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
         raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
+    frame.columns = [str(name).strip() for name in frame.columns]
     top = 1 if names else 2
     return frame.fillna("").set_index(np.arange(top, len(frame) + top))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ramsis.arrivals.trace_formats.columns import Arrived, arrived
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.errors import InputFileError
 from ramsis.files import read_text
+from ramsis.logs.frames import frame_of
 from ramsis.logs.kinds import HEAD_CHARACTERS, LogKind, Summary, kind_of
 from ramsis.logs.table import LogTable, floats, refusal
 
@@ -55,22 +55,18 @@ def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
     """Requests per second of each second in locust's statistics over time."""
-    import pandas as pd
-
     if not summary.is_load:
         raise refusal(summary, str(path))
-    try:
-        table = pd.read_csv(io.StringIO(log_text(path)), dtype=str, keep_default_na=False)
-    except (ValueError, pd.errors.ParserError) as error:
-        raise InputFileError(f"not a CSV ({error})", where=str(path)) from error
-    if not isinstance(table.index, pd.RangeIndex):  # what pandas makes of further fields
-        raise InputFileError("not a CSV (a line has more fields than the header)", where=str(path))
-    rows = table[table["Name"].isin(_ALL)] if "Name" in table else table
+    rows, _ = frame_of(log_text(path), None, str(path))
+    if not {"Timestamp", "Requests/s", "Name"} <= set(rows.columns):
+        raise InputFileError("no such columns", where=str(path),
+                             allowed="Timestamp, Name and Requests/s, as locust writes them")
+    rows = rows[rows["Name"].isin(_ALL)]
     times, rates = floats(rows["Timestamp"]), floats(rows["Requests/s"])
     good = np.isfinite(times) & np.isfinite(rates) & (rates >= 0)
     good[1:] &= np.diff(times) >= 0
     if not good.all() or not len(good) or not rates.any() or times[-1] - times[0] > 1e8:
-        line = 2 + rows.index.tolist()[int(np.argmin(good))] if len(good) else 1
+        line = rows.index.tolist()[int(np.argmin(good))] if len(good) else 1
         raise InputFileError("not a time and a load", where=f"{path}: line {line}",
                              allowed="times in seconds that rise, and rates >= 0, not all 0")
     seconds = np.arange(int(times[-1] - times[0]) + 1)

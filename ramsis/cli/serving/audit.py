@@ -45,8 +45,7 @@ _CAUSES = (
               help="Deadline after arrival, where the log does not hold one.")
 @click.option("--column", "columns", type=LOG_COLUMN, multiple=True, metavar="FIELD=NAME",
               help="Column of a log of another program: arrival, start, finish, duration, "
-              "deadline (ms), outcome, status, success, error, model, batch, run_as, worker or "
-              "correct; repeat.")
+              "deadline (ms), outcome, status, success, error, model, batch or others; repeat.")
 @click.option("--model", metavar="NAME",
               help="Model that answered, where the log names none.")
 @click.option("--unit", type=click.Choice(_UNITS),

@@ -31,6 +31,7 @@ from ramsis.tables import text_of
 
 _REQUIRED = ("model", "batch", "start_s", "finish_s")
 _OTHERS = ("arrival_s", "deadline_ms", "outcome", "run_as", "worker", "correct")
+_FAR_US = 2.0**62
 _ANSWERED = ("", "served", "late")
 
 
@@ -104,8 +105,9 @@ class _ServerLog:
         answered = (table.results() == "") & known
         if not answered.any():
             raise InputFileError("no request was answered", where=source.where)
-        overlap_refused(source.where, *(np.rint(1e6 * times_s[known]).astype(np.int64)
-                                        for times_s in (arrival_s, finish_s)))
+        overlap_refused(source.where, *(
+            np.clip(1e6 * times_s[known], -_FAR_US, _FAR_US).round().astype(np.int64)
+            for times_s in (arrival_s, finish_s)))
         models, took_ms = table.models(), 1000.0 * (finish_s - arrival_s)
         return [MeasuredRun(samples_ms=took_ms[answered & (models == model)],
                             model=model or None, notes=table.said())
