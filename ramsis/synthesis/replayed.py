@@ -16,11 +16,11 @@ and its load. They are not those by which policies are chosen, so that the choic
 the promise, and two policies do not err alike. A measurement that passes the upper bound by chance
 counts for no more than the bound.
 
-**Warm-up.** Where requests that are late are dropped, some runs start from a full queue. Where
-their figures differ from those of idle workers by more than chance, as near the capacity, half of
-the runs start full, and all have a warm-up four times as long, again and again until both agree,
-or a run would take more than 2e6 requests (:mod:`ramsis.synthesis.simulated`). No fewer violations
-are stated than any scheduler has whose workers cannot answer all that comes.
+**Warm-up.** Where requests that are late are dropped, some runs start from a full queue. From
+95 % of the capacity on half of them do, and below where their figures differ from those of idle
+workers by more than chance. While they do, the warm-up is made four times as long, unless a run
+would take more than 2e6 requests (:mod:`ramsis.synthesis.simulated`). No fewer violations are
+stated than any scheduler has whose workers cannot answer all that comes.
 
 **Bursts.** A run of Markov-modulated arrivals lasts for 20 bursts and the quiet times between them
 at least. Shorter ones may all be quiet, and would agree with each other on what is not so.
@@ -59,6 +59,7 @@ _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itse
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
 _MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
+_NEAR = 0.95  # share of the capacity from which on queues take long to settle
 _FULL_RUNS = 4  # from a full queue, of as many requests as those from idle workers
 _UNLIKE = 1.5  # times the half-widths of both, by which the figures of the two differ
 _WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many queries
@@ -105,11 +106,13 @@ def replayed(
         return policy
     queries = max(queries, bursty)
     measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
-    warm_up_slos, precise = None, False
+    gives_up = policy.late == LateRule.DROP.value
+    near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)
+    warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
         figures, found = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
         if warm_up_slos is None:
-            settled = policy.late != LateRule.DROP.value or precise or _agree(
+            settled = not gives_up or precise or _agree(
                 figures, found, *measure(queries=queries * _FULL_RUNS // runs, runs=_FULL_RUNS,
                                          full=True))
         else:

@@ -168,7 +168,7 @@ class SynthesisSettings:
         if self.workers > 1 or not self.rule.own_queues or any(
                 getattr(self, name) != usual[name] for name in names):
             return self
-        return replace(self, dispatch="central-queue", grid=None, batching=None)
+        return replace(self, dispatch="central-queue", grid=None, batching=_OF_DISPATCH)
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
         """A profile with slowness and overhead in its times, for servers that pad or do not."""

@@ -194,10 +194,12 @@ def _start_effect(
     By least squares, with the excess load of each run as the other variable (:func:`_at_load`).
     """
     design = np.column_stack([np.ones(len(values)), excess, full])
+    freedom = len(values) - design.shape[1]
+    if freedom < 1:
+        return 0.0, math.inf
     inverse = np.linalg.pinv(design.T @ design)
     estimate = inverse @ design.T @ values
     residual = values - design @ estimate
-    freedom = len(values) - design.shape[1]
     error = math.sqrt(float(residual @ residual) / freedom * float(inverse[2, 2]))
     return abs(float(estimate[2])), float(stdtrit(freedom, (1.0 + _SURE) / 2.0)) * error
 

@@ -127,3 +127,8 @@ def test_at_ordinary_loads_runs_start_from_idle_workers(tiny: ProfileSet) -> Non
         assert policy.replay.warm_up_slos is None
         assert policy.replay.settled is None
         assert "settled" not in policy.to_document()["replay"]
+
+
+def test_two_runs_do_not_tell_whether_the_queue_has_settled(overloaded: Policy) -> None:
+    _, found = measured(overloaded, queries=20_000, runs=2, seed=3, warm_up_slos=40.0)
+    assert found.settled is None
