@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.arrivals.trace_formats.files import watched
 from ramsis.errors import InputFileError, InvalidValueError
 
 
@@ -119,3 +120,13 @@ def test_dates_need_no_name_of_their_column(tmp_path: Path, header: str, line: s
     path.write_text(header + "".join(
         line.format(f"2026-01-01T00:{i // 60:02}:{i % 60:02}") + "\n" for i in range(120)))
     assert read_timestamps(path).tolist() == [1000.0 * i for i in range(120)]
+
+
+def test_how_far_reading_is_can_be_watched(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text("".join(f"{i}.{0:040d}\n" for i in range(200_000)))
+    seen: list[int] = []
+    with watched(seen.append):
+        read_timestamps(path, unit="s")
+    assert len(seen) > 1
+    assert sum(seen) == path.stat().st_size
