@@ -372,8 +372,8 @@ class Dispatcher(Generic[R]):
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
         """Batches take so many times as long as profiled from now on.
 
-        The policies for that slowness serve, as :meth:`PolicySet.at` says; what the set's
-        policies do not reach divides every slack, also of what waits.
+        The policies for that slowness serve, as :meth:`PolicySet.at` says; lookups are told what
+        the set's policies do not reach, also for what waits.
 
         Raises
         ------

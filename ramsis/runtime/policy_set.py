@@ -155,8 +155,8 @@ class Choice(NamedTuple, Generic[P]):
     above_highest
         Whether the load passes every level, so that what the policies promise does not hold.
     slowness
-        Batches take so many times as long as the level's policies count on, 1 or more: every
-        slack is divided by it before a lookup.
+        Batches take so many times as long as the level's policies count on, 1 or more; see
+        :meth:`~ramsis.runtime.selector.Selector.when_slow`.
     """
 
     level: Level[P]
@@ -304,9 +304,8 @@ class PolicySet(Generic[P]):
         """The lowest level that meets the anticipated load when service is so slow.
 
         Of the slownesses that the set has policies for, the lowest serves that is not below the
-        present one. Where all are below, that of the highest serves with what is left of the
-        slowness, r: measured in service times, all of which are r times as long, r times the load
-        arrives and the slack is an r-th.
+        present one. Where all are below, that of the highest serves, and lookups are told what is
+        left of the slowness (:meth:`~ramsis.runtime.selector.Selector.when_slow`).
 
         Parameters
         ----------
@@ -335,7 +334,6 @@ class PolicySet(Generic[P]):
             if place == len(group.slownesses):
                 place -= 1
                 left = slowness / group.slownesses[place]
-                load_qps *= left
         levels = group.by_slowness[place]
         choice = levels.choices[bisect_left(levels.loads, load_qps)]
         if choice.above_highest != group.above:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
+from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
     AS_LAST_CODE,
     DROP_CODE,
@@ -112,14 +113,15 @@ class Selector:
     Drop()
     """
 
-    __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_single", "_uniform",
-                 "largest_batch", "table")
+    __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_shared", "_single",
+                 "_uniform", "largest_batch", "table")
 
     def __init__(self, table: DecisionTable, uniform: Uniform | None = None) -> None:
         self.table = table
         self.largest_batch = max((batch for _, batch in table.actions), default=0)
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1
+        self._shared = not DISPATCHES[table.dispatch].own_queues
         self._uniform = drawn_from(uniform)
         by_level, self._longer = compiled(table)
         self._level = [-1, *_repeated(range(len(table.queued) - 1), table.queued)]
@@ -171,6 +173,31 @@ class Selector:
         except TypeError:
             pass
         return self._unusual(queued, slack_ms, idle)
+
+    def when_slow(
+        self, slowness: float, queued: int, slack_ms: float, idle: int | None = None
+    ) -> Answer:
+        """Return what to do when batches take r times as long as the table counts on.
+
+        A slack counts as an r-th: as much of it is left of by batches r times as long. To the
+        table of a central queue, requests with so little slack have waited for long, and so few
+        behind them are a lull. It would run them one by one, and never recover from a burst. So
+        each counts as r, unless the batch is then larger than the queue.
+
+        Parameters
+        ----------
+        slowness
+            The factor r, 1 or more.
+        queued, idle
+            As for a lookup; errors, too.
+        slack_ms
+            Time to the earliest deadline, divided by r. A wait ends by a slack so divided.
+        """
+        if self._shared and queued > 0:
+            answer = self(int(queued * slowness), slack_ms, idle)
+            if not isinstance(answer, Decision) or answer.batch <= queued:
+                return answer
+        return self(queued, slack_ms, idle)
 
     def _unusual(self, queued: int, slack_ms: float, idle: int | None) -> Answer:
         """The answer to a question that is beyond the table, or has none."""

@@ -187,8 +187,8 @@ class StationQueues(Generic[T]):
     overhead_ms
         Taken from every slack from now on.
     slowness
-        Batches take so many times as long as the table counts on: every slack is divided by it,
-        after the overhead has been taken. 1 at first.
+        Batches take so many times as long as the table counts on, 1 at first; see
+        :meth:`~ramsis.runtime.selector.Selector.when_slow`.
     """
 
     def __init__(
@@ -282,7 +282,8 @@ class StationQueues(Generic[T]):
                 slack_ms = at_most_ms
             at_most_ms = inf
             queued, free = len(waiting), len(idle)
-            answer = selector(queued, slack_ms, free)
+            answer = (selector(queued, slack_ms, free) if self.slowness == 1.0
+                      else selector.when_slow(self.slowness, queued, slack_ms, free))
             if isinstance(answer, Decision):
                 batch = answer.batch
                 requests = ([heappop(waiting)[2]] if batch == 1  # without a loop: speed counts

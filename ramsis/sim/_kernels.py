@@ -50,7 +50,8 @@ class RunTerms(NamedTuple):
     spell_ms, spell_first, spell_factor
         As of :class:`~ramsis.sim.slow_spells.DrawnSpells`.
     slowness : float
-        Batches take so many times as long as the tables count on: slacks are divided by it.
+        Batches take so many times as long as the tables count on; as in
+        :meth:`ramsis.runtime.selector.Selector.when_slow`.
     """
 
     slo_ms: float
@@ -553,36 +554,39 @@ def central_queue(
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            answer, at = -1, index(level)
-            beyond = queued > longest[at]
-            if beyond and (idles > 0 or longer[at] == -2):
-                answer = int(longer[at])
-            elif idles == 0:
+            answer, at, asked = -1, index(level), int(queued * slowness)
+            if idles == 0 and not (asked > longest[at] and longer[at] == -2):
                 break
             c, head = 0, arrived - queued
             if not one_line:
                 c = _due(arrival_ms, slo_of, order, head_of, end)
                 head = order[head_of[c]]
             deadline_ms = arrival_ms[index(head)] + slo_of[index(c)]
-            if not beyond:
-                i, row = index(idle_row[at, index(idles)]), index(queue_row[at, index(queued)])
-                left_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
-                if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
-                    j = _bin(edges_ms, level, left_ms)
-                answer = int(codes[at, i, row, index(j)])
-                # Whether the place with two answers is in this row.
-                here = mixed[at, 0] == i and mixed[at, 1] == row
-                if here and mixed[at, 2] == j:
-                    if coins.size > 0 and coins[drawn % coins.size] < chance[at]:
-                        answer = int(mixed[at, 3])
-                    drawn += 1
-                if answer == -1:
-                    while j > 0 and codes[at, i, row, index(j - 1)] == -1 and not (
-                            here and mixed[at, 2] == j - 1):
-                        j -= 1
-                    if j > 0:  # to be asked again when the slack has fallen below this bin
-                        wake_ms = np.nextafter(edges_ms[at, index(j)], -np.inf)
-                        timer_ms = max(deadline_ms - wake_ms * slowness, now_ms)
+            while True:
+                if asked > longest[at]:
+                    answer = int(longer[at])
+                else:
+                    i, row = index(idle_row[at, index(idles)]), index(queue_row[at, index(asked)])
+                    left_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
+                    if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
+                        j = _bin(edges_ms, level, left_ms)
+                    answer = int(codes[at, i, row, index(j)])
+                    # Whether the place with two answers is in this row.
+                    here = mixed[at, 0] == i and mixed[at, 1] == row
+                    if here and mixed[at, 2] == j:
+                        if coins.size > 0 and coins[drawn % coins.size] < chance[at]:
+                            answer = int(mixed[at, 3])
+                        drawn += 1
+                    if answer == -1:
+                        while j > 0 and codes[at, i, row, index(j - 1)] == -1 and not (
+                                here and mixed[at, 2] == j - 1):
+                            j -= 1
+                        if j > 0:  # to be asked again when the slack has fallen below this bin
+                            wake_ms = np.nextafter(edges_ms[at, index(j)], -np.inf)
+                            timer_ms = max(deadline_ms - wake_ms * slowness, now_ms)
+                if answer < 0 or asked == queued or batches[at, index(answer)] <= queued:
+                    break
+                asked = queued  # a batch of more than there are
             if answer == -1:
                 break
             at_most = np.inf

@@ -118,7 +118,7 @@ class Compiled:
     run_as : ndarray of int, shape (M, B), or None
         Size that each batch is run at; None for that of the fleet's latency table.
     slowness : float
-        Batches take so many times as long as the tables count on: slacks are divided by it.
+        Batches take so many times as long as the tables count on.
     """
 
     kernel: str

@@ -94,6 +94,10 @@ int main(int argc, char **argv)
         case 10:
             given.kind = ramsis_load(&monitor, asked.x, &given.x);
             break;
+        case 12:
+            given = of_answer(ramsis_lookup_slow(&ramsis_policies[asked.a], asked.y, asked.b,
+                                                 asked.x, asked.c, 1.0));
+            break;
         case 11: /* bytes of a name of a model */
             given.kind = ramsis_model_name((int)asked.a) == NULL
                              ? -1 : (unsigned char)ramsis_model_name((int)asked.a)[asked.b];

@@ -132,6 +132,9 @@ func main() {
 		case 10:
 			load, err := monitor.LoadQPS(asked.X)
 			given.Kind, given.X = ofError(err), load
+		case 12:
+			answer, _ := all[asked.A].LookupSlow(asked.Y, int(asked.B), asked.X, int(asked.C), 1)
+			given = ofAnswer(answer)
 		case 11:
 			given.Kind = -1
 			if asked.A >= 0 && asked.A < int64(len(ramsis.ModelNames)) {

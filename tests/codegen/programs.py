@@ -36,6 +36,7 @@ QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", 
 REPLY = np.dtype([("kind", "i8"), ("model", "i8"), ("batch", "i8"), ("run_as", "i8"),
                   ("drew", "i8"), ("x", "f8")])
 LOOKUP, LATE, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 12)
+SLOW = 12
 ERROR, RUN, DROP, WAIT = range(4)
 ONLY_WORKER = -(2**63)
 

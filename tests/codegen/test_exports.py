@@ -43,6 +43,7 @@ from tests.codegen.programs import (
     ROUTE,
     ROUTER,
     RUN,
+    SLOW,
     WAIT,
     C,
     as_set,
@@ -91,7 +92,10 @@ def test_every_lookup_vector_holds(program: list[str]) -> None:
     models = programs.model_numbers(programs.samples())
     cases = [(k, case) for k, one in enumerate(VECTORS["lookups"]) for case in one["cases"]]
     questions = [(LOOKUP, k, case["queued"], case.get("idle", ONLY_WORKER),
-                  float(case["slack_ms"]), case.get("uniform", 1.0)) for k, case in cases]
+                  float(case["slack_ms"]), case.get("uniform", 1.0)) if "slowness" not in case
+                 else (SLOW, k, case["queued"], case["idle"],
+                       case["slack_ms"] / case["slowness"], case["slowness"])
+                 for k, case in cases]
     replies = ask(program, questions).tolist()
     for (k, case), reply in zip(cases, replies, strict=True):
         assert reply == expected_reply(case, models), (k, case)
@@ -147,7 +151,7 @@ def test_every_policy_set_vector_holds(k: int, language: str, tmp_path: Path) ->
         if "error" not in case:
             levels = order[case["process"] or policies.processes[0]]
             expected = (0, levels.index((case["level_slowness"], case["level_qps"])),
-                        case["above_highest"], case["calls_back"], case["divide_slack_by"])
+                        case["above_highest"], case["calls_back"], case["slowness_left"])
         assert tuple(reply[["kind", "model", "batch", "drew", "x"]]) == expected, case
 
 

@@ -172,6 +172,18 @@ def decide(
     return _answer(policy, codes, j, place)
 
 
+def decide_when_slow(
+    policy: Case, idle: int | None, queued: int, slack_ms: float, slowness: float
+) -> Case:
+    """The answer when batches take longer, with the slack as it is; nothing is drawn."""
+    slack_ms /= slowness
+    if policy["dispatch"] == "central-queue" and queued > 0:
+        many = decide(policy, idle, math.floor(queued * slowness), slack_ms)
+        if many.get("batch", 0) <= queued:
+            return many
+    return decide(policy, idle, queued, slack_ms)
+
+
 def _answer(policy: Case, codes: list[int], j: int, place: int | None) -> Case:
     """The answer of bin j of a row, in which ``place`` has two."""
     draws = {"draws": j == place}
@@ -229,9 +241,9 @@ def choose(
     if level_slowness < slowness:
         left = slowness / level_slowness
     loads = [load for load, label, own in levels if label == process and own == level_slowness]
-    enough = [load for load in loads if load >= load_qps * left]
+    enough = [load for load in loads if load >= load_qps]
     return {"level_qps": min(enough) if enough else max(loads), "level_slowness": level_slowness,
-            "above_highest": not enough, "divide_slack_by": left}
+            "above_highest": not enough, "slowness_left": left}
 
 
 def observed_load_qps(
@@ -271,6 +283,21 @@ def lookup_cases(policy: Case) -> list[Case]:
             for i, n, slack in itertools.product(idle, queued, slacks)
             if (i in (None, 1, 5) and 1 <= n <= axes["queued"][-1])
             or slack in (-math.inf, 0.0, 90.0) or math.isnan(slack)]
+
+
+def slow_cases(policy: Case) -> list[Case]:
+    """Some levels and numbers between, slacks that are at an edge when they are divided."""
+    axes = policy["table"]["axes"]
+    found: list[Case] = []
+    for slowness in (1.25, 1.5, 2.5):
+        slacks = [-1.0, 0.0, *(slowness * (edge + step) for edge in axes["slack_ms"]
+                               for step in (-0.25, 0.25)), policy["slo_ms"]]
+        for idle, queued, slack in itertools.product(
+                sorted({0, 1, axes["idle"][-1]}), range(0, axes["queued"][-1] + 2), slacks):
+            answer = decide_when_slow(policy, idle, queued, slack, slowness)
+            found.append({"slowness": slowness, "idle": idle, "queued": queued, "slack_ms": slack,
+                          **{key: value for key, value in answer.items() if key != "draws"}})
+    return found[::7]  # every 7th tells as much
 
 
 def randomised_cases(policy: Case) -> list[Case]:
@@ -334,16 +361,15 @@ def set_cases() -> list[Case]:
               -1.0, math.nan]
     slow = [(load, poisson, labels[0], slowness) for slowness, loads in (
         (1.3, (400.0, 900.0)), (1.0, (1200.0, 400.0)), (1.15, (400.0,))) for load in loads]
-    speeds = [0.5, 1.0, math.nextafter(1.0, 2.0), 1.1, 1.15, 1.2, 1.3, math.nextafter(1.3, 2.0),
-              1.56, 2.6, 1e9, 0.0, -1.0, math.inf, math.nan]
+    speeds = [0.5, 1.0, math.nextafter(1.0, 2.0), 1.15, 1.2, 1.3, math.nextafter(1.3, 2.0), 1.56,
+              1e9, 0.0, -1.0, math.inf, math.nan]
     asked: list[tuple[list[Any], list[tuple[float, str | None, float]]]] = [
         (one, [(load, None, 1.0) for load in rising]),
         (several, [(load, label, 1.0) for label in [*labels, None, "weibull"]
                    for load in (50.0, 400.0, 500.0, 900.0, 901.0)]),
         (slow, [(load, None, slowness) for slowness in speeds for load in (
-            300.0, 400.0, 750.0, 1200.0, 300.0, math.nan)]),
-        (one, [(load, "poisson", slowness) for slowness in speeds for load in (
-            0.0, 62.5, 400.0, 400.0 / 1.1, 1000.0)]),
+            300.0, 400.0, 1200.0, 300.0, math.nan)]),
+        (one, [(400.0, "poisson", slowness) for slowness in speeds]),
     ]
     return [_one_set(members, loads) for members, loads in asked]
 
@@ -406,12 +432,17 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 
 def vectors() -> Case:
-    """All vectors: lookups, dispatch, choices of stations and levels, and load monitors."""
+    """All vectors: lookups, dispatch, choices of stations and levels, and load monitors.
+
+    The last lookups are those of slow service.
+    """
     plain = [POLICY, DROPPING, AS_LAST, PADDED, CENTRAL, CLASSES]
     return {"format": "ramsis.lookup-vectors/1",
             "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
                         *({"policy": policy, "cases": randomised_cases(policy)}
-                          for policy in RANDOMISED)],
+                          for policy in RANDOMISED),
+                        *({"policy": policy, "cases": slow_cases(policy)}
+                          for policy in (DROPPING, CENTRAL))],
             "dispatch": routing_cases(), "stations": station_cases(), "sets": set_cases(),
             "monitors": monitor_cases()}
 

@@ -301,7 +301,7 @@ def simulate_command(
     for one in workloads:
         check_load(fleets, one)
     compared = [*(Ready(spec, spec) for spec in sets),
-                *_ready(schedulers, cluster, workloads, service, told, told_slowness)]
+                *_ready(schedulers, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
               *(one.text for one in schedulers)]
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
@@ -365,17 +365,13 @@ def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | No
 
 def _ready(
     schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
-    service: str, stated_load: float, slowness: float,
+    service: str, stated_load: float,
 ) -> list[Ready]:
-    """The schedulers, policies made for the loads that arrive and for those that are stated.
-
-    Where service is slower, also for the loads that fill the workers as much then.
-    """
+    """The schedulers, policies made for the loads that arrive and for those that are stated."""
     def levels(spec: ComparedScheduler) -> list[float]:
-        return sorted({load * factor * slow for workload in workloads
+        return sorted({load * factor for workload in workloads
                        for load in spec.loads_for(workload)
-                       for factor in ({1.0} if workload.varies else {1.0, stated_load})
-                       for slow in {1.0, max(slowness, 1.0)}})
+                       for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
     with progress("policies", sum(len(levels(one.spec)) for one in schedulers)) as advance:
         return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
@@ -462,8 +458,7 @@ def _warn_above_highest(results: _Results, slowness: float) -> None:
         used = entry.policies.at(load_qps, slowness)
         if used.above_highest:
             told.add(entry.label)
-            slower = "" if used.slowness == 1.0 else f", {used.slowness:g} times slower,"
-            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS{slower} is above the "
+            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
                        f"highest level, {used.level_qps:g}, which is used", err=True)
 
 

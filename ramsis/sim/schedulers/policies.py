@@ -111,16 +111,14 @@ class Policies:
     def when_slow(self, slowness: float) -> Policies:
         """Return the policies that serve when batches take so many times as long as profiled.
 
-        Those that :meth:`ramsis.runtime.PolicySet.at` chooses. Where it leaves a slowness r, a
-        level is of use up to an r-th of its load, and has that load here.
+        Those that :meth:`ramsis.runtime.PolicySet.at` chooses, with the slowness that it leaves.
         """
         chosen = self.at(0.0, slowness)
-        left = chosen.slowness
-        levels = [_for_load(level, level.load_qps / left) for level in self.levels.levels
+        levels = [level for level in self.levels.levels
                   if level.slowness == chosen.level.slowness]
         return Policies(
             PolicySet(levels, self.levels.worker_types, self.levels.slo_classes), self.source,
-            self.dispatch, left)
+            self.dispatch, chosen.slowness)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """The stations of each level.
@@ -291,16 +289,6 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
                 allowed=f"{fleets.fleets[kind].workers} in all stations")
         stations.append((workers, station.policy.slo_ms, tuple(sorted(station.share))))
     return tuple(stations)
-
-
-def _for_load(level: Level[Policy], load_qps: float) -> Level[Policy]:
-    """A level of use up to another load; of a single station the policy says so, too."""
-    if load_qps == level.load_qps:
-        return level
-    stations = level.stations
-    if len(stations) == 1:
-        stations = (stations[0]._replace(policy=replace(level.policy, load_qps=load_qps)),)
-    return level._replace(load_qps=load_qps, stations=stations)
 
 
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:

@@ -188,6 +188,22 @@ func (p *Policy) Lookup(queued int, slackMs float64, idle int, uniform float64) 
 	return answer, nil
 }
 
+// LookupSlow is Lookup when batches take slowness times as long as the policy counts on, as a Choice
+// says, 1 or more. slackMs is the slack divided by slowness, and so is WaitBelowMs of the answer. In
+// a central queue each request counts as so many, unless the batch is then larger than the queue.
+func (p *Policy) LookupSlow(
+	slowness float64, queued int, slackMs float64, idle int, uniform float64,
+) (Answer, error) {
+	many := float64(queued) * slowness
+	if p.Dispatch == CentralQueue && queued > 0 && many < 9e18 {
+		answer, err := p.Lookup(int(many), slackMs, idle, uniform)
+		if err != nil || answer.Batch <= queued {
+			return answer, err
+		}
+	}
+	return p.Lookup(queued, slackMs, idle, uniform)
+}
+
 // LateAnswer says what may serve a request that was dropped, late, with capacity that nobody else
 // needs; the Kind is None where nothing may. Dropped requests do not count as queued.
 func (p *Policy) LateAnswer(idle, queued int) Answer {
@@ -203,8 +219,8 @@ type Choice struct {
 	// AboveHighest says that the load passes every level, so that what the policies promise does
 	// not hold.
 	AboveHighest bool
-	// Slowness says that batches take so many times as long as the policies count on, 1 or more:
-	// divide every slack by it before a lookup; a wait ends when the slack so divided has fallen.
+	// Slowness says that batches take so many times as long as the policies count on, 1 or more,
+	// which LookupSlow is told.
 	Slowness float64
 	process  int
 }
@@ -235,7 +251,7 @@ func Choose(process string, loadQPS, slowness float64) (Choice, error) {
 	// The levels of the lowest slowness that is not below the present one, else of the highest.
 	if highest := levels[len(levels)-1].Slowness; slowness > highest {
 		left = slowness / highest
-		loadQPS, slowness = loadQPS*left, highest
+		slowness = highest
 	}
 	k := 0
 	for levels[k].Slowness < slowness {

@@ -7,8 +7,7 @@
  *
  *     ramsis_choice choice = ramsis_choose(NULL, load_qps, slowness);
  *     const ramsis_policy *policy = choice.level->stations[0].policy;
- *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms / choice.slowness, idle,
- *                                          uniform);
+ *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle, uniform);
  */
 #ifndef RAMSIS_POLICIES_H
 #define RAMSIS_POLICIES_H
@@ -194,6 +193,25 @@ static inline ramsis_answer ramsis_lookup(const ramsis_policy *policy, int64_t q
     return answer;
 }
 
+/* The same when batches take `slowness` times as long as the policy counts on, as a choice of level
+ * says, 1 or more. `slack_ms` is the slack divided by `slowness`, and so is `wait_below_ms` of the
+ * answer. In a central queue each request counts as so many, unless the batch is then larger than
+ * the queue. */
+static inline ramsis_answer ramsis_lookup_slow(const ramsis_policy *policy, double slowness,
+                                               int64_t queued, double slack_ms, int64_t idle,
+                                               double uniform)
+{
+    const double many = (double)queued * slowness;
+    ramsis_answer answer;
+
+    if (policy->dispatch == RAMSIS_CENTRAL_QUEUE && queued > 0 && many < 9e18) {
+        answer = ramsis_lookup(policy, (int64_t)many, slack_ms, idle, uniform);
+        if (answer.batch <= queued)
+            return answer;
+    }
+    return ramsis_lookup(policy, queued, slack_ms, idle, uniform);
+}
+
 /* What may serve a request that was dropped, late, with capacity that nobody else needs.
  *
  * idle, queued  as for a lookup; dropped requests are not counted
@@ -215,8 +233,8 @@ static inline const char *ramsis_model_name(int model)
 
 /* The level for a load and slowness. `level` is NULL where the question has no answer;
  * `above_highest` says that the load passes every level, so that what the policies promise does
- * not hold. Batches take `slowness` times as long as the policies count on, 1 or more: divide every
- * slack by it before a lookup; a wait ends when the slack so divided has fallen. */
+ * not hold. Batches take `slowness` times as long as the policies count on, 1 or more, which
+ * ramsis_lookup_slow is told. */
 typedef struct {
     const ramsis_level *level;
     int above_highest;
@@ -258,7 +276,6 @@ static inline ramsis_choice ramsis_choose(const char *process, double load_qps, 
     of_level = chosen->levels[chosen->level_count - 1].slowness;
     if (slowness > of_level) {
         choice.slowness = slowness / of_level;
-        load_qps *= choice.slowness;
         slowness = of_level;
     }
     while (chosen->levels[level].slowness < slowness)
