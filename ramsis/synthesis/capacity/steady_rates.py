@@ -86,29 +86,26 @@ class MeasuredRates:
         late = requests - in_time
         events, total = float(late.sum()), float(requests.sum())
         excess = requests / expected - 1.0
-        if events < FEW_VIOLATIONS:  # too few for a slope
-            excess = np.zeros_like(excess)
 
-        def mean(values: FloatArray) -> tuple[float, float]:
-            return _at_mean_load(values / expected, excess, expected)
+        def ratio(above: FloatArray, below: FloatArray) -> tuple[float, float]:
+            return _ratio_at_mean_load(above, below, expected, excess)
 
         quantile = float(stdtrit(len(expected) - 2, 0.975))
-        rate, variance = mean(late)
+        if events < FEW_VIOLATIONS:  # too few for a slope
+            rate, variance = _ratio_at_mean_load(late, requests, expected, np.zeros_like(excess))
+        else:
+            rate, variance = ratio(late, requests)
         rate = min(max(rate, 0.0), 1.0)
         clump = variance * total / rate if rate else 0.0
         if events < FEW_VIOLATIONS:
             clump = max(clump, batch)
         half = score_reach(rate, total, clump, quantile)
-        effective, of_effective = mean(earned)
-        served = float(in_time.sum())
-        accuracy = float(earned.sum()) / served if served else 0.0
-        off, of_accuracy = mean(earned - accuracy * in_time)
-        served = max(served / float(expected.sum()), 1e-300)
+        accuracy, of_accuracy = ratio(earned, in_time)
+        effective, of_effective = ratio(earned, requests)
         unseen = accuracy * half if events < FEW_VIOLATIONS else 0.0
         return cls(Estimate(rate, half),
                    Estimate(effective, max(quantile * math.sqrt(of_effective), unseen)),
-                   Estimate(accuracy + off / served, quantile * math.sqrt(of_accuracy) / served),
-                   round(total), runs)
+                   Estimate(accuracy, quantile * math.sqrt(of_accuracy)), round(total), runs)
 
     @classmethod
     def of_runs(cls, result: SimulationResult) -> MeasuredRates:
@@ -224,17 +221,22 @@ def _windows(run: Run, edges_ms: FloatArray, load_qps: float) -> FloatArray:
     return np.diff(np.column_stack([load_qps / 1000.0 * edges_ms, edges, *sums]), axis=0)
 
 
-def _at_mean_load(
-    values: FloatArray, excess: FloatArray, weights: FloatArray
+def _ratio_at_mean_load(
+    above: FloatArray, below: FloatArray, expected: FloatArray, excess: FloatArray
 ) -> tuple[float, float]:
-    """A weighted mean over windows whose loads are just the stated one, and its variance."""
-    shares = weights / weights.sum()
-    mean, off = float(shares @ values), float(shares @ excess)
-    spread = excess - off
-    moved = float(shares @ spread**2)
-    slope = float(shares @ (spread * values)) / moved if moved else 0.0
-    residual = shares * (values - mean - slope * spread)
-    return mean - slope * off, float(residual @ residual) * len(values) / (len(values) - 2)
+    """The ratio of two sums over windows whose loads are just the stated one, and its variance."""
+    total = float(below.sum())
+    if total == 0.0:
+        return 0.0, 0.0
+    ratio, scale = float(above.sum()) / total, total / float(expected.sum())
+    weights = expected / expected.sum()
+    off = (above - ratio * below) / expected  # of mean 0
+    moved = excess - float(weights @ excess)
+    spread = float(weights @ moved**2)
+    slope = float(weights @ (moved * off)) / spread if spread else 0.0
+    residual = weights * (off - slope * moved)
+    variance = float(residual @ residual) * len(off) / (len(off) - 2)
+    return ratio - slope * float(weights @ excess) / scale, variance / scale**2
 
 
 def _pooled(one: Estimate, other: Estimate) -> Estimate:
