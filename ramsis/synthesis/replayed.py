@@ -60,6 +60,7 @@ _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
 _MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
 _NEAR = 0.95  # share of the capacity from which on queues take long to settle
+_SLOW = 4  # times the queries there, as what a run has seen of a queue's swings is little
 _FULL_RUNS = 4  # from a full queue, of as many requests as those from idle workers
 _UNLIKE = 1.5  # times the half-widths of both, by which the figures of the two differ
 _WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many queries
@@ -98,16 +99,16 @@ def replayed(
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
+    gives_up = policy.late == LateRule.DROP.value
+    near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)
     drawn = policy.quantiles_ms is not None  # long services are as rare among one worker's
-    queries = queries or (QUERIES if alone is None or drawn else _OF_ONE)
+    queries = queries or (QUERIES if alone is None or drawn else _OF_ONE) * (_SLOW if near else 1)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
     bursty = bursty_queries(policy, runs)
     if bursty > _MOST_QUERIES:
         return policy
     queries = max(queries, bursty)
     measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
-    gives_up = policy.late == LateRule.DROP.value
-    near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
         figures, found = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
