@@ -258,7 +258,7 @@ class _Flow(FlowControl):
 
     def resume_reading(self) -> None:
         """Go on reading, unless requests are held back."""
-        if not self.holds:
+        if self.read_paused and not self.holds:
             super().resume_reading()
 
 
@@ -377,7 +377,7 @@ class Connection(HttpToolsProtocol):
 
     def _is_one(self, data: bytes) -> bool:
         """Whether many bytes are known to belong to one request."""
-        if len(data) < _SCANNED or self.waits or len(self._cycles) > 1:
+        if len(data) < _SCANNED or self._behind or len(self._cycles) > 1:
             return False
         if not self.in_head:
             return self._length is not None and len(data) <= self._length - self._body
@@ -399,7 +399,7 @@ class Connection(HttpToolsProtocol):
         self._chunk = b""
         if self._parsed == len(self._behind):
             self._behind, self._parsed = b"", 0
-        self.flow.hold(self.waits)
+        self.flow.hold(bool(self._behind))
         self._settle()
 
     def _parse(self, data: bytes) -> None:
@@ -511,7 +511,7 @@ class Connection(HttpToolsProtocol):
         elif self._refused:
             self._send_refusal()
         else:
-            if self.waits:  # not now: this may be in the middle of an event
+            if self._behind:  # not now: this may be in the middle of an event
                 self.loop.call_soon(self._go_on)
             if not self.in_head:
                 self.loop.call_later(_LINGER_S, self._end_of, self.cycle)
@@ -637,10 +637,10 @@ class Connection(HttpToolsProtocol):
             return
         cycle = self.cycle
         answered = cycle is None or cycle.response_complete
-        if not answered and not cycle.more_body and not self.waits:
+        if not answered and not cycle.more_body and not self._behind:
             self._say(owes=False, idle=False)
         else:  # bytes between requests end the time to be idle, and count as a request's first
-            idle = self._whole and not self._beside and not self.waits
+            idle = self._whole and not self._beside and not self._behind
             self._say(owes=not idle, idle=idle)
 
     def _say(self, *, owes: bool, idle: bool) -> None:
