@@ -199,8 +199,8 @@ def _run(
             f"{tool.name} without the end of its latencies, so that it was cut off",
             where=source.where, allowed="the whole report of a run")
     count = _of_all(text, "", tool, "n")
-    if count is not None and float(count) >= 1:
-        statistics["n"] = int(float(count))
+    if count is not None:
+        statistics["n"] = _count(count, f"{source.where}: number of samples", 1e12)
     times = _samples_ms(samples, unit, source)
     batch = _of_all(text, source.text, tool, "batch")
     model = _of_all(text, source.text, tool, "model")
@@ -230,11 +230,11 @@ def _time_ms(found: re.Match[str], unit: str, where: str) -> float:
                              allowed="a number of ns, us, ms or s") from None
 
 
-def _count(text: str, where: str) -> int:
+def _count(text: str, where: str, most: float = 1e6) -> int:
     value = float(text)
-    if not 1 <= value < 1e6 or value != int(value):
-        raise InputFileError("not a batch size", where=where, value=text,
-                             allowed="a whole number >= 1")
+    if not 1 <= value <= most or value != int(value):
+        raise InputFileError("not a count", where=where, value=text,
+                             allowed=f"a whole number from 1 to {most:g}")
     return int(value)
 
 

@@ -217,6 +217,11 @@ TOOLS = (
         alone="times of whole batches; `ramsis profile kernels TRACE METRICS` takes this file as "
               "TRACE"),
     Tool(
+        "Prometheus' answer to a query of a range", r'"resultType": ?"(?:matrix|vector)"', {},
+        refused="values over time, not times of batches",
+        alone="the histogram of service times itself, as /metrics gives it; a rate over time is a "
+              "load, for --trace"),
+    Tool(
         "the JSON of vLLM's latency benchmark",
         r'"avg_latency": ?[\d.e-]+,\s*"latencies": ?\[', {},
         refused="times of generated text: how long an answer takes depends on its length",

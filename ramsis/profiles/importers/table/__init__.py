@@ -8,6 +8,7 @@ says. What was recognised is the profile's first note; a unit that nothing state
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from ramsis.profiles.values import ProfileError
 __all__ = ["holds_measurements", "looks_like_json", "read"]
 
 _TIMES = ("latency", *STATISTICS)
+_INSTANT = re.compile(r"time_?stamp|date|arriv|_at$")
+_FIRST_ROWS = 20
 _OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pytest-benchmark")}
 """Columns that only one tool writes: the unit of its times, and its name."""
 
@@ -241,7 +244,8 @@ class _Reader:
     def _no_column(self, name: str, wanted: str) -> NoReturn:
         """Refuse a table without a field, with the column that is called most like it."""
         taken = {one.column for one in self.layout.fields.values()}
-        free = [column for column in self.grid.columns if column not in taken]
+        free = [column for column in self.grid.columns
+                if column not in taken and self._may_hold(column, name)]
         near = next((found for one in ((name,) if name != "latency" else _TIMES)
                      if (found := nearest(one, free)) is not None), None)
         field_name = name if name != "latency" else next(
@@ -253,6 +257,17 @@ class _Reader:
         raise InputFileError(f"cannot tell which column holds {_shown(name)}",
                      where=f"{self.path}: header", value=", ".join(self.grid.columns),
                      allowed=advice + wanted)
+
+    def _may_hold(self, column: str, name: str) -> bool:
+        """Whether the first cells of a column fit a field, so that it is worth being named."""
+        if name == "model":
+            return True
+        cells = [split_unit(row.cells[column])[0] for row in self.grid.rows[:_FIRST_ROWS]
+                 if not is_missing(row.cells[column])]
+        if _INSTANT.search(column.lower()) or not cells:
+            return False
+        return all(cell.isdecimal() and int(cell[:9]) > 0 if name == "batch" else
+                   cell[:1].isdecimal() or cell[:1] in ".," for cell in cells)
 
     def _units_row(self) -> dict[str, str]:
         """Units that stand in a line of their own below the header, by column."""
