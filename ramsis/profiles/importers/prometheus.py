@@ -134,6 +134,7 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
     """The mean time of a batch by model, of Triton's counters."""
     runs: list[MeasuredRun] = []
     sums: dict[str, dict[str, float]] = {}
+    seen: set[str] = set()
     for number, line in enumerate(source.text.splitlines(), start=1):
         sample = _SAMPLE.fullmatch(line.strip()) if line.startswith("nv_inference_") else None
         name = next((key for key, counter in _COUNTERS.items()
@@ -141,6 +142,10 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
         if sample is None or name is None:
             continue
         where = f"{source.where}: line {number}"
+        if line in seen:
+            raise InputFileError("appears twice", where=where, value=line,
+                                 allowed="each sample once: a file of one scrape")
+        seen.add(line)
         counts = sums.setdefault(_labels(sample[2] or "", where).get("model", "model"), {})
         counts[name] = counts.get(name, 0.0) + _value(sample[3], where)
     for model, counts in sums.items():

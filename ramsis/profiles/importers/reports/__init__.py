@@ -38,7 +38,7 @@ _TIME = rf"([^\s,;|%)]+?)(?:[ \t]*({_UNITS}))?(?![\w+-]|\.\d)"
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p95", "p99")
 _TIMES = (*_STATISTICS, "part", "load")
 _OFTEN = 100
-"""Values of a figure in a whole report that are looked at."""
+"""Values of a figure that are looked at."""
 
 
 def recognises(source: Source) -> bool:
@@ -56,20 +56,26 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
     if tool.refused:
         raise NotAProfileError(f"{tool.name}: {tool.refused}", where=source.where,
                                allowed=tool.alone)
-    texts = [run for run in _runs(source, tool)
-             if not (tool.no_run and _pattern(tool.no_run).search(run[0]))]
-    flights = [_flight(text, source.text, tool) for text, _ in texts]
+    head, runs = _runs(source, tool)
+    if tool.end and not _pattern(tool.end).search(source.text):
+        raise InputFileError(f"{tool.name} without its end, so that it was cut off",
+                             where=source.where, allowed="the whole report of a run")
+    texts = [run for run in runs if not (tool.no_run and _pattern(tool.no_run).search(run[0]))]
+    flights = [_flight(text, head, tool) for text, _ in texts]
     alone = [run for run, flight in zip(texts, flights, strict=True) if flight in (None, 1.0)]
+    if not texts:
+        raise InputFileError(f"{tool.name} without a run", where=source.where,
+                             allowed="the whole report of a run")
     if not alone:
         busy = sorted({flight for flight in flights if flight is not None})
         raise NotAProfileError(
             f"{tool.name} without a run of one request at a time; with more, waiting is in the "
             "latencies", where=source.where,
-            value=f"{', '.join(f'{flight:g}' for flight in busy)} in flight" if busy else None,
+            value=f"{', '.join(f'{flight:g}' for flight in busy)} in flight",
             allowed=tool.alone)
     left_out = ([f"runs with several requests in flight, left out: {len(texts) - len(alone)}"]
                 if len(texts) > len(alone) else [])
-    return [_run(source, tool, text, samples, left_out) for text, samples in alone]
+    return [_run(source, tool, head, text, samples, left_out) for text, samples in alone]
 
 
 def _tool_of(source: Source) -> Tool | None:
@@ -87,26 +93,29 @@ def _figure(tool: Tool, name: str) -> re.Pattern[str]:
     return _pattern(tool.figures[name], _TIME if name in _TIMES else _NUMBER)
 
 
-def _runs(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
-    """The text of each run, with the samples that it states."""
+def _runs(source: Source, tool: Tool) -> tuple[str, list[tuple[str, Sequence[Any]]]]:
+    """What stands before the first run; the text of each run, with the samples that it states."""
     if tool.records == "csv":
-        return [(text, ()) for text in _rows(source)]
+        return "", [(text, ()) for text in _rows(source)]
     if tool.records and source.document() is not None:
-        return _records(source, tool)
+        return "", _records(source, tool)
     if not tool.run:
-        return [(source.text, ())]
+        return "", [(source.text, ())]
     pattern = re.compile(tool.run, re.MULTILINE | re.DOTALL)
-    runs = [found[0] for found in islice(pattern.finditer(source.text), _MOST_RECORDS)]
-    return [(run, ()) for run in (runs[-1:] if tool.last_run else runs)]
+    runs = list(islice(pattern.finditer(source.text), _MOST_RECORDS))
+    head = source.text[: min(runs[0].start(), _BEGINNING)] if runs else ""
+    return head, [(run[0], ()) for run in (runs[-1:] if tool.last_run else runs)]
 
 
 def _rows(source: Source) -> Iterator[str]:
-    lines = source.text.splitlines()
     try:
-        rows = list(csv.reader(lines, strict=True))
+        rows = list(islice(csv.reader(source.text.splitlines(), strict=True), _MOST_RECORDS + 2))
     except csv.Error as error:
         raise InputFileError(f"not valid CSV ({error})", where=source.where) from error
     header = rows[0]
+    if len(rows) > _MOST_RECORDS:
+        raise InputFileError("too many rows for a report", where=source.where,
+                             allowed=f"at most {_MOST_RECORDS}")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) not in (0, len(header)):
             raise InputFileError("not all columns have a cell, so the file is cut off",
@@ -152,9 +161,9 @@ def _found(text: str, tool: Tool, name: str) -> re.Match[str] | None:
     return _figure(tool, name).search(text) if name in tool.figures else None
 
 
-def _flight(text: str, whole: str, tool: Tool) -> float | None:
-    """Requests in flight in a run, as it or the whole report says; 0: a rate was kept up."""
-    found = _found(text, tool, "flight") or _found(whole, tool, "flight")
+def _flight(text: str, head: str, tool: Tool) -> float | None:
+    """Requests in flight, as a run or what stands before says; 0: a rate was kept up."""
+    found = _found(text, tool, "flight") or _found(head, tool, "flight")
     if found is not None:
         return float(_groups(found)[0])
     return 0.0 if re.match(r"Request [Rr]ate: ", text) else None
@@ -166,20 +175,17 @@ def _groups(found: re.Match[str]) -> tuple[str, str]:
     return value, units[0] if units else ""
 
 
-def _of_all(text: str, whole: str, tool: Tool, name: str) -> str | None:
-    """A figure of a run, else of the whole report where it states one alone."""
-    found = _found(text, tool, name)
-    if found is not None:
-        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(text), _OFTEN)}
-    elif name in tool.figures:
-        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(whole), _OFTEN)}
-    else:
-        return None
-    return values.pop() if len(values) == 1 else None
+def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
+    """A figure of a run, or of what stands before the runs, where it is stated once."""
+    for part in (text, head) if name in tool.figures else ():
+        values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(part), _OFTEN)}
+        if values:
+            return values.pop() if len(values) == 1 else None
+    return None
 
 
 def _run(
-    source: Source, tool: Tool, text: str, samples: Sequence[Any], more: Sequence[str]
+    source: Source, tool: Tool, head: str, text: str, samples: Sequence[Any], more: Sequence[str]
 ) -> MeasuredRun:
     unit = _of_all(text, "", tool, "unit") or tool.unit
     statistics: dict[str, Any] = {}
@@ -194,17 +200,16 @@ def _run(
                  for part in _figure(tool, "part").finditer(text)]
         if parts:
             statistics["mean_ms"] = round(sum(parts), 9)
-    if not statistics or not (_pattern(tool.end).search(source.text) if tool.end else True):
-        raise InputFileError(
-            f"{tool.name} without the end of its latencies, so that it was cut off",
-            where=source.where, allowed="the whole report of a run")
+    if not statistics:
+        raise InputFileError(f"{tool.name} without latencies, so that it was cut off",
+                             where=source.where, allowed="the whole report of a run")
     count = _of_all(text, "", tool, "n")
     if count is not None:
         statistics["n"] = _count(count, f"{source.where}: number of samples", 1e12)
     times = _samples_ms(samples, unit, source)
-    batch = _of_all(text, source.text, tool, "batch")
-    model = _of_all(text, source.text, tool, "model")
-    load = _found(text, tool, "load") or _found(source.text, tool, "load")
+    batch = _of_all(text, head, tool, "batch")
+    model = _of_all(text, head, tool, "model")
+    load = _found(text, tool, "load") or _found(head, tool, "load")
     rate, requests = (_of_all(text, "", tool, name) for name in ("rate", "requests"))
     if requests is not None and "mean_ms" in statistics:
         in_flight_refused(source.where, float(requests), statistics["mean_ms"])

@@ -139,8 +139,7 @@ TOOLS = (
         "torch.utils.benchmark's Measurement", r"<torch\.utils\.benchmark\.|"
         r"^  \d+ measurements?, \d+ runs ",
         {"p50": r"^  Median: #", "mean": r"^  #$", "n": r"^  # measurements, "},
-        run=r"(?:<torch\.utils\.benchmark\.[^\n]*\n)?(?:(?!<torch\.utils\.benchmark\.)[^\n]*\n)*?"
-        r"  \d+ measurements?, \d+ runs [^\n]*"),
+        run=r"^  (?:Median: [^\n]*\n[^\n]*|[0-9.]+ \w+)\n  \d+ measurements?, \d+ runs [^\n]*"),
     Tool(
         "hyperfine's JSON", r'"exit_codes": ?\[|"stddev": ?[\d.e-]+,\s*"median": ?[\d.e-]+,'
         r'\s*"user"',
