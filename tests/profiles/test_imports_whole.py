@@ -23,6 +23,10 @@ from tests.profiles.test_run_importers import FILES, SAMPLES
 LOG = "model,batch,start_s,finish_s,outcome,worker,correct\n" + "".join(
     f"small,1,{i},{i + 0.01 + i / 10_000:.4f},served,0,1\n" for i in range(30)
 ) + "small,1,31,31.5,failed,0,\n"
+VEGETA = "".join(
+    f'{{"attack":"","seq":{i},"code":200,"timestamp":"2026-03-04T14:39:{i:02}.250000000Z",'
+    f'"latency":{20_000_000 + 10_000 * i},"bytes_out":0,"bytes_in":20,"error":"","body":null,'
+    '"method":"GET","url":"http://host/v1"}\n' for i in range(40))
 SOURCES: dict[str, Sample] = {
     **IMPORTED,
     "prometheus": IMPORTED["prometheus"]._replace(options=()),
@@ -35,6 +39,7 @@ SOURCES: dict[str, Sample] = {
                         "small,2g,1,1,5.5,182\nlarge,1g,1,1,29.5,33\n", "csv",
                         ("--instance", "1g")),
     "tool-output": Sample(reports.PERF_CONSOLE_1, "txt", ("--model-name", "m")),
+    "server-log": Sample(VEGETA, "txt", ("--batch", "1", "--model-name", "m")),
     "torchserve": Sample(reports.TORCHSERVE, "txt"),
     "table": Sample("model;batch_size;mean_ms;p95_ms;accuracy (%)\n"
                     "small;1;9,5;12,5;70,25\nsmall;2;14;18;70,25\nlarge;1;30;35;81,5\n", "csv"),
@@ -59,6 +64,7 @@ LATENCY = {
     "request-log": r"(small,1,0,)([\d.]+)",
     "instances": r"(small,1g,1,1,)([\d.]+)",
     "tool-output": r"(    Avg latency: )(\d+)",
+    "server-log": r'("latency":)(\d+)',
     "torchserve": r"(HandlerTime\.ms:)([\d.]+)",
     "table": r"(small;1;)([\d,]+)",
 }
@@ -149,7 +155,7 @@ def test_a_damaged_source_is_refused_in_a_line_and_leaves_nothing(
     run: Run, tmp_path: Path, name: str, damage: str
 ) -> None:
     text = SOURCES[name].text
-    if (name, damage) == ("request-log", "twice"):
+    if damage == "twice" and name in ("request-log", "server-log"):
         pytest.skip("rows of one batch may be alike")
     if (name, damage) == ("table", "NaN"):
         pytest.skip("a cell of a table may have no value")
@@ -247,7 +253,8 @@ def test_a_damaged_run_in_a_folder_is_not_passed_over(
     assert not (tmp_path / "out.json").exists()
 
 
-@pytest.mark.parametrize("name", SOURCES)
+# A log beside the results of a benchmark is no result.
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "server-log"])
 def test_what_lies_in_a_folder_is_found(run: Run, tmp_path: Path, name: str) -> None:
     path = source(tmp_path / "results", name, SOURCES[name].text)
     if name in TABLES:
