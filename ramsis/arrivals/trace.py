@@ -176,7 +176,7 @@ class Recorded:
             gap = times[-1] / (len(times) - 1) if times[-1] > 0 else 1000.0
             duration_ms = float(times[-1] + max(gap, 1e-6))
         check_positive(duration_ms=duration_ms)
-        object.__setattr__(self, "times_ms", times[times < duration_ms])
+        object.__setattr__(self, "times_ms", times[:np.searchsorted(times, duration_ms)])
         object.__setattr__(self, "duration_ms", float(duration_ms))
         object.__setattr__(self, "at_ticks", at_ticks)
 

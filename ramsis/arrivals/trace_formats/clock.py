@@ -22,6 +22,7 @@ from ramsis.arrays import FloatArray
 _US = 1000.0  # µs in each ms: the finest resolution that is looked for
 _LONGEST_MS = 1e15
 _LEAST_REQUESTS = 10
+_AT_ONCE = 100_000
 _USUAL_US = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10)
 # A divisor of so few distinct gaps may be a multiple of the tick by chance (2⁻¹⁰ for ten).
 _FEW_GAPS = 10
@@ -64,17 +65,19 @@ class Clock:
         times_ms : ndarray, shape (n,)
             In any order, each at the beginning of its tick.
         """
-        order = np.argsort(times_ms, kind="stable")
-        times = times_ms[order]
+        if not (np.diff(times_ms) >= 0).all():
+            order = np.argsort(times_ms, kind="stable")
+            spread = np.empty(len(times_ms))
+            spread[order] = self.spread(times_ms[order])
+            return spread
         if self.even:
-            _, first, count = np.unique(times, return_index=True, return_counts=True)
-            place = np.arange(len(times)) - np.repeat(first, count)
-            times = times + self.tick_ms * (place + 0.5) / np.repeat(count, count)
-        else:
-            times = times + self.tick_ms * np.random.default_rng(0).random(len(times))
-            times.sort()  # ticks do not overlap, so each request stays within its own
-        spread = np.empty(len(times))
-        spread[order] = times
+            _, first, count = np.unique(times_ms, return_index=True, return_counts=True)
+            place = np.arange(len(times_ms)) - np.repeat(first, count)
+            return times_ms + self.tick_ms * (place + 0.5) / np.repeat(count, count)
+        spread = np.random.default_rng(0).random(len(times_ms))
+        spread *= self.tick_ms
+        spread += times_ms
+        spread.sort()  # ticks do not overlap, so each request stays within its own
         return spread
 
     def words(self) -> str:
@@ -98,40 +101,42 @@ def clock_of(times_ms: FloatArray) -> Clock | None:
     """
     if len(times_ms) < _LEAST_REQUESTS:
         return None
-    times = times_ms if (np.diff(times_ms) >= 0).all() else np.sort(times_ms)
+    gaps, times = np.diff(times_ms), times_ms
+    if not (gaps >= 0).all():
+        times = np.sort(times_ms)
+        gaps = np.diff(times)
     if not 0.0 < times[-1] - times[0] < _LONGEST_MS:
         return None
-    # The first few tell most traces of a fine clock.
-    if _divisor_us(times[:1000])[0] == 1:
-        return None
-    tick_us, few = _divisor_us(times)
-    if few:
+    tick_us = _divisor_us(times)
+    if int((gaps > 0).sum()) < _FEW_GAPS:
         tick_us = next((usual for usual in _USUAL_US if tick_us % usual == 0), tick_us)
     if tick_us <= 1:
         return None
     tick_ms = tick_us / _US
-    tick = np.rint((times - times[0]) / tick_ms).astype(np.int64)
-    changes = np.flatnonzero(np.diff(tick, prepend=-1))
-    shared = len(times) - len(changes)
-    ticks = float(tick[-1]) + 1.0
+    shared = int((gaps < 0.5 * tick_ms).sum())
+    ticks = float(times[-1] - times[0]) / tick_ms + 1.0
     at_random = len(times) + ticks * math.expm1(-len(times) / ticks)
     if shared == 0 or shared < _FEW_SHARED * at_random:
         return None
-    return Clock(tick_ms, len(times), shared, _is_even(tick))
+    return Clock(tick_ms, len(times), shared, _is_even(times, tick_ms, ticks))
 
 
-def _divisor_us(times: FloatArray) -> tuple[int, bool]:
-    """The greatest common divisor of the gaps in µs, and whether few of them tell it."""
-    gaps = np.diff(np.rint((times - times[0]) * _US).astype(np.int64))
-    distinct = np.unique(gaps[gaps > 0])
-    return int(np.gcd.reduce(distinct)) if len(distinct) else 0, (
-        int((gaps > 0).sum()) < _FEW_GAPS)
+def _divisor_us(times: FloatArray) -> int:
+    """The greatest common divisor of the times since the first, in µs; 1 as soon as it is that."""
+    divisor = 0
+    for start in range(0, len(times), _AT_ONCE):
+        since = np.rint((times[start:start + _AT_ONCE] - times[0]) * _US).astype(np.int64)
+        divisor = math.gcd(divisor, int(np.gcd.reduce(since)))
+        if divisor == 1:
+            break
+    return divisor
 
 
-def _is_even(tick: np.ndarray) -> bool:
+def _is_even(times: FloatArray, tick_ms: float, ticks: float) -> bool:
     """Whether the inner ticks hold numbers that vary far less than those of a Poisson process."""
-    if tick[-1] > 4 * len(tick):
+    if ticks > 4 * len(times):
         return False
+    tick = np.rint((times - times[0]) / tick_ms).astype(np.int32)
     counts = np.bincount(tick)[1:-1]
     if len(counts) < 3 or counts.mean() < 1.0:
         return False

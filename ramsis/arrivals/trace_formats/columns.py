@@ -133,7 +133,7 @@ def arrived(stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = No
     if clock is not None and clock.matters:
         spread = clock.spread(stamps)
         spread = spread if lasted is None else np.sort(spread - lasted)
-        spread = spread - times[0]  # from one origin, so that a request stays within its tick
+        spread -= times[0]  # from one origin, so that a request stays within its tick
     origin = times[:1].copy()
     times -= origin
     return Arrived(times, clock, spread)
