@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 8 * 1024
 """Characters of a line that is matched with a pattern; a longer one is of another kind."""
-_MEMORY_PER_CHARACTER = 6.0  # a line of JSON with three columns takes 5 bytes for each of its own
+_MEMORY_PER_CHARACTER = 10.0  # bytes; 7 to 12 were measured, by layout
 
 
 def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame, int]:

@@ -88,6 +88,7 @@ class LogTable:
     dated: bool = False
     _stated: dict[str, str] = field(default_factory=dict)  # the unit that was taken, by column
     _told: bool = False  # columns by usual names, or by a layout
+    _perhaps_start: bool = False  # whether no name says that the end is one
     _needless: tuple[str, str] | None = None  # a column that has another unit than the user's
     _origin_s: int | None = None  # of all times; 0 where they count from the log's start
 
@@ -124,6 +125,9 @@ class LogTable:
         table = cls(where, frame, {**usual, **named}, unit, kind)
         table._requests_only(others)
         table._told = bool(table.columns)
+        # A time of no telling name beside a duration, which alone would be that of the arrival.
+        table._perhaps_start = kind is None and "finish" in usual and "arrival" in aliases(
+            [usual["finish"]], {})
         return table
 
     def _requests_only(self, others: int) -> None:
@@ -171,6 +175,9 @@ class LogTable:
                  for name, column in self.columns.items()}
         times = [f"{title[name]} is {meaning}" for name, meaning in _MEANINGS.items()
                  if name in title]
+        if self._perhaps_start:
+            times.append(f"--column arrival={printable(self.columns['finish'])} where that is the "
+                         "start")
         others = [f"{name} = {title[name]}" for name in ("model", "worker", "batch", "deadline")
                   if name in title]
         results = self.results()

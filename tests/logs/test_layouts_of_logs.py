@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,30 @@ def test_statuses_that_are_no_answers_are_failures(
 ) -> None:
     text = f"start_time,latency_ms,code\n2026-03-01T12:00:00Z,5,{status}\n"
     assert log_of(tmp_path / "a.csv", text).outcome.tolist() == [outcome]
+
+
+def test_a_time_that_may_be_the_start_is_said_and_can_be(tmp_path: Path) -> None:
+    text = "timestamp,latency_ms\n2026-03-01T12:00:00Z,500\n2026-03-01T12:00:01Z,100\n"
+    log = log_of(tmp_path / "a.csv", text)
+    (option,) = re.findall("--column (arrival=timestamp) where that is the start", log.notes[0])
+    assert log.arrival_s.tolist() == pytest.approx([0.0, 1.4])
+    form = LogFormat(dict([option.split("=")]), slo_ms=SLO_MS)
+    log = log_of(tmp_path / "a.csv", text, form)
+    assert log.arrival_s.tolist() == pytest.approx([0.0, 1.0])
+    assert "timestamp is its start" in log.notes[0]
+
+
+def test_the_times_of_a_log_of_no_known_layout_are_cut_as_said(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("".join(f"2026-03-01 12:{i // 60:02}:{i % 60:02},{i * 7 % 1000:03} INFO done\n"
+                            for i in range(200)))
+    ran = run("arrivals", "fit", path)
+    refused(ran, 3, "several columns")
+    (command,) = re.findall("`(cut -c1-[0-9]+ app.log > times.txt)`", ran.err)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    ran = run("arrivals", "fit", tmp_path / "times.txt")
+    assert ran.code == 0, ran.err
+    assert "200 requests" in ran.err + ran.out
 
 
 def test_k6s_rows_without_requests_are_named(tmp_path: Path) -> None:
