@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,35 @@ def test_curls_offer_of_http_2_is_answered_over_http_1(server: Running) -> None:
             [curl, "--http2", "-sS", "-w", " %{http_version} %{http_code}", *more, "-d", "@-",
              url], input=json.dumps(document), capture_output=True, text=True, check=True)
         assert ran.stdout.endswith("} 1.1 200"), ran.stdout[-200:]
+
+
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+
+public class Ask {
+    public static void main(String[] words) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(words[0]))
+            .POST(HttpRequest.BodyPublishers.ofString(words[1])).build();
+        var client = HttpClient.newHttpClient();  // offers HTTP/2
+        for (int i = 0; i < 3; i++)
+            System.out.println(client.send(request, HttpResponse.BodyHandlers.ofString())
+                .statusCode());
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_javas_client_gets_answers(server: Running, tmp_path: Path) -> None:
+    java = shutil.which("java")
+    if java is None or shutil.which("javac") is None:
+        pytest.skip("needs a Java development kit")
+    (tmp_path / "Ask.java").write_text(JAVA)
+    ran = subprocess.run(
+        [java, str(tmp_path / "Ask.java"), f"http://{server.host}:{server.port}{INFER}",
+         json.dumps(body(1.0, deadline_ms=60_000))], capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == ["200"] * 3, ran.stderr
 
 
 def test_this_server_is_no_proxy(server: Running) -> None:
