@@ -1,6 +1,6 @@
 """Arrival processes, PF(k, T): the probability of k central arrivals in T; traces and fits.
 
-May import: no other room.
+May import: logs.
 """
 
 from ramsis.arrivals.fixed_rate import FixedRate

@@ -2,4 +2,6 @@
 
 :mod:`~ramsis.logs.kinds` is the table of layouts, :mod:`~ramsis.logs.frames` makes columns of
 texts of a file, and :mod:`~ramsis.logs.table` turns these into times and outcomes of requests.
+
+May import: no other room.
 """

@@ -1,6 +1,6 @@
 """Latency and accuracy profiles of models: data model, files, and the latency table.
 
-May import: no other room.
+May import: logs.
 """
 
 from __future__ import annotations
