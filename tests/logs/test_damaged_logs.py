@@ -84,6 +84,6 @@ def test_times_beyond_all_calendars_are_refused_or_read(tmp_path: Path) -> None:
     path = tmp_path / "oha.csv"
     path.write_text("request-start,DNS,DNS+dialup,request-duration,bytes,status\n"
                     + "".join(f"{0.05 * i:.6f},0,0,0.02,11,200\n" for i in range(20))
-                    + "1e30,0,0,1e30,11,200\n")
+                    + "1e305,0,0,1e30,11,200\n")
     (model,) = import_profile(path, given=Given(batch={"*": 1}), accuracy={"oha": 0.9}).models
     assert model.batches[0].min_ms == pytest.approx(20.0)

@@ -31,7 +31,7 @@ from ramsis.tables import text_of
 
 _REQUIRED = ("model", "batch", "start_s", "finish_s")
 _OTHERS = ("arrival_s", "deadline_ms", "outcome", "run_as", "worker", "correct")
-_FAR_US = 2.0**62
+_FAR_S = 1e12
 _ANSWERED = ("", "served", "late")
 
 
@@ -106,7 +106,7 @@ class _ServerLog:
         if not answered.any():
             raise InputFileError("no request was answered", where=source.where)
         overlap_refused(source.where, *(
-            np.clip(1e6 * times_s[known], -_FAR_US, _FAR_US).round().astype(np.int64)
+            (1e6 * np.clip(times_s[known], -_FAR_S, _FAR_S)).round().astype(np.int64)
             for times_s in (arrival_s, finish_s)))
         models, took_ms = table.models(), 1000.0 * (finish_s - arrival_s)
         return [MeasuredRun(samples_ms=took_ms[answered & (models == model)],
