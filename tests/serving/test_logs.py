@@ -133,9 +133,10 @@ class Full:
 
 
 def test_lines_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ramsis.serving.logs import LogWriter
+    from ramsis.serving import logs
 
-    full, log = Full(), LogWriter()
+    monkeypatch.setattr(logs, "_LAST_LINES_S", 60.0)  # of a machine that is busy
+    full, log = Full(), logs.LogWriter()
     monkeypatch.setattr(sys, "stderr", full)
     for number in range(3):
         log.write("early", {"number": number})
@@ -152,9 +153,10 @@ def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch: pytest.MonkeyPatch)
     from ramsis.serving import logs
 
     monkeypatch.setattr(logs, "_BURST", 10_000)
+    monkeypatch.setattr(logs, "_LAST_LINES_S", 60.0)  # of a machine that is busy
     full, log, released = Full(), logs.LogWriter(), threading.Event()
     full.is_full = False
-    slow, full.write = full.write, lambda text: released.wait(20) and slow(text)  # type: ignore
+    slow, full.write = full.write, lambda text: released.wait(60) and slow(text)  # type: ignore
     monkeypatch.setattr(sys, "stderr", full)
     for number in range(1500):
         log.write("many", {"number": number})
