@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.fuzz.files import IMPORTED, LOGS, TRACES
+from tests.fuzz.files import IMPORTED, LOGS, REPORTED, TRACES
 
 __all__ = ["CLUSTER", "COMMANDS", "READERS", "SHORT", "SMALL", "Kind"]
 
@@ -58,7 +58,7 @@ READERS: Mapping[str, Kind] = {
          "long-csv", "--out", "{out}"]]),
     **{f"runs of {name}": Kind(f"imports/{name}", one.syntax, [
         [*_IMPORT, *one.options, "--accuracy", "{kit}/imported.json"]])
-       for name, one in IMPORTED.items()},
+       for name, one in {**IMPORTED, **REPORTED}.items()},
     "kernel trace": Kind("nsys.csv", "csv", [
         ["profile", "kernels", "{file}", "{kit}/ncu.csv"]]),
     "kernel metrics": Kind("ncu.csv", "csv", [

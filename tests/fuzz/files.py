@@ -13,13 +13,14 @@ from tests.logs.samples import LAYOUTS, LOCUST_HISTORY, SUMMARIES, TORCHSERVE_ME
 from tests.placement.samples import document as placement_problem
 from tests.placement.samples import shared_problem, value_row
 from tests.profiles import samples
+from tests.profiles.reports import REPORTS
 from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
 from tests.studies.agents import urgent_first
 from tests.studies.sharing.test_kernels import LONG, TRACE
 
-__all__ = ["IMPORTED", "LOGS", "TEXTS", "TRACES", "Sample", "documents"]
+__all__ = ["IMPORTED", "LOGS", "REPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 
 
 class Sample(NamedTuple):
@@ -53,6 +54,12 @@ IMPORTED: Mapping[str, Sample] = {
     "timm": Sample(samples.TIMM_CSV, "csv"),
 }
 """Files that are imported."""
+
+REPORTED: Mapping[str, Sample] = {
+    re.sub(r"\W+", "-", f"report {name}"): Sample(
+        report.text, _syntax(report.text), report.options)
+    for name, report in REPORTS.items()}
+"""A report of each benchmark tool."""
 
 TRACES: Mapping[str, Sample] = {
     name: Sample(text, _syntax(text),
@@ -237,7 +244,7 @@ TEXTS: Mapping[str, str] = {
     "rates.txt": "0 120\n1 80\n2 200\n3 90\n",
     "sweep.toml": _SWEEP, "variants.toml": _VARIANTS, "scenario.toml": _SCENARIO,
     "rich.toml": _RICH_SCENARIO, "scenarios.toml": _SCENARIOS,
-    **{f"imports/{name}": one.text for name, one in IMPORTED.items()},
+    **{f"imports/{name}": one.text for name, one in {**IMPORTED, **REPORTED}.items()},
     "imports/loadgen": (FILES / "loadgen" / "Server.txt").read_text().replace(
         "20000000", "100000000"),
     **{f"traces/{name}": one.text for name, one in TRACES.items()},

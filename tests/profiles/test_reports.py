@@ -189,3 +189,15 @@ def test_a_machine_is_no_model(tmp_path: Path) -> None:
     """The machine's fields stood beside the benchmarks, and were taken for a model."""
     found = import_profile(written(tmp_path, "p.json", reports.PYTEST))
     assert [model.name for model in found.models] == ["test_small"]
+
+
+def test_a_report_of_many_rows_is_refused_at_once(tmp_path: Path) -> None:
+    """What stands above the runs was looked for in the whole file, once for each run."""
+    source = written(tmp_path, "perf.csv", PERF_CSV + PERF_ROWS[1] * 20_000)
+    with pytest.raises(InputFileError, match="too many rows for a report"):
+        import_profile(source)
+    lines = "Request concurrency: 2\n" * 50_000
+    source = written(tmp_path, "perf.txt", f"*** Measurement Settings ***\n{lines}"
+                                           "Inferences/Second vs. Client\n")
+    with pytest.raises(InputFileError, match="2 in flight"):
+        import_profile(source)
