@@ -37,6 +37,7 @@ _NUMBER = r"([0-9]+\.?[0-9]*)"
 _TIME = rf"([^\s,;|%)]+?)(?:[ \t]*({_UNITS}))?(?![\w+-]|\.\d)"
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p95", "p99")
 _TIMES = (*_STATISTICS, "part", "load")
+_LONGEST = 1e15  # of any unit: what is beyond overflows in ms
 _OFTEN = 100
 """Values of a figure that are looked at."""
 
@@ -248,7 +249,8 @@ def _samples_ms(samples: Sequence[Any], unit: str, source: Source) -> np.ndarray
     if len(samples) < 2:
         return None
     for i, value in enumerate(samples):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (
+                0 < value < _LONGEST):
             raise InputFileError("not a time", where=f"{source.where}: sample {i}", value=value,
                                  allowed=f"a number of {unit} above 0")
     return np.array(samples, dtype=float) * float(MS[unit])
