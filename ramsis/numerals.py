@@ -24,6 +24,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?", 
 _SPECIAL = ("nan", "inf", "infinity")
 _DURATION_MS = {**MS, **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "60000"),
                 **dict.fromkeys(("h", "hr", "hour", "hours"), "3600000")}
+_CLOCK = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d{1,12})?)", re.ASCII)
 _PART = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([a-zµμ]*)\s*", re.ASCII)
 
 
@@ -72,8 +73,13 @@ def duration_ms(text: str, unit: str = "") -> float:
 
     >>> duration_ms("726ms"), duration_ms("432µs"), duration_ms("1m2.3s"), duration_ms("31", "us")
     (726.0, 0.432, 62300.0, 0.031)
+    >>> duration_ms("0:01:02.5")
+    62500.0
     """
     text = text.strip().lower()
+    if clock := _CLOCK.fullmatch(text):  # hours, minutes and seconds, as 0:01:02.5
+        hours, minutes, seconds = map(Decimal, clock.groups())
+        return float(((hours * 60 + minutes) * 60 + seconds) * 1000)
     total, at = Decimal(0), 0
     while len(text) <= 80 and (part := _PART.match(text, at)):
         if not part[2] and (at or part.end() < len(text)):  # "1s 5" and "5 1s" are no durations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -18,6 +19,8 @@ from ramsis.memory import check_memory
 if TYPE_CHECKING:
     import pandas as pd
 
+_NO_NAME = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]")
+"""What a column's name does not begin with: the first line is no header, but a log's."""
 _LONGEST_LINE = 8 * 1024
 """Characters of a line that is matched with a pattern; a longer one is of another kind."""
 _MEMORY_PER_CHARACTER = 10.0  # bytes; 7 to 12 were measured, by layout
@@ -75,6 +78,10 @@ def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
         values = {name: _text(value) for name, value in _flat(item, wanted)}
         rows.append(values)
         numbers.append(number)
+    if kind is None and len(rows) == 1:
+        raise InputFileError("one JSON object, not one for each request", where=where,
+                             value=", ".join(list(rows[0])[:12]),
+                             allowed="an object a line, as `jq -c '.KEY[]'` makes of a list")
     return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
 
 
@@ -188,5 +195,10 @@ def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
     if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
         raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
     frame.columns = [str(name).strip() for name in frame.columns]
+    if kind is None and any(map(_NO_NAME.match, frame.columns)):
+        raise InputFileError(
+            "lines of a layout that is not known, and no header", where=f"{where}: line 1",
+            value=first, allowed="a CSV with a header, or JSON lines; the times alone, one a "
+            "line, are a trace")
     top = 1 if names else 2
     return frame.fillna("").set_index(np.arange(top, len(frame) + top))

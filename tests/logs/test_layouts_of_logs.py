@@ -262,3 +262,18 @@ def test_kinds_are_told_from_the_first_lines_alone() -> None:
         text = layout.text()
         kind = kind_of(text + "\n" * 100_000)
         assert (kind.title if isinstance(kind, LogKind) else "a table") == name.partition(" (")[0]
+
+
+def test_durations_in_hours_minutes_and_seconds_and_dates_of_utc(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log.csv", "start_time,duration,status\n" + "".join(
+        f"2026-05-01 10:00:{i:02d}.500 UTC,0:00:00.{30 + i:03d},200\n" for i in range(30)))
+    assert log.finish_s - log.arrival_s == pytest.approx(np.arange(30) / 1000 + 0.030, abs=1e-6)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("2026-05-01 10:00:00,132 - INFO - served in 59.1 ms\n" * 20, "no header"),
+    ('{"latency": {"average": 30.2}, "duration": 60}\n', "one JSON object"),
+])
+def test_what_is_no_log_is_said(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputFileError, match=says):
+        log_of(tmp_path / "file.log", text)

@@ -261,9 +261,12 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
     record = _first_record(path)
     keys = time_keys(record)
     if len(keys) != 1:
-        raise InvalidValueError("JSON lines need the key of the time", where=str(path),
-                                value=", ".join(keys),
-                                allowed="--time-column KEY, and --unit for numbers")
+        raise InvalidValueError(
+            "several keys may be the time" if keys else "no key holds times of requests",
+            where=str(path), value=", ".join(keys or list(record)[:12]),
+            allowed="--time-column with one of these, and --unit for numbers" if keys
+            else "an object for each request, with its time; --time-column KEY, and --unit, where "
+            "the time is a number that counts from the start")
     _refuse_loads(path, record, keys[0])
     times, _ = read_json_lines(path, keys[0], unit, in_any_order="." in keys[0])
     if even_step_ms(times[:_HEAD]) is not None:
@@ -298,16 +301,31 @@ def _first_record(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = _whole(path)
         refuse_document(path, document)
-        record = {}
+        record = document
         if isinstance(document, dict):
-            lists = [key for key in time_keys(document) if key.count(".") == 1
-                     and isinstance(document[key.partition(".")[0]], list)]
+            lists = {jq for key in time_keys(document) if (jq := _jq_of_list(document, key))}
             if len(lists) == 1:
                 raise InputFileError(
                     "one JSON document, not an object a line", where=str(path), allowed="lines: "
-                    f"jq -c '.{lists[0].partition('.')[0]}[]' {path.name} > trace.jsonl") from None
+                    f"jq -c '{lists.pop()}' {path.name} > trace.jsonl") from None
     refuse_document(path, record)
     return record if isinstance(record, dict) else {}
+
+
+def _jq_of_list(document: dict[str, Any], key: str) -> str:
+    """Return the jq filter for the objects in lists that a path of keys leads through; or empty.
+
+    >>> _jq_of_list({"a": [{"b": [{"t": 1}]}]}, "a.b.t")
+    '.a[].b[]'
+    """
+    item: Any = document
+    words = ""
+    for name in key.split(".")[:-1]:
+        item = item[name]
+        words += f".{name}"
+        if isinstance(item, list):
+            item, words = item[0], words + "[]"
+    return words if "[]" in words else ""
 
 
 def _whole(path: Path) -> Any:

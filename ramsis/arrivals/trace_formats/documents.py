@@ -21,10 +21,10 @@ _TABLES = (
     (("items",), "pageviews of Wikimedia",
      """jq -r '["time","requests"], (.items[] | [(.timestamp | .[0:4] + "-" + .[4:6] + "-" """
      """+ .[6:8] + " " + .[8:10] + ":00:00"), .views]) | @csv'"""),
-    (("results",), "an answer of InfluxDB",
+    (("results.series",), "an answer of InfluxDB",
      """jq -r '["time","qps"], .results[0].series[0].values[] | @csv'"""),
 )
-"""Keys, what has them, and the command; counts are until the next time."""
+"""Paths of keys, what has them, and the command; counts are until the next time."""
 
 
 def refuse_document(path: Path, record: Any) -> None:
@@ -46,6 +46,15 @@ def refuse_document(path: Path, record: Any) -> None:
             "an answer of Prometheus, not a request a line", where=str(path),
             allowed="lines of time and load, as by jq -r '.data.result[0].values[] | @tsv'")
     for keys, what, command in _TABLES:
-        if set(keys) <= set(record):
+        if all(_has(record, key.split(".")) for key in keys):
             raise InputFileError(f"{what}, not a request a line", where=str(path),
                                  allowed=f"a table of loads: {command} {path.name} > load.csv")
+
+
+def _has(item: Any, path: list[str]) -> bool:
+    """Whether an object has a path of keys; of a list the first entry counts."""
+    if isinstance(item, list) and item:
+        item = item[0]
+    if not path:
+        return True
+    return isinstance(item, dict) and path[0] in item and _has(item[path[0]], path[1:])

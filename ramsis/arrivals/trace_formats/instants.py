@@ -32,6 +32,7 @@ _DATES = tuple(re.compile(date + _CLOCK) for date in (
     r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
     r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):"))
 _LONGEST_DATE = 60
+_YEAR_LAST = re.compile(r"\d\d/\d\d/\d{4} ")  # of which the day or the month may be first
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -132,8 +133,11 @@ class Instants:
                 self._origin = 0
             return
         if math.isnan(number(first)):
-            raise InputFileError("not a timestamp", where=where, value=first,
-                         allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
+            allowed = "ISO 8601 as 2024-05-01T12:00:00.5, or a finite number"
+            if _YEAR_LAST.match(first):
+                allowed = ("the year first; where the month is, as by sed -E "
+                           r"'s#([0-9]{2})/([0-9]{2})/([0-9]{4})#\3-\1-\2#'")
+            raise InputFileError("not a timestamp", where=where, value=first, allowed=allowed)
         unit = unit or epoch_unit(first)
         if unit is None:
             raise InvalidValueError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.columns import called_times, joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import Instants, is_iso
+from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
 from ramsis.garbage_collection import without_collection
@@ -75,28 +75,38 @@ def read_json_lines(
 
 
 def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
-    """The keys of an object that are called as times are, by their paths from it.
+    """Return the keys of an object that hold times, by their paths from it.
 
-    Those of the object itself; where it has none, those of the objects that it holds in lists.
+    Keys that are called as times are come first, then keys with dates or times since 1970; those
+    of the object itself before those of the objects that it holds, in lists or alone.
 
     >>> time_keys({"id": 1, "turns": [{"calls": [{"timestamp": 5, "model": "a"}]}]})
     ['turns.calls.timestamp']
+    >>> time_keys({"spans": [{"begin": "1777629600132445000", "status": 1}]})
+    ['spans.begin']
     """
     keys = list(record)
     named = [keys[i] for i in called_times([key.lower() for key in keys])]
-    if any(_is_time(record[key]) for key in named):
-        return [key for key in named if _is_time(record[key])]
-    found = []
+    if times := [key for key in named if _may_be_time(record[key])]:
+        return times
+    below = []
     for key, value in record.items():
-        below = value[0] if isinstance(value, list) and value else value
-        if isinstance(below, dict) and depth:
-            found += [f"{key}.{path}" for path in time_keys(below, depth - 1)]
-    return found or named
+        item = value[0] if isinstance(value, list) and value else value
+        if isinstance(item, dict) and depth:
+            below += [f"{key}.{path}" for path in time_keys(item, depth - 1)]
+    return [key for key, value in record.items() if _is_time(value)] or below
 
 
 def _is_time(value: Any) -> bool:
-    return is_iso(value) if isinstance(value, str) else (
-        isinstance(value, int | float) and not isinstance(value, bool))
+    """Whether a value is a date, or a time since 1970 of our days."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    return epoch_unit(_text(value)) is not None or (isinstance(value, str) and is_iso(value))
+
+
+def _may_be_time(value: Any) -> bool:
+    """Whether the value of a key that is called a time is one: also a number of a known unit."""
+    return _is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _text(value: Any) -> str:

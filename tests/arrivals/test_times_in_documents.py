@@ -1,0 +1,77 @@
+"""Times under keys of any name, in documents of other tools, and what is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.arrivals.reading import read_any_trace
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
+
+EPOCH_S = 1_777_629_600.0
+
+
+def written(folder: Path, document: object, indent: int | None = None) -> Path:
+    path = folder / "file.json"
+    path.write_text(json.dumps(document, indent=indent) + "\n")
+    return path
+
+
+def spans(key: str, factor: float, count: int = 200) -> list[dict[str, object]]:
+    return [{"name": "infer", key: int((EPOCH_S + i / 10 + 0.0123 * (i % 7)) * factor)}
+            for i in range(count)]
+
+
+@pytest.mark.parametrize(("key", "factor"), [("startTime", 1e6), ("begun", 1e3), ("at", 1.0)])
+def test_times_since_1970_are_told_by_their_values(
+    tmp_path: Path, key: str, factor: float
+) -> None:
+    path = written(tmp_path, {"data": [{"spans": spans(key, factor)}]})
+    workload = read_any_trace(path).workload
+    assert workload.load_qps == pytest.approx(10.0, rel=0.02)
+
+
+def test_numbers_in_texts_count(tmp_path: Path) -> None:
+    path = tmp_path / "journal.json"
+    path.write_text("".join(
+        json.dumps({"__REALTIME_TIMESTAMP": str(int((EPOCH_S + i / 20) * 1e6)), "MESSAGE": "x"})
+        + "\n" for i in range(300)))
+    assert read_any_trace(path).workload.load_qps == pytest.approx(20.0, rel=0.01)
+
+
+def test_several_times_are_named_and_each_of_them_is_taken(tmp_path: Path) -> None:
+    path = written(tmp_path, {"spans": [
+        {"startTimeUnixNano": str(int((EPOCH_S + i / 10) * 1e9)),
+         "endTimeUnixNano": str(int((EPOCH_S + i / 10 + 0.03) * 1e9))} for i in range(200)]})
+    with pytest.raises(InvalidValueError, match="several keys may be the time") as refused:
+        read_any_trace(path)
+    for key in ("spans.startTimeUnixNano", "spans.endTimeUnixNano"):
+        assert key in str(refused.value)
+        assert read_any_trace(path, time_column=key).workload.load_qps == pytest.approx(10.0)
+
+
+def test_a_document_over_several_lines_is_refused_with_the_filter_for_its_list(
+    tmp_path: Path
+) -> None:
+    path = written(tmp_path, {"a": [{"b": spans("startTime", 1e6)}]}, indent=1)
+    with pytest.raises(InputFileError, match=r"jq -c '\.a\[\]\.b\[\]' file\.json"):
+        read_any_trace(path)
+
+
+@pytest.mark.parametrize("document", [
+    {"date": "20260501", "request_throughput": 15.0, "ttfts": [0.03, 0.04]},
+    {"latency": {"average": 30.2, "p99": 80}, "requests": {"total": 900}, "duration": 60},
+    {"results": [{"command": "python run.py", "mean": 0.03, "times": [0.02, 0.04]}]},
+])
+def test_summaries_hold_no_times_of_requests(tmp_path: Path, document: object) -> None:
+    with pytest.raises(RamsisError, match="no key holds times of requests"):
+        read_any_trace(written(tmp_path, document))
+
+
+def test_dates_with_the_year_last_are_refused_with_what_turns_them(tmp_path: Path) -> None:
+    path = tmp_path / "us.csv"
+    path.write_text("timestamp\n05/13/2026 10:00:00\n05/13/2026 10:00:01\n")
+    with pytest.raises(InputFileError, match="the year first; where the month is, as by sed"):
+        read_any_trace(path)
