@@ -1,4 +1,4 @@
-"""Times under keys of any name, in documents of other tools, and what is refused with its reason."""
+"""Times under keys of any name in documents, and what is refused with its reason."""
 
 from __future__ import annotations
 
