@@ -79,11 +79,6 @@ def load_columns_of(
         Of times that are numbers.
     wanted : sequence of str
         Names of the columns of loads.
-
-    Raises
-    ------
-    InputFileError
-        It may be several things; or no such column.
     """
     header = [name.strip() for name in fields_of(head[0][1])]
     names = [stem(name) for name in header]

@@ -31,31 +31,20 @@ _LOWEST = 0.02  # of the peak
 
 @dataclass(frozen=True, eq=False)
 class MovingMean:
-    """What is motion of the mean and what are bursts.
+    """What is motion of the mean and what are bursts."""
 
-    Attributes
-    ----------
-    window_ms, stretch_ms : float
-        Of the counts, and of the mean that is taken off.
-    dispersion, dispersion_about_mean : float
-        Variance over mean of the counts; the same about the moving mean.
-    correlation : float
-        Of the counts of neighbouring stretches.
-    rate_qps : ndarray
-        The mean over each stretch.
-    moves, bursts : bool
-    steady_ms : ndarray
-        The arrivals in the time in which the mean is steady; as they came where it is.
-    """
-
+    # window_ms, stretch_ms: of the counts, and of the mean that is taken off
     window_ms: float
     stretch_ms: float
+    # dispersion, dispersion_about_mean: variance over mean of the counts; the same about the
+    # moving mean
     dispersion: float
     dispersion_about_mean: float
-    correlation: float
-    rate_qps: FloatArray
+    correlation: float  # of the counts of neighbouring stretches
+    rate_qps: FloatArray  # the mean over each stretch
     moves: bool
     bursts: bool
+    # the arrivals in the time in which the mean is steady; as they came where it is
     steady_ms: FloatArray
 
     @property

@@ -67,24 +67,12 @@ class Sampler(ProcessWithRate, Protocol):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a shipped process, beside its load.
+    """A parameter of a shipped process, beside its load."""
 
-    Attributes
-    ----------
-    name : str
-        As in Python and in policy files; a unit is its end, as in ``burst_ms``.
-    symbol : str
-        In its place in help texts.
-    meaning : str
-        Short, for messages.
-    rule : Rule
-        Its range.
-    """
-
-    name: str
-    symbol: str
-    meaning: str
-    rule: Rule
+    name: str  # as in Python and in policy files; a unit is its end, as in ``burst_ms``
+    symbol: str  # in its place in help texts
+    meaning: str  # short, for messages
+    rule: Rule  # its range
 
     @property
     def word(self) -> str:
@@ -97,22 +85,13 @@ class ShippedProcess:
 
     A subclass is a frozen dataclass. Its fields are ``load_qps`` and the parameters in their
     order. It has ``log_pf``, ``sample`` or both.
-
-    Attributes
-    ----------
-    name : str
-        As on the command line and in policy files.
-    parameters : tuple of Parameter
-    why_no_counts : str
-        Where there is no ``log_pf``: the reason, for the message that no policies can be made.
-    load_qps : float
-        Mean queries per second.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # as on the command line and in policy files
     parameters: ClassVar[tuple[Parameter, ...]] = ()
+    # where there is no ``log_pf``: the reason, for the message that no policies can be made
     why_no_counts: ClassVar[str] = ""
-    load_qps: float
+    load_qps: float  # mean queries per second
 
     def __post_init__(self) -> None:
         check_positive("load is not positive", load_qps=self.load_qps)

@@ -63,11 +63,6 @@ def is_rate_trace(
     """Whether a file begins as a rate trace does; another may hold recorded arrivals.
 
     Parameters are as of :func:`read_rates`.
-
-    Raises
-    ------
-    InputFileError
-        A table of loads in which it is not clear what they are.
     """
     path = find_trace(path_or_name)
     head = _head(path)
@@ -90,7 +85,6 @@ def read_rates(
 
     Parameters
     ----------
-    path_or_name : str or path-like
     unit : str, optional
         One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load,
         seconds by default; in a table by default that of the heading (``minute``, ``time_s``).

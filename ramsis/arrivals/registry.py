@@ -133,14 +133,7 @@ class Arrivals:
         return _text(SHIPPED[self.name], dict(self.parameters), _exact)
 
     def __call__(self, load_qps: float) -> ProcessWithRate:
-        """The process of a load in queries per second.
-
-        Raises
-        ------
-        InvalidValueError
-            A load that is not a finite number > 0; or a callable of one's own makes no process, or
-            one of another rate.
-        """
+        """The process of a load in queries per second."""
         if self._maker is None:
             return SHIPPED[self.name](load_qps, **dict(self.parameters))  # type: ignore[call-arg]
         return made_by(self._maker, self.name, dict(self.parameters), load_qps)

@@ -67,7 +67,6 @@ def check_amount(
 
     Parameters
     ----------
-    arrivals : float
     where : str
         The option or field that asks for them, for messages.
     bytes_each : float

@@ -25,31 +25,15 @@ _QPS = 1000.0  # one arrival per ms: the rate in stretched time
 
 @dataclass(frozen=True, eq=False)
 class RateTrace:
-    """A load that changes in steps.
+    """A load that changes in steps."""
 
-    Parameters
-    ----------
-    start_ms : array_like, shape (n,)
-        When each step begins, rising. The first is the trace's time 0.
-    rate_qps : array_like, shape (n,)
-        Load of each step, finite and >= 0, not all 0.
-    end_ms : float, optional
-        When the last step ends; by default it is as long as the one before (1 s if there is
-        none).
-    arrivals : Arrivals, str or callable
-        The process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
-        1000 queries per second: bursts of 500 ms last for 500 arrivals.
-
-    Raises
-    ------
-    InvalidValueError
-        No steps, times that go back, a rate that is negative or not a number, or a process that
-        cannot be drawn from.
-    """
-
+    # shape (n,): when each step begins, rising. The first is the trace's time 0.
     start_ms: FloatArray
-    rate_qps: FloatArray
+    rate_qps: FloatArray  # load of each step, finite and >= 0, not all 0, shape (n,)
+    # when the last step ends; by default it is as long as the one before (1 s if there is none)
     end_ms: float
+    # the process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
+    # 1000 queries per second: bursts of 500 ms last for 500 arrivals.
     arrivals: Arrivals
     _process: Sampler = field(repr=False)
 
@@ -137,27 +121,14 @@ class RateTrace:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Given arrival times, the same in every run.
+    """Given arrival times, the same in every run."""
 
-    Parameters
-    ----------
-    times_ms : array_like, shape (n,)
-        Not falling; the first becomes time 0.
-    duration_ms : float, optional
-        When the recording ends, counted from the first arrival; by default one mean gap after
-        the last, or a second where all arrive at one instant.
-    at_ticks : Recorded, optional
-        Of times that were spread within the ticks of a coarse clock the same requests, each at
-        the beginning of its tick: the largest bursts that the clock may have hidden.
-
-    Raises
-    ------
-    InvalidValueError
-        No times, or times that go back or are not finite.
-    """
-
-    times_ms: FloatArray
+    times_ms: FloatArray  # not falling; the first becomes time 0, shape (n,)
+    # when the recording ends, counted from the first arrival; by default one mean gap after the
+    # last, or a second where all arrive at one instant
     duration_ms: float
+    # of times that were spread within the ticks of a coarse clock the same requests, each at the
+    # beginning of its tick: the largest bursts that the clock may have hidden
     at_ticks: Recorded | None
 
     def __init__(

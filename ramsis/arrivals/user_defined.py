@@ -26,13 +26,7 @@ def maker_of(text: str) -> Callable[..., Any]:
 def made_by(
     maker: Callable[..., Any], name: str, parameters: Mapping[str, Any], load_qps: float
 ) -> ProcessWithRate:
-    """The process that a callable makes of a load in queries per second and parameters.
-
-    Raises
-    ------
-    InvalidValueError
-        It takes others, what it makes is no process, or one of another rate.
-    """
+    """The process that a callable makes of a load in queries per second and parameters."""
     with blamed(f"arrival process {name} failed", InvalidValueError):
         try:
             process = maker(load_qps, **parameters)

@@ -45,31 +45,18 @@ _NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """How a log is judged.
+    """How a log is judged."""
 
-    Attributes
-    ----------
-    workers : int
-        That there were, >= 1.
-    service : str, optional
-        Service times that batches are held against; by default those of
-        :func:`ramsis.cluster.default_service`.
-    schedulers : tuple of str
-        Policies among which the best is looked for, as ``simulate`` takes them; may be none.
-    max_violation : float
-        The fewest workers may have so many violations even where there were fewer.
-    seeds : int
-        Simulations on the arrivals, >= 1.
-    model : str, optional
-        That answered, where the log names none.
-    """
-
-    workers: int
+    workers: int  # that there were, >= 1
+    # service times that batches are held against; by default those of
+    # :func:`ramsis.cluster.default_service`
     service: str | None = None
+    # policies among which the best is looked for, as ``simulate`` takes them; may be none
     schedulers: tuple[str, ...] = ("central-queue",)
+    # the fewest workers may have so many violations even where there were fewer
     max_violation: float = 0.001
-    seeds: int = 3
-    model: str | None = None
+    seeds: int = 3  # simulations on the arrivals, >= 1
+    model: str | None = None  # that answered, where the log names none
 
     def __post_init__(self) -> None:
         check_number_of("workers", self.workers)
@@ -90,90 +77,50 @@ class AuditSettings:
 
 @dataclass(frozen=True)
 class Achieved:
-    """What became of the requests of a log.
+    """What became of the requests of a log."""
 
-    Attributes
-    ----------
-    requests, served, late, dropped, failed : int
-        The last four add up to the first.
-    duration_s, load_qps : float
-        From the first arrival to the last.
-    slo_ms : float
-        The longest deadline.
-    accuracy : float or None
-        Mean of the answers in time; None without any.
-    violation_rate, effective_accuracy : float
-    right : float or None
-        Share of the answers in time that were right, of those of which the log says it.
-    right_half_width : float or None
-        Of its 95 % interval.
-    utilisation : float or None
-        Share of the workers' time that batches took; None where the log does not say.
-    service_factor : float or None
-        What batches took over the profile's means; None where the log does not say.
-    """
-
+    # requests, served, late, dropped, failed: the last four add up to the first
     requests: int
     served: int
     late: int
     dropped: int
     failed: int
+    # duration_s, load_qps: from the first arrival to the last
     duration_s: float
     load_qps: float
-    slo_ms: float
-    accuracy: float | None
+    slo_ms: float  # the longest deadline
+    accuracy: float | None  # mean of the answers in time; None without any
     violation_rate: float
     effective_accuracy: float
+    # share of the answers in time that were right, of those of which the log says it
     right: float | None
-    right_half_width: float | None
+    right_half_width: float | None  # of its 95 % interval
+    # share of the workers' time that batches took; None where the log does not say
     utilisation: float | None
+    # what batches took over the profile's means; None where the log does not say
     service_factor: float | None
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The answers about a log; see the module.
+    """The answers about a log; see the module."""
 
-    Attributes
-    ----------
-    workers : int
-        That there were.
-    service : str
-        Service times of the profile that the log was held against.
-    achieved : Achieved
-    best : Hindsight or None
-        None where no policy could be made.
-    fewest : Hindsight or None
-        On the fewest workers; None where the best policy on all does not achieve as much.
-    upper_bound : float
-        Effective accuracy that no scheduler could have beaten.
-    least_violation_rate : float
-        Share of violations that no scheduler could have gone below.
-    workers_bound : int
-        No scheduler could have achieved as much with fewer.
-    causes : mapping of str to int
-        Violations by cause; they add up.
-    lost_to_violations, lost_to_models : float
-        With the effective accuracy they add up to ``most_accurate``.
-    most_accurate : float
-        Accuracy of the most accurate model.
-    notes : tuple of str
-        What was assumed of the log.
-    """
-
-    workers: int
-    service: str
+    workers: int  # that there were
+    service: str  # service times of the profile that the log was held against
     achieved: Achieved
-    best: Hindsight | None
+    best: Hindsight | None  # none where no policy could be made
+    # on the fewest workers; None where the best policy on all does not achieve as much
     fewest: Hindsight | None
-    upper_bound: float
-    least_violation_rate: float
-    workers_bound: int
+    upper_bound: float  # effective accuracy that no scheduler could have beaten
+    least_violation_rate: float  # share of violations that no scheduler could have gone below
+    workers_bound: int  # no scheduler could have achieved as much with fewer
+    # lost_to_violations, lost_to_models: with the effective accuracy they add up to
+    # ``most_accurate``
     lost_to_violations: float
     lost_to_models: float
-    most_accurate: float
-    causes: dict[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    most_accurate: float  # accuracy of the most accurate model
+    causes: dict[str, int] = field(default_factory=dict)  # violations by cause; they add up
+    notes: tuple[str, ...] = ()  # what was assumed of the log
 
     @property
     def wasted_workers(self) -> int:
@@ -241,22 +188,15 @@ def audit_log(
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A log beside a profile.
-
-    Attributes
-    ----------
-    stated, times : ServiceTimes
-        The profile's, and these times the factor.
-    model : ndarray of int, shape (n,)
-        That answered each request; -1 for none.
-    """
+    """A log beside a profile."""
 
     log: RequestLog
     settings: AuditSettings
     service: str
+    # stated, times: the profile's, and these times the factor
     stated: ServiceTimes
     times: ServiceTimes
-    model: IntArray
+    model: IntArray  # that answered each request; -1 for none, shape (n,)
     batches: LoggedBatches
     factor: float | None
 

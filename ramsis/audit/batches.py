@@ -15,27 +15,15 @@ _TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are
 
 @dataclass(frozen=True, eq=False)
 class LoggedBatches:
-    """Batches with known times; arrays of shape (b,).
+    """Batches with known times; arrays of shape (b,)."""
 
-    Attributes
-    ----------
-    of : ndarray of int, shape (n,)
-        The batch of each request of the log; -1 where it is not known.
-    model : ndarray of int
-        Index of the model.
-    size : ndarray of int
-        Its requests.
-    start_s, finish_s : ndarray
-    busy_ms : ndarray
-        Time of its worker; where a worker's batches overlap, as they do by the time in which
-        answers are sent, the earlier one has what both claim.
-    """
-
-    of: IntArray
-    model: IntArray
-    size: IntArray
+    of: IntArray  # shape (n,): the batch of each request of the log; -1 where it is not known
+    model: IntArray  # index of the model
+    size: IntArray  # its requests
     start_s: FloatArray
     finish_s: FloatArray
+    # time of its worker; where a worker's batches overlap, as they do by the time in which
+    # answers are sent, the earlier one has what both claim
     busy_ms: FloatArray
 
 
@@ -49,7 +37,6 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     ----------
     model : ndarray of int, shape (n,)
         Index of the model of each request; -1 for none.
-    workers : int
     where : str
         Names the log in messages.
     """

@@ -46,21 +46,11 @@ _FALSE_ALARM_EVERY_SECONDS = 1e8
 
 @dataclass(frozen=True)
 class DriftAlarm:
-    """What has drifted.
+    """What has drifted."""
 
-    Attributes
-    ----------
-    what
-        ``service times`` or ``arrivals``.
-    ratio
-        Of what was observed lately to what was expected.
-    observations
-        From when the sum last was 0 to the alarm.
-    """
-
-    what: str
-    ratio: float
-    observations: int
+    what: str  # ``service times`` or ``arrivals``
+    ratio: float  # of what was observed lately to what was expected
+    observations: int  # from when the sum last was 0 to the alarm
 
 
 def threshold(shift: float, every: float) -> float:
@@ -72,9 +62,6 @@ def threshold(shift: float, every: float) -> float:
         δ, the shift to be found, in standard deviations, > 0.
     every
         The mean number of observations to a false alarm, > 1.
-
-    >>> round(threshold(0.5, 1000.0), 2)
-    8.58
     """
     low, high = 0.0, 1.0
 
@@ -143,22 +130,12 @@ class _Learned:
 
 @dataclass
 class ServiceDrift:
-    """Service times against what is expected of them.
+    """Service times against what is expected of them."""
 
-    Parameters
-    ----------
-    expected_ms
-        Mean of a batch by variant and size to run, as the policies know it; None where they do
-        not.
-    ratio
-        The shift to be found, as a multiple of the mean, > 1.
-    every
-        Batches to a false alarm.
-    """
-
+    # mean of a batch by variant and size to run, as the policies know it; None where they do not
     expected_ms: Callable[[str, int], float | None]
-    ratio: float = 1.2
-    every: float = _FALSE_ALARM_EVERY
+    ratio: float = 1.2  # the shift to be found, as a multiple of the mean, > 1
+    every: float = _FALSE_ALARM_EVERY  # batches to a false alarm
     _learned: dict[tuple[str, int], _Learned] = field(default_factory=dict)
     _sides: tuple[Cusum, Cusum] | None = None
     _spread: _Learned = field(default_factory=_Learned)

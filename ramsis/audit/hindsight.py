@@ -35,22 +35,13 @@ _WINDOW_MS = 500.0
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What the best policy would have achieved.
-
-    Attributes
-    ----------
-    workers : int
-    scheduler : str
-        Its dispatch, with the settings given.
-    level_qps : float or None
-        The load that it was made for; None for several by the load monitor.
-    accuracy, violation_rate, effective_accuracy : float
-        Simulated on the arrivals, means over the seeds.
-    """
+    """What the best policy would have achieved."""
 
     workers: int
-    scheduler: str
-    level_qps: float | None
+    scheduler: str  # its dispatch, with the settings given
+    level_qps: float | None  # the load that it was made for; None for several by the load monitor
+    # accuracy, violation_rate, effective_accuracy: simulated on the arrivals, means over the
+    # seeds
     accuracy: float
     violation_rate: float
     effective_accuracy: float
@@ -58,28 +49,14 @@ class Hindsight:
 
 @dataclass(frozen=True, eq=False)
 class Day:
-    """The arrivals of a log, and what serves them.
-
-    Attributes
-    ----------
-    profile : ProfileSet
-    service : str
-    factor : float
-        Of the profile's service times, > 0.
-    arrival_ms : ndarray, shape (n,)
-        Not falling.
-    classes : tuple of SloClass
-    schedulers : mapping of str to ComparedScheduler
-        By the text that names it.
-    seeds : sequence of int
-    """
+    """The arrivals of a log, and what serves them."""
 
     profile: ProfileSet
     service: str
-    factor: float
-    arrival_ms: FloatArray
+    factor: float  # of the profile's service times, > 0
+    arrival_ms: FloatArray  # not falling, shape (n,)
     classes: tuple[SloClass, ...]
-    schedulers: dict[str, ComparedScheduler]
+    schedulers: dict[str, ComparedScheduler]  # by the text that names it
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int, achieved: Callable[[Hindsight], bool]) -> Hindsight | None:

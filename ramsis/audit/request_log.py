@@ -73,37 +73,21 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RequestLog:
-    """Requests by rising arrival; arrays of shape (n,).
+    """Requests by rising arrival; arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    arrival_s : ndarray
-        Rising or equal.
-    start_s, finish_s, deadline_ms, correct : ndarray
-        NaN where not known; ``correct`` is 1 or 0.
-    outcome : ndarray of str
-        One of :data:`OUTCOMES`.
-    model : ndarray of str
-        Empty where not known.
-    batch, run_as : ndarray of int
-        0 where not known.
-    worker : ndarray of int
-        -1 where not known; names that are no numbers are counted from 0.
-    notes : tuple of str
-        What was recognised and left out in a log of another program.
-    """
-
-    arrival_s: FloatArray
+    arrival_s: FloatArray  # rising or equal
+    # start_s, finish_s, deadline_ms, correct: naN where not known; ``correct`` is 1 or 0
     start_s: FloatArray
     finish_s: FloatArray
     deadline_ms: FloatArray
-    outcome: TextArray
-    model: TextArray
+    outcome: TextArray  # one of :data:`OUTCOMES`
+    model: TextArray  # empty where not known
+    # batch, run_as: 0 where not known
     batch: IntArray
     run_as: IntArray
-    worker: IntArray
+    worker: IntArray  # -1 where not known; names that are no numbers are counted from 0
     correct: FloatArray
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was recognised and left out in a log of another program
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -236,22 +220,15 @@ def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request])
 
 @dataclass(frozen=True)
 class LogFormat:
-    """How a log of another program is read.
+    """How a log of another program is read."""
 
-    Attributes
-    ----------
-    columns : mapping of str to str
-        Name of the column that holds a field of :data:`FIELDS` or :data:`DERIVED`; where it is
-        left out ours, or a usual one.
-    unit : str, optional
-        Of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``, ``min``
-        or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
-    slo_ms : float, optional
-        Deadline of each request where the log has no such column, or an empty field.
-    """
-
+    # name of the column that holds a field of :data:`FIELDS` or :data:`DERIVED`; where it is
+    # left out ours, or a usual one
     columns: Mapping[str, str] = field(default_factory=dict)
+    # of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``, ``min``
+    # or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
     unit: str | None = None
+    # deadline of each request where the log has no such column, or an empty field
     slo_ms: float | None = None
 
     def __post_init__(self) -> None:

@@ -33,45 +33,24 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class LogKind:
-    """Layout of a log.
+    """Layout of a log."""
 
-    Attributes
-    ----------
-    title : str
-        The program and its format, as a message names them.
-    columns : mapping of str to str
-        Column of each field.
-    units : mapping of str to str
-        Unit of a field's numbers, where the column's name does not state it.
-    known_by : tuple of str
-        Columns or keys that only this layout has together.
-    line : re.Pattern, optional
-        Of a line that is a request, with a group for each column.
-    header : tuple of str
-        Columns of a CSV file that has no header line; ``line`` then recognises its first line.
-    rows : mapping of str to tuple of str
-        Values that a row must have in a column to be a request.
-    without : mapping of str to str
-        How a column of a row begins that is no request.
-    under : str
-        Key of the list of requests in a JSON object.
-    mixed : bool
-        Whether lines of other kinds stand between those of requests.
-    lacks : str
-        What is missing for an audit, and how to write it; empty where nothing is.
-    """
-
-    title: str
-    columns: Mapping[str, str]
+    title: str  # the program and its format, as a message names them
+    columns: Mapping[str, str]  # column of each field
+    # unit of a field's numbers, where the column's name does not state it
     units: Mapping[str, str] = field(default_factory=dict)
-    known_by: tuple[str, ...] = ()
+    known_by: tuple[str, ...] = ()  # columns or keys that only this layout has together
+    # of a line that is a request, with a group for each column
     line: re.Pattern[str] | None = None
+    # columns of a CSV file that has no header line; ``line`` then recognises its first line
     header: tuple[str, ...] = ()
+    # values that a row must have in a column to be a request
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # how a column of a row begins that is no request
     without: Mapping[str, str] = field(default_factory=dict)
-    under: str = ""
-    mixed: bool = False
-    lacks: str = ""
+    under: str = ""  # key of the list of requests in a JSON object
+    mixed: bool = False  # whether lines of other kinds stand between those of requests
+    lacks: str = ""  # what is missing for an audit, and how to write it; empty where nothing is
 
     @property
     def has_arrivals(self) -> bool:
@@ -81,25 +60,14 @@ class LogKind:
 
 @dataclass(frozen=True)
 class Summary:
-    """Output of a program that holds figures of many requests, and none of each.
+    """Output of a program that holds figures of many requests, and none of each."""
 
-    Attributes
-    ----------
-    title, advice : str
-        What it is, and what to give instead; ``{0}`` stands for the file.
-    known_by : tuple of str
-        Columns or keys.
-    text : re.Pattern, optional
-        Of its beginning.
-    is_load : bool
-        Whether it is a load over time, which a trace may be.
-    """
-
+    # title, advice: what it is, and what to give instead; ``{0}`` stands for the file
     title: str
     advice: str
-    known_by: tuple[str, ...] = ()
-    text: re.Pattern[str] | None = None
-    is_load: bool = False
+    known_by: tuple[str, ...] = ()  # columns or keys
+    text: re.Pattern[str] | None = None  # of its beginning
+    is_load: bool = False  # whether it is a load over time, which a trace may be
 
 
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -447,7 +415,6 @@ def aliases(columns: list[str], own: Mapping[str, str]) -> dict[str, str]:
 
     Parameters
     ----------
-    columns : list of str
     own : mapping of str to str
         Fields that are known already, with their columns.
 

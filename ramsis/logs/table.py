@@ -61,30 +61,14 @@ _MEANINGS = {"start": "when the model began", "arrival": "its start", "finish": 
 
 @dataclass
 class LogTable:
-    """A log's rows as texts, and which column holds which field.
+    """A log's rows as texts, and which column holds which field."""
 
-    Attributes
-    ----------
-    where : str
-        Its path, for messages.
-    frame : DataFrame
-        Texts, indexed by line.
-    columns : mapping of str to str
-        Column of each field, beside those under our own names.
-    unit : str, optional
-        Of times that are numbers, as the user states it.
-    kind : LogKind or None
-        The layout that was recognised.
-    notes : list of str
-        How it was read, and what was left out.
-    """
-
-    where: str
-    frame: pd.DataFrame
-    columns: Mapping[str, str]
-    unit: str | None = None
-    kind: LogKind | None = None
-    notes: list[str] = field(default_factory=list)
+    where: str  # its path, for messages
+    frame: pd.DataFrame  # texts, indexed by line
+    columns: Mapping[str, str]  # column of each field, beside those under our own names
+    unit: str | None = None  # of times that are numbers, as the user states it
+    kind: LogKind | None = None  # the layout that was recognised
+    notes: list[str] = field(default_factory=list)  # how it was read, and what was left out
     dated: bool = False
     _stated: dict[str, str] = field(default_factory=dict)  # the unit that was taken, by column
     _told: bool = False  # columns by usual names, or by a layout

@@ -49,7 +49,6 @@ def advantage_sweep(
         Costs are positive.
     factor : float
         Discount, or 1.
-    value : (S,)
     advantage, best : (S,)
         Written: the largest ratio of each state and the first pair that has it.
     """

@@ -36,7 +36,6 @@ class Factorisation:
 
     Parameters
     ----------
-    matrix : (S, S)
     pivots : bool
         Without row exchanges the factors of ``I - P``, of transitions ``P`` that come to an end,
         have no positive entry off the diagonal; see :meth:`expected`.
@@ -82,7 +81,6 @@ class Elimination:
 
     Parameters
     ----------
-    inside : (S, S)
     leaving : (S,)
         Chance to come to the end from each state.
     """

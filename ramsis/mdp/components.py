@@ -35,20 +35,11 @@ _MOST_ROUNDS = 1000
 
 @dataclass(frozen=True, eq=False)
 class EndComponents:
-    """The largest end components of a problem.
-
-    Attributes
-    ----------
-    count : int
-    label : (S,)
-        Component of each state, -1 where it is in none.
-    inside : (L,)
-        Pairs that stay within their state's component.
-    """
+    """The largest end components of a problem."""
 
     count: int
-    label: IntArray
-    inside: BoolArray
+    label: IntArray  # component of each state, -1 where it is in none
+    inside: BoolArray  # pairs that stay within their state's component
 
 
 def end_components(mdp: SparseMDP) -> EndComponents:
@@ -108,23 +99,12 @@ def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArr
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Where to go, given what each end component is worth.
+    """Where to go, given what each end component is worth."""
 
-    Attributes
-    ----------
-    value : (S,)
-        Largest expected worth of the component in which the process stays.
-    rounding : (S,)
-        What rounding may have done to it.
-    stays : (components,)
-        Whether it is best to stay in a component.
-    rows : (S,)
-        The pair to take where a component is left and in states of no component; -1 elsewhere.
-    """
-
-    value: FloatArray
-    rounding: FloatArray
-    stays: BoolArray
+    value: FloatArray  # largest expected worth of the component in which the process stays
+    rounding: FloatArray  # what rounding may have done to it
+    stays: BoolArray  # whether it is best to stay in a component
+    # the pair to take where a component is left and in states of no component; -1 elsewhere
     rows: IntArray
 
 

@@ -48,44 +48,23 @@ _BALANCE = 1e-8  # largest relative residual of the frequencies
 
 
 class DenseChain(NamedTuple):
-    """The chain of a policy.
+    """The chain of a policy."""
 
-    Attributes
-    ----------
-    kernel : ndarray, shape (S, S)
-        M; overwritten where there are restarts.
-    reward, cost : ndarrays, shape (S,)
-    start : ndarray, shape (S,)
-        Distribution after a restart.
-    """
-
-    kernel: FloatArray
+    kernel: FloatArray  # M; overwritten where there are restarts, shape (S, S)
+    # reward, cost: shape (S,)
     reward: FloatArray
     cost: FloatArray
-    start: FloatArray
+    start: FloatArray  # distribution after a restart, shape (S,)
 
 
 class ChainSolution(NamedTuple):
-    """Solution of the equations of a chain: gain, values and frequencies.
-
-    Attributes
-    ----------
-    gain : float
-    value : ndarray, shape (S,)
-        u.
-    frequency : ndarray, shape (S,)
-        v: stationary frequencies per unit of cost.
-    reference : int
-        The most frequent state, a good reference for a similar chain.
-    residual : float
-        Largest error of v = v·M, relative to the largest frequency.
-    """
+    """Solution of the equations of a chain: gain, values and frequencies."""
 
     gain: float
-    value: FloatArray
-    frequency: FloatArray
-    reference: int
-    residual: float
+    value: FloatArray  # u, shape (S,)
+    frequency: FloatArray  # v: stationary frequencies per unit of cost, shape (S,)
+    reference: int  # the most frequent state, a good reference for a similar chain
+    residual: float  # largest error of v = v·M, relative to the largest frequency
 
 
 def solve_chain(chain: DenseChain, restart: float, reference: int | None) -> ChainSolution:

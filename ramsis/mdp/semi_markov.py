@@ -32,22 +32,13 @@ from ramsis.mdp.sparse import SparseMDP
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """A problem with positive costs, and the way back to the one it came from.
+    """A problem with positive costs, and the way back to the one it came from."""
 
-    Attributes
-    ----------
-    mdp : SparseMDP
-        The reduced problem.
-    kept, free : (S',) and (S - S',)
-        The states of the original that were kept and eliminated.
-    pairs : (L',)
-        Pair of the original behind each pair of the reduced problem.
-    """
-
-    mdp: SparseMDP
+    mdp: SparseMDP  # the reduced problem
+    # kept, free: the states of the original that were kept and eliminated
     kept: IntArray
     free: IntArray
-    pairs: IntArray
+    pairs: IntArray  # pair of the original behind each pair of the reduced problem
     _reward: FloatArray
     _onward: sparse.csr_array
 

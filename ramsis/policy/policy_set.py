@@ -136,14 +136,7 @@ def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> 
 
 
 def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
-    """A simple set of policies for the same workers and SLOs.
-
-    Raises
-    ------
-    InvalidValueError
-        There is none, two are for the same load, slowness and arrival process, or they are for
-        different workers, SLOs or dispatch rules.
-    """
+    """A simple set of policies for the same workers and SLOs."""
     found = list(policies)
     for what, values in (("numbers of workers", {one.workers for one in found}),
                          ("SLO classes", {one.classes for one in found}),
@@ -175,7 +168,6 @@ class SetFolder:
         Workers by name of the type.
     slo_classes : mapping of float to float
         Share of the queries by SLO in ms.
-    created_by : str
     flat : bool
         Whether every level has one station, so that its file stands beside the manifest.
     accepts : callable, optional
@@ -226,13 +218,6 @@ class SetFolder:
         """Write the policies of a level, in place of those for its load and arrival process.
 
         Levels that other processes have written meanwhile are kept.
-
-        Raises
-        ------
-        InvalidValueError
-            When a policy breaks the file's format; it is not written.
-        OutputError
-            When a file cannot be written.
         """
         make_folder(self._folder)
         with folder_lock(self._folder):
@@ -242,13 +227,7 @@ class SetFolder:
             self.write_manifest()
 
     def write_files(self, level: Level[Policy]) -> None:
-        """Write the policies of a level without the manifest.
-
-        Raises
-        ------
-        InvalidValueError, OutputError
-            As :meth:`add`.
-        """
+        """Write the policies of a level without the manifest."""
         stations = []
         for station in level.stations:
             policy = station.policy
@@ -288,11 +267,6 @@ def write_set(
     """Write the policies of a set and then its manifest; its path.
 
     Where a level has several stations each one's policies stand in a sub-folder of its name.
-
-    Raises
-    ------
-    InvalidValueError, OutputError
-        As :meth:`SetFolder.add`.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
@@ -369,11 +343,6 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
     files are in their places; the next process that writes here ends a move that was cut off.
     Of the old set those files are removed that are still as its manifest says. Other processes
     that write to the folder wait.
-
-    Raises
-    ------
-    OutputError
-        A file cannot be removed or moved, or a link leads out of the folder.
     """
     target = Path(folder)
     new = target / _NEW

@@ -167,22 +167,13 @@ class PerDecision(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Recovery(WrittenRecord):
-    """How a policy recovers from a burst.
+    """How a policy recovers from a burst."""
 
-    Attributes
-    ----------
-    burst
-        Requests that arrive at once, on top of the load.
-    within_ms
-        Time after which effective accuracy is within 0.01 of what it was; ``None`` where it does
-        not come back.
-    metastable
-        Whether it does not come back.
-    """
-
-    burst: Annotated[int, Whole(1, MOST_BURST)]
+    burst: Annotated[int, Whole(1, MOST_BURST)]  # requests that arrive at once, on top of the load
+    # time after which effective accuracy is within 0.01 of what it was; ``None`` where it does
+    # not come back
     within_ms: NonNegative | None
-    metastable: bool
+    metastable: bool  # whether it does not come back
 
     def check(self, record: Fields) -> None:
         """Refuse a time with metastability, or neither."""
@@ -194,31 +185,20 @@ class Recovery(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Interval(WrittenRecord):
-    """What a promise may be off by, as its service times are known from samples only.
+    """What a promise may be off by, as its service times are known from samples only."""
 
-    Attributes
-    ----------
-    confidence
-        In (0, 1).
-    violation_rate, effective_accuracy
-        Lower and upper end.
-    samples
-        Effective number of samples that it follows from, > 0: the violation rate over its
-        variance.
-    unseen, unseen_deviation
-        Share of all queries that may be late besides, by what no sample has shown: mean and
-        standard deviation, > 0.
-    violation_error, effective_error
-        What the rates may be off by besides, >= 0: half-widths of the simulation that they were
-        measured in, 0 where they were not.
-    """
-
-    confidence: Annotated[float, INNER]
+    confidence: Annotated[float, INNER]  # in (0, 1)
+    # violation_rate, effective_accuracy: lower and upper end
     violation_rate: Annotated[tuple[float, float], Reader(_ends)]
     effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
+    # effective number of samples that it follows from, > 0: the violation rate over its variance
     samples: Positive
+    # unseen, unseen_deviation: share of all queries that may be late besides, by what no sample
+    # has shown: mean and standard deviation, > 0
     unseen: Positive
     unseen_deviation: Positive
+    # violation_error, effective_error: what the rates may be off by besides, >= 0: half-widths
+    # of the simulation that they were measured in, 0 where they were not
     violation_error: NonNegative
     effective_error: NonNegative
 
@@ -334,14 +314,9 @@ class CertificateRecord(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What stations promise, or do, together, over all queries.
+    """What stations promise, or do, together, over all queries."""
 
-    Attributes
-    ----------
-    effective_accuracy, violation_rate
-        Fractions in [0, 1].
-    """
-
+    # effective_accuracy, violation_rate: fractions in [0, 1]
     effective_accuracy: float
     violation_rate: float
 
@@ -354,22 +329,16 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Simulated(WrittenRecord):
-    """Rates of a policy in simulation, with halves of their 95 % intervals.
+    """Rates of a policy in simulation, with halves of their 95 % intervals."""
 
-    Attributes
-    ----------
-    violation_rate, effective_accuracy
-        Means over the runs.
-    violation_half_width, effective_half_width
-        Halves of their 95 % intervals.
-    queries, runs, seed
-        Queries in all, on average; runs, each with a seed of its own, and the first of these.
-    """
-
+    # violation_rate, effective_accuracy: means over the runs
     violation_rate: Fraction
+    # violation_half_width, effective_half_width: halves of their 95 % intervals
     violation_half_width: NonNegative
     effective_accuracy: Fraction
     effective_half_width: NonNegative
+    # queries, runs, seed: queries in all, on average; runs, each with a seed of its own, and the
+    # first of these
     queries: Annotated[int, Whole(1, _MOST_QUERIES)]
     runs: Annotated[int, Whole(2, _MOST_RUNS)]
     seed: int
@@ -382,68 +351,41 @@ class Simulated(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Simulated):
-    """The simulation of a policy's own table that its promise is measured in.
+    """The simulation of a policy's own table that its promise is measured in."""
 
-    Attributes
-    ----------
-    half_widths
-        Half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
-        name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
-        named is the model's.
-    workers
-        Workers that were simulated; None for all of the policy's.
-    warm_up_slos
-        Warm-up of the runs, in SLOs, of which every other one starts with a full queue; None
-        where all start from idle workers, with a warm-up of 40 SLOs.
-    settled
-        False where runs from idle workers and from a full queue still differ.
-    """
-
+    # half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
+    # name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
+    # named is the model's.
     half_widths: dict[str, NonNegative]
-    workers: Count | None = None
+    workers: Count | None = None  # workers that were simulated; None for all of the policy's
+    # warm-up of the runs, in SLOs, of which every other one starts with a full queue; None where
+    # all start from idle workers, with a warm-up of 40 SLOs
     warm_up_slos: Positive | None = None
+    # false where runs from idle workers and from a full queue still differ
     settled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord(Simulated):
-    """The budget of violations that a policy was made for, and the simulation that it met it in.
+    """The budget of violations of a policy, and the simulation in which it was met."""
 
-    Attributes
-    ----------
-    max_violation_rate
-        The budget, in (0, 1].
-    """
-
-    max_violation_rate: Fraction
+    max_violation_rate: Fraction  # the budget, in (0, 1]
 
 
 @dataclass(frozen=True, slots=True)
 class HeadroomRecord(WrittenRecord):
-    """What a policy gives up so that it keeps its promise when service takes longer.
+    """What a policy gives up so that it keeps its promise when service takes longer."""
 
-    Attributes
-    ----------
-    allowed_loss
-        Largest loss of effective accuracy, and of gain, against the pure optimum, > 0.
-    factor
-        The service times that the table was planned with, as a multiple of the true ones, >= 1.
-    loss
-        What is lost at the true times; below 0 where the promise is higher.
-    slower
-        A factor on service times > 1, and with it
-    effective_accuracy, violation_rate
-        of the policy, and
-    effective_accuracy_without, violation_rate_without
-        of the pure optimum.
-    """
-
+    # largest loss of effective accuracy, and of gain, against the pure optimum, > 0
     allowed_loss: Positive
+    # the service times that the table was planned with, as a multiple of the true ones, >= 1
     factor: Positive
-    loss: float
-    slower: Positive
+    loss: float  # what is lost at the true times; below 0 where the promise is higher
+    slower: Positive  # A factor on service times > 1, and with it
+    # effective_accuracy, violation_rate: of the policy, and
     effective_accuracy: Fraction
     violation_rate: Fraction
+    # effective_accuracy_without, violation_rate_without: of the pure optimum
     effective_accuracy_without: Fraction
     violation_rate_without: Fraction
 

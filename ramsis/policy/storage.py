@@ -21,13 +21,7 @@ _TOLERANCE = 1e-6
 
 
 def policy_text(policy: Policy) -> str:
-    """The byte-stable text of a policy's file.
-
-    Raises
-    ------
-    InvalidValueError
-        When the policy breaks the file's format; the message gives the JSON path.
-    """
+    """The byte-stable text of a policy's file."""
     try:
         text = canonical_json(policy.to_document())
         Policy.from_document(json.loads(text), "policy")

@@ -37,11 +37,6 @@ def selector_of(document: object, file: str, uniform: Uniform | None = None) -> 
     """The lookup of a policy document; ``file`` names it in messages.
 
     ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
-
-    Raises
-    ------
-    InputFileError
-        When what the lookup needs breaks the format.
     """
     return Selector(decision_table(Fields(document, file)), uniform)
 

@@ -39,35 +39,18 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class DispatchSettings:
-    """How a dispatcher works.
+    """How a dispatcher works."""
 
-    Parameters
-    ----------
-    overhead_ms
-        Taken from every slack: what dispatch and network take and service times do not contain.
-    timer_ms
-        A wait that ends within so short a time ends now; the resolution of the caller's timers.
-    load_qps
-        The load, where it is known; by default the load monitor anticipates it.
-    window_ms
-        The monitor's window.
-    process
-        Label of the arrival process whose levels serve; needed where a set has several.
-    uniform
-        Source of chance for the routing among stations.
-
-    Raises
-    ------
-    InvalidValueError
-        A time that is negative or not finite.
-    """
-
+    # taken from every slack: what dispatch and network take and service times do not contain
     overhead_ms: float = 0.0
+    # A wait that ends within so short a time ends now; the resolution of the caller's timers
     timer_ms: float = 0.0
+    # the load, where it is known; by default the load monitor anticipates it
     load_qps: float | None = None
-    window_ms: float = WINDOW_MS
+    window_ms: float = WINDOW_MS  # the monitor's window
+    # label of the arrival process whose levels serve; needed where a set has several
     process: str | None = None
-    uniform: Uniform | None = None
+    uniform: Uniform | None = None  # source of chance for the routing among stations
 
     def __post_init__(self) -> None:
         check_not_negative("not a length of time", overhead_ms=self.overhead_ms,
@@ -80,11 +63,6 @@ class Dispatcher(Generic[R]):
     Workers are numbered from 0 through the set's worker types, in their order. All are idle at
     first.
 
-    Parameters
-    ----------
-    policies
-    settings
-
     Attributes
     ----------
     policies
@@ -93,11 +71,6 @@ class Dispatcher(Generic[R]):
         How many times as long batches take as profiled; see :meth:`take_slowness`.
     monitor
         Of the load; fed by arrivals.
-
-    Raises
-    ------
-    InvalidValueError
-        The set has no such process, or a level more workers than there are.
 
     Examples
     --------
@@ -189,7 +162,6 @@ class Dispatcher(Generic[R]):
 
         Parameters
         ----------
-        now_ms
         requests
             One or more, of any kind.
         deadline_ms
@@ -200,11 +172,6 @@ class Dispatcher(Generic[R]):
             Until when an answer is still of use when the deadline cannot be kept.
         ask
             False where more events follow at once: the table is asked by :meth:`ask` then.
-
-        Raises
-        ------
-        InvalidValueError
-            A deadline that is not a number, or no class of this SLO.
         """
         if not (deadline_ms <= inf and deadline_ms > -inf):
             raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
@@ -237,11 +204,6 @@ class Dispatcher(Generic[R]):
         ask
             As of :meth:`arrive`; where the largest batch waits for the worker, the table is asked
             about its queue in any case, as others that come could not make it larger.
-
-        Raises
-        ------
-        InvalidValueError
-            It was idle.
         """
         # A worker that is up again comes here as well: it is down, and runs nothing.
         if self._up[worker] and not self._busy[worker]:
@@ -337,13 +299,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def swap(self, now_ms: float, policies: PolicySet[Selector]) -> Orders[R]:
-        """Serve by another set from now on; whatever waits or runs goes on.
-
-        Raises
-        ------
-        InvalidValueError
-            The set is for other workers or lacks the process; the one that serves stays.
-        """
+        """Serve by another set from now on; whatever waits or runs goes on."""
         now_ms = self._clock(now_ms)
         if dict(policies.worker_types) != self._worker_types:
             raise InvalidValueError("policies for other workers", where="worker_types",
@@ -357,13 +313,7 @@ class Dispatcher(Generic[R]):
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
-        """Take another overhead from every slack from now on, also of what waits.
-
-        Raises
-        ------
-        InvalidValueError
-            It is negative or not finite.
-        """
+        """Take another overhead from every slack from now on, also of what waits."""
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
         for station in self._stations:
             station.overhead_ms = overhead_ms
@@ -374,11 +324,6 @@ class Dispatcher(Generic[R]):
 
         The policies for that slowness serve, as :meth:`PolicySet.at` says; lookups are told what
         the set's policies do not reach, also for what waits.
-
-        Raises
-        ------
-        InvalidValueError
-            It is not a finite number above 0.
         """
         check_positive(slowness=slowness)
         self.slowness = slowness
@@ -407,7 +352,6 @@ class Dispatcher(Generic[R]):
 
         Parameters
         ----------
-        now_ms
         count
             How many, >= 1.
         deadline_ms

@@ -15,31 +15,15 @@ from ramsis.runtime.selector import Selector
 
 
 class StationWorkers(NamedTuple):
-    """A station's part of the workers.
+    """A station's part of the workers."""
 
-    Attributes
-    ----------
-    dispatch
-        The dispatch rule of its policy.
-    workers
-        Their numbers.
-    slo_ms
-        The classes that it serves, rising.
-    """
-
-    dispatch: str
-    workers: list[int]
-    slo_ms: list[float]
+    dispatch: str  # the dispatch rule of its policy
+    workers: list[int]  # their numbers
+    slo_ms: list[float]  # the classes that it serves, rising
 
 
 def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[StationWorkers]:
-    """The workers of each station of a level.
-
-    Raises
-    ------
-    InvalidValueError
-        The stations have more workers of a type than there are.
-    """
+    """The workers of each station of a level."""
     free: dict[str, list[int]] = {}
     first = 0
     for name, count in worker_types.items():

@@ -32,7 +32,6 @@ class Front(Generic[R]):
 
     Parameters
     ----------
-    dispatcher
     start
         Starts a batch on its worker.
     drop

@@ -36,27 +36,13 @@ _STATION_KEYS = ("name", "file", "fingerprint", "dispatch", "worker_types", "wor
 
 
 class PolicyFile(NamedTuple):
-    """A policy file as the manifest lists it.
+    """A policy file as the manifest lists it."""
 
-    Attributes
-    ----------
-    folder
-        Of the set.
-    file
-        Relative to the folder.
-    fingerprint
-        Of the file's bytes.
-    dispatch
-        Dispatch rule of the policy.
-    entry
-        The manifest's entry of the station, for messages.
-    """
-
-    folder: Path
-    file: str
-    fingerprint: str
-    dispatch: str
-    entry: Fields
+    folder: Path  # of the set
+    file: str  # relative to the folder
+    fingerprint: str  # of the file's bytes
+    dispatch: str  # dispatch rule of the policy
+    entry: Fields  # the manifest's entry of the station, for messages
 
     @property
     def path(self) -> Path:
@@ -64,13 +50,7 @@ class PolicyFile(NamedTuple):
         return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
-        """The policy document, as it was when the manifest was written.
-
-        Raises
-        ------
-        InputFileError
-            When the file is missing, unreadable, or no longer has the stated fingerprint.
-        """
+        """The policy document, as it was when the manifest was written."""
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)
@@ -97,16 +77,8 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
 
     Parameters
     ----------
-    folder : path
     path : path, optional
         The manifest; by default :func:`manifest_path`.
-
-    Raises
-    ------
-    InputFileError
-        When there is no such folder or no manifest in it, or the manifest breaks its format,
-        names a file twice or one outside the folder, an unknown worker type or SLO class, or
-        shares that do not sum to 1.
     """
     if not Path(folder).is_dir():
         raise InputFileError("not a folder", where=str(folder))

@@ -356,13 +356,7 @@ def set_of_selectors(
     selectors: Iterable[Selector], *,
     on_above_highest: Callable[[float], object] | None = None,
 ) -> PolicySet[Selector]:
-    """A simple set of selectors for the same workers and SLO.
-
-    Raises
-    ------
-    InvalidValueError
-        As :class:`PolicySet`.
-    """
+    """A simple set of selectors for the same workers and SLO."""
     levels = []
     types, classes = dict[str, int](), dict[float, float]()
     for selector in selectors:

@@ -17,21 +17,13 @@ A = TypeVar("A")
 
 
 class Randomised(NamedTuple):
-    """A second action at one place of a table.
+    """A second action at one place of a table."""
 
-    Attributes
-    ----------
-    probability
-        Of the second action, in (0, 1); the table's own has the rest.
-    place
-        Indices, from 0: of the idle level after level 0, of the queue level after level 0, and
-        of the slack bin.
-    code
-        The second action, as in the table: an index into its actions, -1 to wait, -2 to drop.
-    """
-
-    probability: float
+    probability: float  # of the second action, in (0, 1); the table's own has the rest
+    # indices, from 0: of the idle level after level 0, of the queue level after level 0, and of
+    # the slack bin
     place: tuple[int, int, int]
+    # the second action, as in the table: an index into its actions, -1 to wait, -2 to drop
     code: int
 
 

@@ -70,13 +70,7 @@ class Record:
 
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
-        """The record in an object.
-
-        Raises
-        ------
-        InputFileError
-            A field is unknown, missing, or not what its annotation allows.
-        """
+        """The record in an object."""
         return record_of(cls, item)
 
     def check(self, item: Fields) -> None:

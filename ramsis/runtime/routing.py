@@ -82,20 +82,12 @@ class CentralQueue:
 
 
 class DispatchRule(NamedTuple):
-    """A way in which requests reach workers.
+    """A way in which requests reach workers."""
 
-    Attributes
-    ----------
-    own_queues
-        Whether each worker has a queue of its own, so that its table is for one worker.
-    routing
-        Makes the routing for a number of queues.
-    in_turn
-        Whether one of k queues gets exactly every k-th request, whatever their lengths are.
-    """
-
+    # whether each worker has a queue of its own, so that its table is for one worker
     own_queues: bool
-    routing: Callable[[int], Routing]
+    routing: Callable[[int], Routing]  # makes the routing for a number of queues
+    # whether one of k queues gets exactly every k-th request, whatever their lengths are
     in_turn: bool
 
     def station_workers(self, workers: int) -> int:
@@ -127,9 +119,6 @@ def by_shares(shares: Sequence[float], uniform: float) -> int:
         One or more, not negative, not all 0.
     uniform
         A number drawn evenly from [0, 1).
-
-    >>> by_shares([0.25, 0.75], 0.2), by_shares([0.25, 0.75], 0.3)
-    (0, 1)
     """
     upto = list(accumulate(shares))
     return min(bisect_left(upto, uniform * upto[-1]), len(upto) - 1)

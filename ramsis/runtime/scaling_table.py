@@ -35,20 +35,12 @@ _MOST_FACTOR = 1.25  # of the load, and its inverse
 
 @dataclass(frozen=True)
 class Steering(Record):
-    """How the load is corrected by what was delivered, so that an accuracy is kept to.
+    """How the load is corrected by what was delivered, so that an accuracy is kept to."""
 
-    Attributes
-    ----------
-    accuracy
-        That is kept to, in (0, 1).
-    requests
-        Over how many what is missing is made up for, > 0.
-    loads_qps, accuracies
-        Loads of a worker, rising and > 0, and what the decision tables deliver there, falling.
-    """
-
-    accuracy: Fraction
-    requests: Positive
+    accuracy: Fraction  # that is kept to, in (0, 1)
+    requests: Positive  # over how many what is missing is made up for, > 0
+    # loads_qps, accuracies: loads of a worker, rising and > 0, and what the decision tables
+    # deliver there, falling
     loads_qps: tuple[Positive, ...]
     accuracies: tuple[Fraction, ...]
 
@@ -68,25 +60,14 @@ class Steering(Record):
 
 
 class Anticipation(NamedTuple):
-    """How the next load is anticipated.
+    """How the next load is anticipated."""
 
-    Attributes
-    ----------
-    smoothing
-        Share of the latest change of the log load in the trend, in (0, 1].
-    forecast_error
-        Share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
-        believed.
-    window
-        Intervals over whose loads the monitor's mean is taken, >= 1.
-    steering
-        None where loads are not corrected.
-    """
-
-    smoothing: float
+    smoothing: float  # share of the latest change of the log load in the trend, in (0, 1]
+    # share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
+    # believed
     forecast_error: float
-    window: int = 1
-    steering: Steering | None = None
+    window: int = 1  # intervals over whose loads the monitor's mean is taken, >= 1
+    steering: Steering | None = None  # none where loads are not corrected
 
 
 class ScalingTable:
@@ -107,11 +88,6 @@ class ScalingTable:
         The least and the most, 1 <= least <= most.
     forecast_thresholds
         By level: the thresholds while a forecast is believed; by default those of no trend.
-
-    Raises
-    ------
-    InvalidValueError
-        Numbers that do not fit together.
     """
 
     __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
@@ -191,13 +167,7 @@ class ScalingTable:
 
     @classmethod
     def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
-        """The table of a document.
-
-        Raises
-        ------
-        InputFileError
-            It breaks its format.
-        """
+        """The table of a document."""
         fields = Fields(document, where)
         fields.of_format(SCALING_FORMAT)
 
@@ -240,11 +210,6 @@ class ScalingTable:
             Decisions since each starting worker began to start, oldest first; by default one.
         forecast
             Whether the load is that of a forecast. Then the trend does not count.
-
-        Raises
-        ------
-        InvalidValueError
-            A load that is negative or not a number.
         """
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
@@ -307,11 +272,6 @@ class ScalingControl:
         ahead_qps
             The highest load that it says until a worker that is started now has been active for
             an interval; by default ``forecast_qps``. It is what the decision is for.
-
-        Raises
-        ------
-        InvalidValueError
-            A load that is negative or not a number.
         """
         lowest = self.table.levels_qps[0]
         if self._forecast_log is not None and load_qps >= 0:

@@ -144,12 +144,6 @@ class Selector:
         idle
             Idle workers of the station, 0 or more; more than it has count as all. It may be left
             out where the queue has a single worker, which is then the one that is idle.
-
-        Raises
-        ------
-        InvalidValueError
-            When nothing is queued, a count is not a whole number or negative, ``slack_ms`` is
-            NaN or not a number, or the queue has several workers and ``idle`` is left out.
         """
         # Each decision comes this way: what is unusual fails one comparison, and is looked at
         # below.

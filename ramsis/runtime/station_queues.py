@@ -54,27 +54,16 @@ class Ticket(Generic[R]):
 
 
 class Start(NamedTuple, Generic[R]):
-    """A batch to start now.
+    """A batch to start now."""
 
-    Attributes
-    ----------
-    worker
-        That has been idle longest.
-    tickets
-        Earliest deadlines first.
-    model, run_as
-        What to run, and as a batch of which size; what is beyond the tickets is padding.
-    slack_ms
-        Of the first ticket, as the table was asked.
-    idle, queued
-        As the table was asked.
-    """
-
-    worker: int
-    tickets: tuple[Ticket[R], ...]
+    worker: int  # that has been idle longest
+    tickets: tuple[Ticket[R], ...]  # earliest deadlines first
+    # model, run_as: what to run, and as a batch of which size; what is beyond the tickets is
+    # padding
     model: str
     run_as: int
-    slack_ms: float
+    slack_ms: float  # of the first ticket, as the table was asked
+    # idle, queued: as the table was asked
     idle: int
     queued: int
 
@@ -219,10 +208,8 @@ class StationQueues(Generic[T]):
 
         Parameters
         ----------
-        deadline_ms
         number
             Of equal deadlines the lower number is first.
-        request
         """
         chosen = self.route(self.in_system)
         queue = self.queues[chosen]

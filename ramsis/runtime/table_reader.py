@@ -72,14 +72,7 @@ def slowness_of(fields: Fields) -> float:
 
 
 def decision_table(fields: Fields) -> DecisionTable:
-    """The lookup's part of a policy document.
-
-    Raises
-    ------
-    InputFileError
-        When the document is of another format or version, or anything that the lookup reads is
-        missing or out of range.
-    """
+    """The lookup's part of a policy document."""
     fields.of_format(POLICY_FORMAT)
     rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
     late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))

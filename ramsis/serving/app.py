@@ -66,7 +66,6 @@ def application(
 
     Parameters
     ----------
-    server
     max_body_bytes
         Larger requests are refused.
     max_json_bytes

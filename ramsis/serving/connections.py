@@ -66,27 +66,13 @@ _FRAMING = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What connections may take.
+    """What connections may take."""
 
-    Parameters
-    ----------
-    connections
-        How many at once.
-    head_bytes
-        Largest head of a request: its first line and its headers.
-    head_s
-        Time for the head of a request, and of a connection until its first.
-    request_s
-        Time for a whole request, and for a client to read an answer.
-    pending_bytes
-        Bytes of all requests together that are not whole.
-    """
-
-    connections: int = 2048
-    head_bytes: int = 1 << 15
-    head_s: float = 10.0
-    request_s: float = 30.0
-    pending_bytes: int = 1 << 26
+    connections: int = 2048  # how many at once
+    head_bytes: int = 1 << 15  # largest head of a request: its first line and its headers
+    head_s: float = 10.0  # time for the head of a request, and of a connection until its first
+    request_s: float = 30.0  # time for a whole request, and for a client to read an answer
+    pending_bytes: int = 1 << 26  # bytes of all requests together that are not whole
 
     def __post_init__(self) -> None:
         check_positive(head_s=self.head_s, request_s=self.request_s)
@@ -95,21 +81,11 @@ class ConnectionLimits:
 
 
 class AtOnce(Protocol):
-    """Answers whole requests without an application.
+    """Answers whole requests without an application."""
 
-    Attributes
-    ----------
-    paths
-        Of the POST requests that it answers, as they come.
-    largest
-        Body that it takes, in bytes.
-    headers
-        Names of those that it reads, in lower case.
-    """
-
-    paths: Collection[bytes]
-    largest: int
-    headers: Collection[bytes]
+    paths: Collection[bytes]  # of the POST requests that it answers, as they come
+    largest: int  # body that it takes, in bytes
+    headers: Collection[bytes]  # names of those that it reads, in lower case
 
     def begin(
         self, headers: Mapping[bytes, str], body: bytes, whole_s: float, reply: Reply
@@ -303,13 +279,11 @@ class Connection(HttpToolsProtocol):
     ----------
     in_head
         Whether what comes next belongs to the head of a request.
-    answering
-        What works on the answer.
     """
 
     group: Connections
     in_head = True
-    answering: asyncio.Task[Any] | None = None
+    answering: asyncio.Task[Any] | None = None  # what works on the answer
     flow: _Flow
     _whole = False  # whether all requests that have begun are whole
     _has_cycle = False  # whether the application has the last request

@@ -26,22 +26,15 @@ _FILES, _FILES_OF_A_WORKER = 64, 8
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """The front end.
+    """The front end."""
 
-    Parameters
-    ----------
-    host, port
-        Where it listens; port 0 is any that is free.
-    max_body_bytes, max_json_bytes
-        Largest body of a request, and the part of it that is JSON.
-    connections
-        Limits on connections.
-    """
-
+    # host, port: where it listens; port 0 is any that is free
     host: str = "127.0.0.1"
     port: int = 8000
+    # max_body_bytes, max_json_bytes: largest body of a request, and the part of it that is JSON
     max_body_bytes: int = 1 << 24
     max_json_bytes: int = 1 << 22
+    # limits on connections
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -104,7 +97,6 @@ async def serve(
         Not yet started.
     listening
         As of :func:`bound_socket`.
-    settings
     started
         Called with the URL once requests are answered.
     beside

@@ -35,66 +35,30 @@ _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
 
 class RequestLimits(NamedTuple):
-    """What a request may ask for.
+    """What a request may ask for."""
 
-    Attributes
-    ----------
-    queries
-        That it has, at most.
-    json_bytes
-        Of its JSON document.
-    wait_ms
-        Longest deadline, and longest time after it for a late answer.
-    """
-
-    queries: int = MOST_QUERIES
-    json_bytes: int = 1 << 22
-    wait_ms: float = 600_000.0
+    queries: int = MOST_QUERIES  # that it has, at most
+    json_bytes: int = 1 << 22  # of its JSON document
+    wait_ms: float = 600_000.0  # longest deadline, and longest time after it for a late answer
 
 
 class InferRequest(NamedTuple):
-    """A request, checked.
+    """A request, checked."""
 
-    Attributes
-    ----------
-    id
-        To be sent back; empty where there is none.
-    inputs
-        Arrays of shape (n, …) in the order of the model's inputs.
-    queries
-        n, >= 1.
-    deadline_ms
-        After the arrival; None for the SLO.
-    late_ms
-        For how long after the deadline an answer is of use, >= 0.
-    outputs
-        Name of each output to send, and whether as bytes.
-    """
-
-    id: str
-    inputs: list[NDArray[Any]]
-    queries: int
-    deadline_ms: float | None
-    late_ms: float
-    outputs: dict[str, bool]
+    id: str  # to be sent back; empty where there is none
+    inputs: list[NDArray[Any]]  # arrays of shape (n, …) in the order of the model's inputs
+    queries: int  # n, >= 1
+    deadline_ms: float | None  # after the arrival; None for the SLO
+    late_ms: float  # for how long after the deadline an answer is of use, >= 0
+    outputs: dict[str, bool]  # name of each output to send, and whether as bytes
 
 
 class Answer(NamedTuple):
-    """What is sent back.
+    """What is sent back."""
 
-    Attributes
-    ----------
-    outputs
-        Arrays of shape (n, …) by name.
-    parameters
-        What is said of how the queries were served.
-    finish_ms
-        When the last of its batches ended, on the front end's clock.
-    """
-
-    outputs: Mapping[str, NDArray[Any]]
-    parameters: Mapping[str, Any]
-    finish_ms: float = math.nan
+    outputs: Mapping[str, NDArray[Any]]  # arrays of shape (n, …) by name
+    parameters: Mapping[str, Any]  # what is said of how the queries were served
+    finish_ms: float = math.nan  # when the last of its batches ended, on the front end's clock
 
 
 _LIMITS = RequestLimits()
@@ -116,7 +80,6 @@ def parse_request(
         The header ``X-Deadline-Ms``, if there is one.
     inputs, outputs
         The model's tensors.
-    limits
     """
     length = _header_length(header_length, len(body))
     read = _read_again if length <= _SHORT and length < len(body) else _read

@@ -25,7 +25,6 @@ class RequestRecorder:
 
     Parameters
     ----------
-    metrics
     request_log
         Its file, if any. While it cannot be written, lines are lost and serving goes on.
     log

@@ -58,43 +58,23 @@ _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server serves.
+    """How a server serves."""
 
-    Parameters
-    ----------
-    dispatch
-        Of the dispatcher; give its timer the resolution of the event loop's, 1 ms.
-    slots
-        Queries that wait or run at once; for more there is room only where others that wait are
-        due later.
-    max_wait_s
-        Longest deadline, and longest time after it for a late answer, that a request may state.
-    timeout_s
-        A batch that takes longer is given up, and its worker started anew.
-    retry
-        Whether a batch whose worker is lost runs once more.
-    pin
-        Whether workers get cores of their own.
-    memory_mb
-        Limit on a worker's address space.
-    drain_s
-        How long stopping waits for what is under way.
-    request_log
-        File for what becomes of each query.
-    measure_overhead
-        Whether the overhead is measured, when the server starts and while it runs; the
-        dispatcher's is then where it begins.
-    """
-
+    # of the dispatcher; give its timer the resolution of the event loop's, 1 ms
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
+    # queries that wait or run at once; for more there is room only where others that wait are
+    # due later
     slots: int = 2048
+    # longest deadline, and longest time after it for a late answer, that a request may state
     max_wait_s: float = 600.0
-    timeout_s: float = 10.0
-    retry: bool = False
-    pin: bool = True
-    memory_mb: float | None = None
-    drain_s: float = 10.0
-    request_log: str | os.PathLike[str] | None = None
+    timeout_s: float = 10.0  # A batch that takes longer is given up, and its worker started anew
+    retry: bool = False  # whether a batch whose worker is lost runs once more
+    pin: bool = True  # whether workers get cores of their own
+    memory_mb: float | None = None  # limit on a worker's address space
+    drain_s: float = 10.0  # how long stopping waits for what is under way
+    request_log: str | os.PathLike[str] | None = None  # file for what becomes of each query
+    # whether the overhead is measured, when the server starts and while it runs; the
+    # dispatcher's is then where it begins
     measure_overhead: bool = False
 
     def __post_init__(self) -> None:
@@ -120,8 +100,6 @@ class Server:
     ----------
     policies
         That serve first.
-    variants
-    settings
     log
         Takes the structured log.
     make_pool
@@ -143,11 +121,6 @@ class Server:
         What serving takes besides the models.
     profiled_ms
         Mean time of a batch by variant and size, where it is known better than by the policies.
-
-    Raises
-    ------
-    InputFileError
-        The policies ask for what the variants do not have.
     """
 
     def __init__(
@@ -192,13 +165,7 @@ class Server:
         self._overhead_logged_ms = -math.inf
 
     async def start(self) -> None:
-        """Start the workers and wait until they are ready.
-
-        Raises
-        ------
-        InputFileError
-            A variant does not load or run.
-        """
+        """Start the workers and wait until they are ready."""
         settings = self.settings
         warm_up = tuple(sorted({1, 2, self._warm_up}))
         self.pool = self._make_pool(self.variants, PoolSettings(
@@ -251,13 +218,7 @@ class Server:
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call; when this is cancelled, what still waits of it is given up.
-
-        Raises
-        ------
-        OverloadedError, FailedError
-            As of :meth:`submit`.
-        """
+        """Answer a call; when this is cancelled, what still waits of it is given up."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def tell(result: Answer | RamsisError) -> None:
@@ -283,18 +244,12 @@ class Server:
 
         Parameters
         ----------
-        request
         arrival_ms
             On the front end's clock.
         tell
             Called once, perhaps at once: with the answer; with an :class:`OverloadedError` where
             it cannot be given in time; or with a :class:`FailedError` where a model or worker
             failed. It must not raise.
-
-        Raises
-        ------
-        OverloadedError
-            The server is stopping, or there is no room for it.
         """
         self._hear()
         slots = self.pool.slots
@@ -320,13 +275,7 @@ class Server:
         self.front.leave(queries)
 
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
-        """Serve by other policies from now on.
-
-        Raises
-        ------
-        InputFileError, InvalidValueError
-            They are not for these variants or workers; the old ones stay.
-        """
+        """Serve by other policies from now on."""
         check_served(policies, self._index, self.max_batch, where)
         self.front.swap(selectors_of(policies))
         self.policies, self._expected = policies, None
@@ -340,7 +289,6 @@ class Server:
 
         Parameters
         ----------
-        worker
         end
             Ends it; called with its number once it runs no batch, which may be now.
         """

@@ -23,20 +23,11 @@ _NAMES = {kind: name for name, kind in DATATYPES.items()}
 
 
 class TensorSpec(NamedTuple):
-    """An input or output of a model.
-
-    Attributes
-    ----------
-    name
-    datatype
-        One of :data:`DATATYPES`.
-    shape
-        Without the batch's dimension, which is the first.
-    """
+    """An input or output of a model."""
 
     name: str
-    datatype: str
-    shape: tuple[int, ...]
+    datatype: str  # one of :data:`DATATYPES`
+    shape: tuple[int, ...]  # without the batch's dimension, which is the first
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -38,49 +38,23 @@ _KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens",
 
 @dataclass(frozen=True)
 class ServedVariant:
-    """A model that can be run.
+    """A model that can be run."""
 
-    Attributes
-    ----------
-    name
-        As in the policies.
-    backend
-        One of :data:`~ramsis.profiles.measure.backends.BACKENDS`.
-    model
-        As the back end names it.
-    options
-        Of the back end.
-    accuracy
-        A fraction, where it is stated.
-    """
-
-    name: str
-    backend: str
-    model: str
-    options: Options
-    accuracy: float | None = None
+    name: str  # as in the policies
+    backend: str  # one of :data:`~ramsis.profiles.measure.backends.BACKENDS`
+    model: str  # as the back end names it
+    options: Options  # of the back end
+    accuracy: float | None = None  # A fraction, where it is stated
 
 
 @dataclass(frozen=True)
 class VariantsFile:
-    """What a variants file says.
+    """What a variants file says."""
 
-    Attributes
-    ----------
-    path
-        The file.
-    name
-        Of the model in URLs.
-    variants
-        One or more.
-    inputs
-        Where the file states them, else empty.
-    """
-
-    path: Path
-    name: str
-    variants: tuple[ServedVariant, ...]
-    inputs: tuple[TensorSpec, ...] = ()
+    path: Path  # the file
+    name: str  # of the model in URLs
+    variants: tuple[ServedVariant, ...]  # one or more
+    inputs: tuple[TensorSpec, ...] = ()  # where the file states them, else empty
 
     @property
     def folder(self) -> Path:

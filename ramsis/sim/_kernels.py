@@ -29,91 +29,53 @@ _STRETCH = 32  # queries of each worker that are simulated in turn
 
 
 class RunTerms(NamedTuple):
-    """Settings of a run: deadlines, workers, levels and the load monitor.
-
-    Attributes
-    ----------
-    slo_ms, network_ms : float
-    workers : int
-    level : int
-        The level to use throughout, or -1: the load monitor's.
-    window_ms, shortest_ms : float
-        The load monitor's window, and the least span that it averages over.
-    quantiles_ms : ndarray, shape (M, B, Q)
-    quantile_levels : ndarray, shape (Q,)
-    near_level : ndarray of int
-        As of :func:`~ramsis.cluster.quantiles.near_levels`.
-    uniform : ndarray, shape (n,), or empty where Q = 1
-    coin : ndarray, shape (n,), or empty where no table has a place with two answers
-        A uniform number for each head of a worker's queue, or, in turn, for each time that such a
-        place of a central queue's table is asked.
-    spell_ms, spell_first, spell_factor
-        As of :class:`~ramsis.sim.slow_spells.DrawnSpells`.
-    slowness : float
-        Batches take so many times as long as the tables count on; as in
-        :meth:`ramsis.runtime.selector.Selector.when_slow`.
-    """
+    """Settings of a run: deadlines, workers, levels and the load monitor."""
 
     slo_ms: float
     network_ms: float
     workers: int
-    level: int
+    level: int  # the level to use throughout, or -1: the load monitor's
+    # window_ms, shortest_ms: the load monitor's window, and the least span that it averages over
     window_ms: float
     shortest_ms: float
-    quantiles_ms: FloatArray
-    quantile_levels: FloatArray
-    near_level: NDArray[np.int64]
-    uniform: FloatArray
+    quantiles_ms: FloatArray  # shape (M, B, Q)
+    quantile_levels: FloatArray  # shape (Q,)
+    near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
+    uniform: FloatArray  # shape (n,)
+    # shape (n,): A uniform number for each head of a worker's queue, or, in turn, for each time
+    # that such a place of a central queue's table is asked
     coin: FloatArray
+    # spell_ms, spell_first, spell_factor: as of :class:`~ramsis.sim.slow_spells.DrawnSpells`
     spell_ms: FloatArray
     spell_first: NDArray[np.int64]
     spell_factor: float
+    # batches take so many times as long as the tables count on; as in
+    # :meth:`ramsis.runtime.selector.Selector.when_slow`
     slowness: float = 1.0
 
 
 class Lines(NamedTuple):
-    """A queue by deadline: a line for each SLO, in which the oldest query is due first.
+    """A queue by deadline: a line for each SLO, in which the oldest query is due first."""
 
-    Attributes
-    ----------
-    slo_ms : ndarray, shape (C,)
-        Of each line.
-    line : ndarray, shape (n,)
-        Of each query; empty where there is one line.
-    order : ndarray, shape (n,)
-        Queries line by line, in order of arrival; empty where there is one line.
-    starts : ndarray, shape (C+1,)
-        Where each line starts in ``order``.
-    """
-
-    slo_ms: FloatArray
-    line: NDArray[np.int64]
+    slo_ms: FloatArray  # of each line, shape (C,)
+    line: NDArray[np.int64]  # of each query; empty where there is one line, shape (n,)
+    # shape (n,): queries line by line, in order of arrival; empty where there is one line
     order: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # where each line starts in ``order``, shape (C+1,)
 
 
 class DecisionRoom(NamedTuple):
-    """Room for the decisions, each array as long as there are queries.
+    """Room for the decisions, each array as long as there are queries."""
 
-    Attributes
-    ----------
-    start_ms, finish_ms, worker, model, size
-        Of each batch.
-    queued
-        Queries in the queue that a batch is taken from, just before.
-    batch_of
-        Batch of each query; -2 where it was dropped.
-    drop_queued
-        Of each query that was dropped: the queue just before, itself included.
-    """
-
+    # start_ms, finish_ms, worker, model, size: of each batch
     start_ms: FloatArray
     finish_ms: FloatArray
     worker: NDArray[np.int32]
     model: NDArray[np.int32]
     size: NDArray[np.int32]
-    queued: NDArray[np.int32]
-    batch_of: NDArray[np.int32]
+    queued: NDArray[np.int32]  # queries in the queue that a batch is taken from, just before
+    batch_of: NDArray[np.int32]  # batch of each query; -2 where it was dropped
+    # of each query that was dropped: the queue just before, itself included
     drop_queued: NDArray[np.int32]
 
 

@@ -20,26 +20,14 @@ _ALIKE = 1e-290  # differences that bins cannot divide
 
 
 class Window(NamedTuple):
-    """Time window of a count, and the deadlines that answers are judged by.
-
-    Attributes
-    ----------
-    since_ms, until_ms : float
-    slo_ms : ndarray, shape (n,) or (1,)
-        Of each request, or of all.
-    tolerance_ms : float
-        By which an answer may be late.
-    accuracy : ndarray, shape (M,)
-    quantiles : ndarray
-        The levels of response time and of slack that are asked for, rising.
-    """
+    """Time window of a count, and the deadlines that answers are judged by."""
 
     since_ms: float
     until_ms: float
-    slo_ms: FloatArray
-    tolerance_ms: float
-    accuracy: FloatArray
-    quantiles: FloatArray
+    slo_ms: FloatArray  # of each request, or of all, shape (n,) or (1,)
+    tolerance_ms: float  # by which an answer may be late
+    accuracy: FloatArray  # shape (M,)
+    quantiles: FloatArray  # the levels of response time and of slack that are asked for, rising
 
 
 class Decisions(NamedTuple):
@@ -58,41 +46,26 @@ class Decisions(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Counts of a window.
+    """Counts of a window."""
 
-    Attributes
-    ----------
-    arrived, in_time, answered : int
-        Requests.
-    reward, busy_ms, response_ms, slack_ms : float
-        Sums: accuracy of what was in time, time of batches, response times, slack at decisions.
-    response_at, slack_at : ndarray
-        Quantiles.
-    sizes : ndarray
-        Batches of each size.
-    queues : ndarray
-        Decisions at each queue length.
-    by_model : ndarray
-        Requests that each model served.
-    met : int
-    met_accuracy : float
-        Batches whose earliest deadline is met, and the sum of their accuracies.
-    """
-
+    # arrived, in_time, answered: requests
     arrived: int
     in_time: int
     answered: int
+    # reward, busy_ms, response_ms, slack_ms: sums: accuracy of what was in time, time of
+    # batches, response times, slack at decisions
     reward: float
     busy_ms: float
     response_ms: float
     slack_ms: float
+    # response_at, slack_at: quantiles
     response_at: FloatArray
     slack_at: FloatArray
-    sizes: IntArray
-    queues: IntArray
-    by_model: IntArray
+    sizes: IntArray  # batches of each size
+    queues: IntArray  # decisions at each queue length
+    by_model: IntArray  # requests that each model served
     met: int
-    met_accuracy: float
+    met_accuracy: float  # batches whose earliest deadline is met, and the sum of their accuracies
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

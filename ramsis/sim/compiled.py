@@ -27,30 +27,17 @@ from ramsis.sim.tables import Compiled
 
 @dataclass(frozen=True, eq=False)
 class DrawnRequests:
-    """Inputs of a run: arrivals, and random numbers for service times and actions.
+    """Inputs of a run: arrivals, and random numbers for service times and actions."""
 
-    Attributes
-    ----------
-    arrival_ms : ndarray, shape (n,)
-        Not falling.
-    duration_ms : float
-        When arrivals stop.
-    uniform : ndarray, shape (n,), or empty where service times are fixed
-        The number that draws the service time of a batch whose first query it belongs to.
-    coin : ndarray, shape (n,)
-        Numbers that draw randomised actions.
-    slo_ms : ndarray, shape (n,), optional
-        Deadline of each query after its arrival; for central queues.
-    spells : DrawnSpells
-        When workers are slow.
-    """
-
-    arrival_ms: FloatArray
-    duration_ms: float
+    arrival_ms: FloatArray  # not falling, shape (n,)
+    duration_ms: float  # when arrivals stop
+    # shape (n,): the number that draws the service time of a batch whose first query it belongs
+    # to
     uniform: FloatArray
-    coin: FloatArray
+    coin: FloatArray  # numbers that draw randomised actions, shape (n,)
+    # shape (n,): deadline of each query after its arrival; for central queues
     slo_ms: FloatArray | None = None
-    spells: DrawnSpells = NO_SPELLS
+    spells: DrawnSpells = NO_SPELLS  # when workers are slow
 
     @classmethod
     def drawn(
@@ -202,7 +189,6 @@ def replay_level(
     ----------
     level : Level of StationPlan
         Whose stations have kernels.
-    given : DrawnRequests
     route : ndarray, shape (n,)
         The station of each query.
     load_qps : float

@@ -49,50 +49,26 @@ _BLOCK = 4096  # uniform numbers drawn at a time
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """How a cluster is simulated.
+    """How a cluster is simulated."""
 
-    Parameters
-    ----------
-    service : str, optional
-        ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
-        By default that of :func:`ramsis.cluster.default_service`.
-    monitor : bool, optional
-        Whether schedulers anticipate the load by the load monitor or are told the workload's mean
-        load. By default they are told it where it is constant.
-    monitor_ms : float
-        The monitor's window, > 0: a longer one notices changes later.
-    stated_load : float
-        The load that schedulers are told, as a multiple of that which arrives, > 0.
-    slowness : float
-        Batches take so many times as long as profiled, > 0.
-    stated_slowness : float, optional
-        The slowness that schedulers are told, > 0; by default the true one.
-    network_ms : float
-        Delay of each batch, >= 0.
-    slow_spells : SlowSpells, optional
-        Times in which a worker takes longer; by default none.
-    engine : str
-        ``compiled`` runs need table-driven schedulers and given arrivals, and with several
-        stations a stated load; ``auto`` takes them where they can be, ``plain`` never.
-    seeds : sequence of int
-        One or more, >= 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range. Service times and delays are checked where they are used.
-    """
-
+    # ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
+    # By default that of :func:`ramsis.cluster.default_service`.
     service: str | None = None
+    # whether schedulers anticipate the load by the load monitor or are told the workload's mean
+    # load. By default they are told it where it is constant.
     monitor: bool | None = None
-    monitor_ms: float = WINDOW_MS
+    monitor_ms: float = WINDOW_MS  # the monitor's window, > 0: a longer one notices changes later
+    # the load that schedulers are told, as a multiple of that which arrives, > 0
     stated_load: float = 1.0
-    slowness: float = 1.0
+    slowness: float = 1.0  # batches take so many times as long as profiled, > 0
+    # the slowness that schedulers are told, > 0; by default the true one
     stated_slowness: float | None = None
-    network_ms: float = 0.0
-    slow_spells: SlowSpells | None = None
+    network_ms: float = 0.0  # delay of each batch, >= 0
+    slow_spells: SlowSpells | None = None  # times in which a worker takes longer; by default none
+    # ``compiled`` runs need table-driven schedulers and given arrivals, and with several
+    # stations a stated load; ``auto`` takes them where they can be, ``plain`` never
     engine: EngineName = "auto"
-    seeds: Sequence[int] = (0,)
+    seeds: Sequence[int] = (0,)  # one or more, >= 0
 
     def __post_init__(self) -> None:
         if not self.seeds or any(isinstance(s, bool) or s < 0 for s in self.seeds):
@@ -108,13 +84,7 @@ class SimulationSettings:
         return self.slowness if self.stated_slowness is None else self.stated_slowness
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
-        """Return the load that schedulers are told; None where the load monitor anticipates it.
-
-        Raises
-        ------
-        InvalidValueError
-            The load is to be stated and is not known.
-        """
+        """Return the load that schedulers are told; None where the load monitor anticipates it."""
         monitored = workload.varies if self.monitor is None else self.monitor
         if monitored:
             return None
@@ -333,14 +303,7 @@ def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
-    """Refuse a load that can only be a mistake in the unit of time, and one too long to hold.
-
-    Raises
-    ------
-    InvalidValueError
-        The peak load is beyond :data:`LARGEST_OVERLOAD` times the workers' capacity, or there are
-        more arrivals than :func:`ramsis.arrivals.sampling.check_amount` lets pass.
-    """
+    """Refuse a load that can only be a mistake in the unit of time, and one too long to hold."""
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:

@@ -32,38 +32,22 @@ table of 32 rows to a longer queue."""
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """K workers of one type, the models that each holds, and the deadline of a request.
+    """K workers of one type, the models that each holds, and the deadline of a request."""
 
-    Attributes
-    ----------
-    table : LatencyTable
-        What schedulers see: accuracy (M,), latency_ms (M, B), by the slowness that they are told.
-    service_times : ServiceTimes
-        What batches take that are run at the size of the table.
-    workers : int
-    slo_ms : float
-        Deadline after arrival; with SLO classes the longest.
-    network_ms : float
-        Added to each batch before it runs; the worker counts as busy.
-    classes : tuple of SloClass
-        Two or more by rising SLO, or none: one deadline for all.
-    own_ms : ndarray, shape (M, S, Q), or empty
-        What batches of each size take that are run as they are. Empty where that is not known:
-        then what schedulers say of the size to run is taken to be what ``service_times`` are for.
-    measured : tuple of frozenset of int
-        Measured batch sizes of each model; none where they are not known.
-    slowness : float
-        Schedulers are told that batches take so many times as long as profiled.
-    """
-
+    # what schedulers see: accuracy (M,), latency_ms (M, B), by the slowness that they are told
     table: LatencyTable
-    service_times: ServiceTimes
+    service_times: ServiceTimes  # what batches take that are run at the size of the table
     workers: int
-    slo_ms: float
-    network_ms: float = 0.0
-    classes: tuple[SloClass, ...] = ()
+    slo_ms: float  # deadline after arrival; with SLO classes the longest
+    network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
+    classes: tuple[SloClass, ...] = ()  # two or more by rising SLO, or none: one deadline for all
+    # shape (M, S, Q): what batches of each size take that are run as they are. Empty where that
+    # is not known: then what schedulers say of the size to run is taken to be what
+    # ``service_times`` are for.
     own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
+    # measured batch sizes of each model; none where they are not known
     measured: tuple[frozenset[int], ...] = ()
+    # schedulers are told that batches take so many times as long as profiled
     slowness: float = 1.0
 
     @classmethod
@@ -81,20 +65,12 @@ class Fleet:
 
         Parameters
         ----------
-        profile : ProfileSet
         workers : int
             >= 1.
         slo_ms : float
             > 0.
         service, network_ms, max_batch
             As of :meth:`Fleets.of`.
-
-        Raises
-        ------
-        InvalidValueError
-            A number out of range, or a statistic that the profile lacks.
-        InfeasibleError
-            An SLO below every latency.
         """
         cluster = Cluster.of(profile, workers=workers, slo_ms=slo_ms)
         (fleet,) = Fleets.of(cluster, service=service, network_ms=network_ms,
@@ -178,24 +154,12 @@ class Fleet:
 
 @dataclass(frozen=True, eq=False)
 class Fleets:
-    """The fleets of a cluster; their workers are numbered through.
+    """The fleets of a cluster; their workers are numbered through."""
 
-    Attributes
-    ----------
-    fleets : tuple of Fleet
-        With the SLO classes of the cluster; the SLO is the longest.
-    worker_types : mapping of str to int
-        Workers by name of the type.
-    fleet_of : mapping of str to int
-        Index of each type's fleet.
-    classes : tuple of SloClass
-        By rising SLO.
-    """
-
-    fleets: tuple[Fleet, ...]
-    worker_types: Mapping[str, int]
-    fleet_of: Mapping[str, int]
-    classes: tuple[SloClass, ...]
+    fleets: tuple[Fleet, ...]  # with the SLO classes of the cluster; the SLO is the longest
+    worker_types: Mapping[str, int]  # workers by name of the type
+    fleet_of: Mapping[str, int]  # index of each type's fleet
+    classes: tuple[SloClass, ...]  # by rising SLO
 
     @classmethod
     def of(
@@ -216,13 +180,6 @@ class Fleets:
             Batches take so many times as long as profiled, > 0.
         told_slowness : float, optional
             The slowness that schedulers are told, > 0; by default the true one.
-
-        Raises
-        ------
-        InvalidValueError
-            A number out of range, or a statistic that a profile lacks.
-        InfeasibleError
-            An SLO that no worker type can keep.
         """
         DELAY_MS.check("not a delay", network_ms=network_ms)
         told = slowness if told_slowness is None else told_slowness
@@ -267,15 +224,9 @@ class Fleets:
 
 @dataclass(frozen=True, eq=False)
 class FleetSite:
-    """Workers and models of fleets, numbered through; a :class:`ramsis.sim.run.Site`.
+    """Workers and models of fleets, numbered through; a :class:`ramsis.sim.run.Site`."""
 
-    Attributes
-    ----------
-    fleets : tuple of Fleet
-        One for each type of workers.
-    """
-
-    fleets: tuple[Fleet, ...]
+    fleets: tuple[Fleet, ...]  # one for each type of workers
 
     @cached_property
     def worker_type(self) -> IntArray:

@@ -64,25 +64,16 @@ class Plan(PerType):
     """A prepared scheduler: how its runs are started.
 
     A scheduler of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
-
-    Attributes
-    ----------
-    name : str
-    start : callable
-        Makes the :class:`~ramsis.sim.engine.Scheduler` of one run.
-    compiled : Compiled, optional
-        The same decisions as tables, where they are a function of load, queue and slack.
-    max_batch : int
-        Largest batch that the scheduler needs the fleet to run, whatever it runs anyway.
-    own : str, optional
-        The user's own code that decides, as it was named.
     """
 
     name: str
+    # makes the :class:`~ramsis.sim.engine.Scheduler` of one run
     start: Callable[[engine.WorkerGroup], engine.Scheduler[engine.WorkerGroup]]
+    # the same decisions as tables, where they are a function of load, queue and slack
     compiled: Compiled | None = None
+    # largest batch that the scheduler needs the fleet to run, whatever it runs anyway
     max_batch: int = 1
-    own: str | None = None
+    own: str | None = None  # the user's own code that decides, as it was named
 
     def prepare(self, fleet: Fleet) -> Plan:
         """A plan is prepared already."""
@@ -91,27 +82,13 @@ class Plan(PerType):
 
 @dataclass(frozen=True, eq=False)
 class StationPlan:
-    """A station of a run: its workers and the scheduler that serves there.
+    """A station of a run: its workers and the scheduler that serves there."""
 
-    Attributes
-    ----------
-    number : int
-        Its place among the stations of the level.
-    fleet : Fleet
-        Its workers, with the SLO by which the scheduler was prepared.
-    workers : range
-        Their numbers in the run.
-    plan : Plan
-        Prepared for the fleet.
-    load_share : float
-        Share of the load of the cluster that the scheduler is told.
-    """
-
-    number: int
-    fleet: Fleet
-    workers: range
-    plan: Plan
-    load_share: float = 1.0
+    number: int  # its place among the stations of the level
+    fleet: Fleet  # its workers, with the SLO by which the scheduler was prepared
+    workers: range  # their numbers in the run
+    plan: Plan  # prepared for the fleet
+    load_share: float = 1.0  # share of the load of the cluster that the scheduler is told
 
 
 @dataclass(frozen=True, eq=False)

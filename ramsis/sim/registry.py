@@ -109,24 +109,14 @@ class SchedulerSpec:
     Called with an engine, it makes the scheduler of a run. On a fleet, one that is made for each
     run decides about all workers, of one type; requests ask for the model that
     :attr:`~ramsis.sim.engine.FleetEngine.asked` says.
-
-    Attributes
-    ----------
-    text : str
-        As it was named.
-    kind : callable
-        A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.FleetScheduler`.
-    parameters : dict
-    own : str or None
-        ``file.py:Class`` or ``package.module:Class`` of the user's own.
-    load_qps : float, optional
-        The load that it is told on a scenario; by default what the load monitor anticipates.
     """
 
-    text: str
+    text: str  # as it was named
+    # A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.FleetScheduler`
     kind: _Kind
     parameters: Mapping[str, Any]
-    own: str | None = None
+    own: str | None = None  # ``file.py:Class`` or ``package.module:Class`` of the user's own
+    # the load that it is told on a scenario; by default what the load monitor anticipates
     load_qps: float | None = None
 
     @property
@@ -188,16 +178,7 @@ class SchedulerSpec:
         return plan.start(engine)
 
     def serve(self, engine: ClusterEngine) -> Run:
-        """Serve the requests of an engine.
-
-        Raises
-        ------
-        SchedulerError
-            It did what cannot be done.
-        InputFileError
-            It cannot serve the scenario; or the user's own scheduler raised something else, in
-            one line, with file and line.
-        """
+        """Serve the requests of an engine."""
         if self.own is None:
             return engine.serve(self)
         with blamed(f"scheduler {self.own} failed"):
@@ -217,16 +198,8 @@ def scheduler(
 
     Parameters
     ----------
-    text : str
-    known : mapping
     error : type of RamsisError
         What is raised.
-
-    Raises
-    ------
-    RamsisError
-        An unknown name or parameter, a value of the wrong kind or out of range, or a class that
-        cannot be imported or is no scheduler.
     """
     name, _, rest = text.partition(":")
     if name == _FORMER:

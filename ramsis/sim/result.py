@@ -24,17 +24,10 @@ FEW_VIOLATIONS = 50
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds.
+    """A mean over seeds."""
 
-    Attributes
-    ----------
-    mean : float
-        NaN where no seed has the figure.
-    half_width : float or None
-        Of the confidence interval, by Student's t; ``None`` for a single seed.
-    """
-
-    mean: float
+    mean: float  # naN where no seed has the figure
+    # of the confidence interval, by Student's t; ``None`` for a single seed
     half_width: float | None
 
     @classmethod
@@ -69,38 +62,20 @@ def score_reach(rate: float, requests: float, clump: float, quantile: float) -> 
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """Runs of one scheduler on one workload, one for each seed.
-
-    Attributes
-    ----------
-    scheduler : str
-    workers, slo_ms, service : int, float, str
-        As in :class:`~ramsis.sim.fleet.Fleet`.
-    load_qps : float or None
-        The workload's mean load, if it is known beforehand.
-    monitored : bool
-        Whether the load monitor told the scheduler the load.
-    duration_ms : float
-    seeds : tuple of int
-    metrics : tuple of Metrics
-        Of each seed.
-    runs : tuple of Run
-        The records, where they were asked for.
-    told_qps : float or None
-        The load that the scheduler was told, if it was.
-    """
+    """Runs of one scheduler on one workload, one for each seed."""
 
     scheduler: str
+    # workers, slo_ms, service: as in :class:`~ramsis.sim.fleet.Fleet`
     workers: int
     slo_ms: float
     service: str
-    load_qps: float | None
-    monitored: bool
+    load_qps: float | None  # the workload's mean load, if it is known beforehand
+    monitored: bool  # whether the load monitor told the scheduler the load
     duration_ms: float
     seeds: tuple[int, ...]
-    metrics: tuple[Metrics, ...]
-    runs: tuple[Run, ...] = ()
-    told_qps: float | None = None
+    metrics: tuple[Metrics, ...]  # of each seed
+    runs: tuple[Run, ...] = ()  # the records, where they were asked for
+    told_qps: float | None = None  # the load that the scheduler was told, if it was
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
         """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
@@ -111,11 +86,6 @@ class SimulationResult:
         the effective accuracy are at least :func:`score_reach`: runs without a violation do not
         show that there are none. Seeds whose runs are all the same, as on recorded requests with
         fixed service times, have no error.
-
-        Raises
-        ------
-        InvalidValueError
-            No such figure.
         """
         check_known("unknown figure", figure, FIGURES, "figure")
         seen = [metrics for metrics in self.metrics if metrics.queries] or self.metrics

@@ -26,7 +26,6 @@ class Routed(Scheduler[FleetEngine]):
 
     Parameters
     ----------
-    engine : FleetEngine
     stations : sequence of StationPlan
         Numbered by their place.
     route : callable
@@ -162,13 +161,7 @@ class _Token:
 
 
 class StationView:
-    """View of the engine for the scheduler of one station.
-
-    Parameters
-    ----------
-    routed : Routed
-    station : StationPlan
-    """
+    """View of the engine for the scheduler of one station."""
 
     def __init__(self, routed: Routed, station: StationPlan) -> None:
         self._routed, self._engine, self._opened = routed, routed.whole, routed.opened

@@ -85,74 +85,55 @@ class Site(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Record of one run. Requests are numbered, times are in ms.
+    """Record of one run. Requests are numbered, times are in ms."""
 
-    Attributes
-    ----------
-    site : Site
-        Workers and models.
-    duration_ms : float
-        When arrivals stop; the queues drain afterwards.
-    arrival_ms : ndarray, shape (n,)
-        In the order of arrival but for requests that a run has made, which follow.
-    slo_ms : ndarray, shape (n,) or (1,)
-        Deadline after arrival, of each request or of all.
-    batch_of : ndarray of int32, shape (n,)
-        Index of the batch that answers a request, or :data:`NEVER_ANSWERED`, :data:`DROPPED`.
-    start_ms, finish_ms : ndarrays, shape (b,)
-        Of each batch, in no particular order; a request of a continuous batch is a batch of its
-        own.
-    worker, model, size : ndarrays of int32, shape (b,)
-    drop_request, drop_ms : ndarrays, shape (d,)
-        The dropped requests, and when they were given up.
-    earliest_ms : ndarray, shape (n,) or (1,)
-        An answer before is too early.
-    asked, stream : ndarrays of int32, shape (n,), or empty
-        The model that each request asks for, and its stream; empty where any model may answer.
-    processed_ms : ndarray, shape (n,), or empty
-        When a machine was done with each answer; NaN for requests that need none.
-    last_ms : float
-        When the last event happened; NaN from compiled loops.
-    figures : mapping
-        What the scheduler says of itself, by name.
-    queued : ndarray of int32, shape (b,), optional
-        Requests in the queue that a batch is taken from, just before; from compiled loops only.
-    drop_queued : ndarray of int32, shape (d,), optional
-        The same of each drop, the dropped request included.
-    load_start_ms, load_end_ms, load_worker, load_model : ndarrays, shape (l,)
-        Where everything is loaded, there are none of these and the next two.
-    unload_worker, unload_model, unload_ms : ndarrays, shape (u,)
-    scaled_worker, scaled_up, scaled_ms : ndarrays, shape (s,)
-        Orders to start and to stop workers.
-    """
-
-    site: Site = field(kw_only=True)
-    duration_ms: float = field(kw_only=True)
+    site: Site = field(kw_only=True)  # workers and models
+    duration_ms: float = field(kw_only=True)  # when arrivals stop; the queues drain afterwards
+    # shape (n,): in the order of arrival but for requests that a run has made, which follow
     arrival_ms: FloatArray = field(kw_only=True)
+    # deadline after arrival, of each request or of all, shape (n,) or (1,)
     slo_ms: FloatArray = field(kw_only=True)
+    # shape (n,): index of the batch that answers a request, or :data:`NEVER_ANSWERED`,
+    # :data:`DROPPED`
     batch_of: IntArray = field(kw_only=True)
+    # start_ms, finish_ms: shape (b,): of each batch, in no particular order; a request of a
+    # continuous batch is a batch of its own
     start_ms: FloatArray = field(kw_only=True)
     finish_ms: FloatArray = field(kw_only=True)
+    # worker, model, size: shape (b,)
     worker: IntArray = field(kw_only=True)
     model: IntArray = field(kw_only=True)
     size: IntArray = field(kw_only=True)
+    # drop_request, drop_ms: the dropped requests, and when they were given up, shape (d,)
     drop_request: IntArray = field(kw_only=True)
     drop_ms: FloatArray = field(kw_only=True)
+    # an answer before is too early, shape (n,) or (1,)
     earliest_ms: FloatArray = field(default_factory=lambda: np.array([-np.inf]))
+    # asked, stream: shape (n,): the model that each request asks for, and its stream; empty
+    # where any model may answer
     asked: IntArray = field(default_factory=_ints)
     stream: IntArray = field(default_factory=_ints)
+    # shape (n,): when a machine was done with each answer; NaN for requests that need none
     processed_ms: FloatArray = field(default_factory=_floats)
-    last_ms: float = np.nan
+    last_ms: float = np.nan  # when the last event happened; NaN from compiled loops
+    # what the scheduler says of itself, by name
     figures: Mapping[str, float] = field(default_factory=dict)
+    # shape (b,): requests in the queue that a batch is taken from, just before; from compiled
+    # loops only
     queued: IntArray | None = None
+    # shape (d,): the same of each drop, the dropped request included
     drop_queued: IntArray | None = None
+    # load_start_ms, load_end_ms, load_worker, load_model: shape (l,): where everything is
+    # loaded, there are none of these and the next two
     load_start_ms: FloatArray = field(default_factory=_floats)
     load_end_ms: FloatArray = field(default_factory=_floats)
     load_worker: IntArray = field(default_factory=_ints)
     load_model: IntArray = field(default_factory=_ints)
+    # unload_worker, unload_model, unload_ms: shape (u,)
     unload_worker: IntArray = field(default_factory=_ints)
     unload_model: IntArray = field(default_factory=_ints)
     unload_ms: FloatArray = field(default_factory=_floats)
+    # scaled_worker, scaled_up, scaled_ms: orders to start and to stop workers, shape (s,)
     scaled_worker: IntArray = field(default_factory=_ints)
     scaled_up: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     scaled_ms: FloatArray = field(default_factory=_floats)

@@ -27,21 +27,12 @@ _HORIZON = 2.0  # times the time in which requests arrive
 
 @dataclass(frozen=True)
 class DrawnSpells:
-    """When each worker is slow in one run.
+    """When each worker is slow in one run."""
 
-    Attributes
-    ----------
-    edge_ms : ndarray
-        Of one worker after the other, the instants at which a spell starts and ends in turn.
-    first : ndarray of int, shape (K+1,)
-        Where each worker's instants start.
-    factor : float
-        How much longer a batch takes that starts in a spell.
-    """
-
+    # of one worker after the other, the instants at which a spell starts and ends in turn
     edge_ms: FloatArray
-    first: IntArray
-    factor: float
+    first: IntArray  # where each worker's instants start, shape (K+1,)
+    factor: float  # how much longer a batch takes that starts in a spell
 
     def of_workers(self, workers: range) -> DrawnSpells:
         """The spells of some workers in a row, who are numbered from 0 then."""
@@ -64,26 +55,11 @@ NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
 
 @dataclass(frozen=True)
 class SlowSpells:
-    """How often, how much and for how long workers are slow.
+    """How often, how much and for how long workers are slow."""
 
-    Attributes
-    ----------
-    share : float
-        Of the time, in (0, 1).
-    factor : float
-        How much longer a batch takes that starts in a spell, >= 1.
-    length_ms : float
-        Mean length of a spell, > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
-    """
-
-    share: float
-    factor: float
-    length_ms: float
+    share: float  # of the time, in (0, 1)
+    factor: float  # how much longer a batch takes that starts in a spell, >= 1
+    length_ms: float  # mean length of a spell, > 0
 
     def __post_init__(self) -> None:
         INNER.check(inside="slow_spells: ", share=self.share)
@@ -96,11 +72,6 @@ class SlowSpells:
 
         >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
         SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
-
-        Raises
-        ------
-        InvalidValueError
-            Another text, or a number out of range.
         """
         names = [one.name for one in fields(cls)]
         pairs = [part.partition("=") for part in text.split(",")]
@@ -116,13 +87,7 @@ class SlowSpells:
 
     @classmethod
     def recorded(cls, measurement: Mapping[str, Any], where: str = "slow_spells") -> SlowSpells:
-        """Return the slow spells that a profile's measurement recorded (``slow_spells``).
-
-        Raises
-        ------
-        InvalidValueError
-            It recorded none.
-        """
+        """Return the slow spells that a profile's measurement recorded (``slow_spells``)."""
         found = measurement.get("slow_spells")
         names = [one.name for one in fields(cls)]
         if not (isinstance(found, Mapping) and all(name in found for name in names)):

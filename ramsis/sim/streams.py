@@ -39,21 +39,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class QueryStream:
-    """Requests of one application.
+    """Requests of one application."""
 
-    Attributes
-    ----------
-    load_qps : float
-        Of all its requests, > 0.
-    slo_ms : float
-        Deadline of each after its arrival.
-    targets : tuple of Target
-        Shares that add up to 1 at most.
-    """
-
-    load_qps: float
-    slo_ms: float
-    targets: tuple[Target, ...]
+    load_qps: float  # of all its requests, > 0
+    slo_ms: float  # deadline of each after its arrival
+    targets: tuple[Target, ...]  # shares that add up to 1 at most
 
 
 class StationStarter(Protocol):
@@ -76,17 +66,11 @@ class StreamStation:
 
 @dataclass(frozen=True, eq=False)
 class RoutedRequests:
-    """Requests of all streams in the order of their arrival, arrays of shape (n,).
-
-    Attributes
-    ----------
-    arrival_ms, slo_ms : ndarray
-    stream, station, use : ndarray of int
-        ``station`` is :data:`NOT_SENT` for requests that are routed to none.
-    """
+    """Requests of all streams in the order of their arrival, arrays of shape (n,)."""
 
     arrival_ms: FloatArray
     slo_ms: FloatArray
+    # stream, station, use: ``station`` is :data:`NOT_SENT` for requests that are routed to none
     stream: IntArray
     station: IntArray
     use: IntArray
@@ -149,33 +133,18 @@ def run_streams(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What became of some requests; rates are fractions, ``None`` without any request.
+    """What became of some requests; rates are fractions, ``None`` without any request."""
 
-    Attributes
-    ----------
-    queries : int
-        All, the sum of the next five.
-    in_time, late, dropped, never_answered, not_sent : int
-    accuracy : float or None
-        Mean of the requests in time.
-    violation_rate : float or None
-        Share of the others.
-    effective_accuracy : float or None
-        Mean over all of the accuracy if in time, else 0.
-    response_p99_ms : float or None
-        Of the requests that were answered.
-    """
-
-    queries: int
+    queries: int  # all, the sum of the next five
     in_time: int
     late: int
     dropped: int
     never_answered: int
     not_sent: int
-    accuracy: float | None
-    violation_rate: float | None
-    effective_accuracy: float | None
-    response_p99_ms: float | None
+    accuracy: float | None  # mean of the requests in time
+    violation_rate: float | None  # share of the others
+    effective_accuracy: float | None  # mean over all of the accuracy if in time, else 0
+    response_p99_ms: float | None  # of the requests that were answered
 
 
 def figures(run: Run, chosen: BoolArray, not_sent: int = 0) -> Figures:

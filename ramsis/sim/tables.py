@@ -28,103 +28,55 @@ _BUCKETS_PER_BIN = 4
 
 
 class Tables(NamedTuple):
-    """Tables of L levels, padded to common shapes.
+    """Tables of L levels, padded to common shapes."""
 
-    Attributes
-    ----------
-    load_qps : ndarray, shape (L,)
-        Rising; the last may be infinite.
-    rows : ndarray, shape (L,)
-        Longest queue that a level's table tells apart.
-    last : ndarray, shape (L,)
-        The row of longer queues: one behind these, or the last of them.
-    slack_ms : ndarray, shape (L, J+1)
-        Least slack of each slack bin; infinite beyond a level's last.
-    per_ms : ndarray, shape (L,)
-        Buckets of slack per ms, of ``first_bin``.
-    first_bin : ndarray, shape (L, G)
-        For each bucket of slack a bin at or below that of any slack in it.
-    model, batch : ndarrays, shape (L, N+1, J)
-        A batch of 0 drops the earliest query.
-    mixed : ndarray, shape (L, 4)
-        Row, bin, model and batch of the second answer that a level's table has at one place; row
-        -1 where it has none.
-    chance : ndarray, shape (L,)
-        Probability of the second answer.
-    """
-
-    load_qps: NDArray[np.float64]
-    rows: NDArray[np.int64]
+    load_qps: NDArray[np.float64]  # rising; the last may be infinite, shape (L,)
+    rows: NDArray[np.int64]  # longest queue that a level's table tells apart, shape (L,)
+    # shape (L,): the row of longer queues: one behind these, or the last of them
     last: NDArray[np.int64]
+    # shape (L, J+1): least slack of each slack bin; infinite beyond a level's last
     slack_ms: NDArray[np.float64]
-    per_ms: NDArray[np.float64]
+    per_ms: NDArray[np.float64]  # buckets of slack per ms, of ``first_bin``, shape (L,)
+    # shape (L, G): for each bucket of slack a bin at or below that of any slack in it
     first_bin: NDArray[np.int64]
+    # model, batch: A batch of 0 drops the earliest query, shape (L, N+1, J)
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
+    # shape (L, 4): row, bin, model and batch of the second answer that a level's table has at
+    # one place; row -1 where it has none
     mixed: NDArray[np.int64]
-    chance: NDArray[np.float64]
+    chance: NDArray[np.float64]  # probability of the second answer, shape (L,)
 
 
 class CentralTables(NamedTuple):
-    """Policies of central queues, of L levels, padded to common shapes.
+    """Policies of central queues, of L levels, padded to common shapes."""
 
-    Attributes
-    ----------
-    load_qps : ndarray, shape (L,)
-        Rising.
-    longest : ndarray, shape (L,)
-        Longest queue that a level's table knows.
-    idle_row : ndarray, shape (L, K+1)
-        Row for each number of idle workers; none for 0.
-    queue_row : ndarray, shape (L, longest+1)
-        Row for each queue; none for 0.
-    slack_ms : ndarray, shape (L, J)
-        Least slack of each slack bin; infinite beyond a level's last.
-    answer : ndarray, shape (L, I, N, J)
-        An action's index, -1 to wait, -2 to drop.
-    model, batch : ndarrays, shape (L, A)
-        Of each action.
-    longer : ndarray, shape (L,)
-        The answer to a longer queue, as in ``answer``.
-    mixed : ndarray, shape (L, 4)
-        Indices of the place that has a second answer, and that answer; the first -1 where there
-        is none.
-    chance : ndarray, shape (L,)
-        Probability of the second answer.
-    """
-
-    load_qps: NDArray[np.float64]
-    longest: NDArray[np.int64]
-    idle_row: NDArray[np.int32]
-    queue_row: NDArray[np.int32]
+    load_qps: NDArray[np.float64]  # rising, shape (L,)
+    longest: NDArray[np.int64]  # longest queue that a level's table knows, shape (L,)
+    idle_row: NDArray[np.int32]  # row for each number of idle workers; none for 0, shape (L, K+1)
+    queue_row: NDArray[np.int32]  # row for each queue; none for 0, shape (L, longest+1)
+    # shape (L, J): least slack of each slack bin; infinite beyond a level's last
     slack_ms: NDArray[np.float64]
-    answer: NDArray[np.int16]
+    answer: NDArray[np.int16]  # an action's index, -1 to wait, -2 to drop, shape (L, I, N, J)
+    # model, batch: of each action, shape (L, A)
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
-    longer: NDArray[np.int64]
+    longer: NDArray[np.int64]  # the answer to a longer queue, as in ``answer``, shape (L,)
+    # shape (L, 4): indices of the place that has a second answer, and that answer; the first -1
+    # where there is none
     mixed: NDArray[np.int64]
-    chance: NDArray[np.float64]
+    chance: NDArray[np.float64]  # probability of the second answer, shape (L,)
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A scheduler that kernels can run.
+    """A scheduler that kernels can run."""
 
-    Attributes
-    ----------
-    kernel : str
-        One of :data:`KERNELS`.
-    tables : Tables or CentralTables
-    run_as : ndarray of int, shape (M, B), or None
-        Size that each batch is run at; None for that of the fleet's latency table.
-    slowness : float
-        Batches take so many times as long as the tables count on.
-    """
-
-    kernel: str
+    kernel: str  # one of :data:`KERNELS`
     tables: Tables | CentralTables
+    # shape (M, B): size that each batch is run at; None for that of the fleet's latency table
     run_as: NDArray[np.int64] | None = None
-    slowness: float = 1.0
+    slowness: float = 1.0  # batches take so many times as long as the tables count on
 
     @property
     def central(self) -> bool:

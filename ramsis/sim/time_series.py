@@ -22,42 +22,27 @@ class TimeSeries:
     """Figures in T bins of equal length; arrays have shape (T,) unless another is stated.
 
     Queries count where they arrive, batches where they start.
-
-    Attributes
-    ----------
-    start_ms : ndarray
-        When each bin begins.
-    bin_ms : float
-        Length of a bin; the last may be cut by the end.
-    queries, in_time : ndarrays of int
-        Of the queries that arrived in a bin.
-    load_qps, accuracy, violation_rate, effective_accuracy : ndarrays
-        NaN where there are no queries (in time).
-    response_p50_ms, response_p95_ms, response_p99_ms : ndarrays
-        Of the queries that were answered.
-    batch_mean : ndarray
-        Mean size of a batch.
-    model_share : ndarray, shape (T, M)
-        Share of each model in the queries that were answered.
-    models : tuple of str, length M
-    utilisation, queue_mean : ndarrays
-        Of the time of a bin.
     """
 
-    start_ms: FloatArray
-    bin_ms: float
+    start_ms: FloatArray  # when each bin begins
+    bin_ms: float  # length of a bin; the last may be cut by the end
+    # queries, in_time: of the queries that arrived in a bin
     queries: IntArray
     in_time: IntArray
+    # load_qps, accuracy, violation_rate, effective_accuracy: naN where there are no queries (in
+    # time)
     load_qps: FloatArray
     accuracy: FloatArray
     violation_rate: FloatArray
     effective_accuracy: FloatArray
+    # response_p50_ms, response_p95_ms, response_p99_ms: of the queries that were answered
     response_p50_ms: FloatArray
     response_p95_ms: FloatArray
     response_p99_ms: FloatArray
-    batch_mean: FloatArray
-    model_share: FloatArray
-    models: tuple[str, ...]
+    batch_mean: FloatArray  # mean size of a batch
+    model_share: FloatArray  # shape (T, M): share of each model in the queries that were answered
+    models: tuple[str, ...]  # shape (M,)
+    # utilisation, queue_mean: of the time of a bin
     utilisation: FloatArray
     queue_mean: FloatArray
 
@@ -72,13 +57,7 @@ class TimeSeries:
 
 
 def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
-    """The figures of a run in bins of time.
-
-    Raises
-    ------
-    InvalidValueError
-        A length that is not positive, or gives more than a million bins.
-    """
+    """The figures of a run in bins of time."""
     if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
         raise InvalidValueError("not a length of bins", where="bin_ms", value=bin_ms,
                                 allowed="> 0, for at most a million bins")

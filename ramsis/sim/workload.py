@@ -54,21 +54,6 @@ class Workload(Protocol):
 class ConstantLoad:
     """A constant load of any arrival process.
 
-    Parameters
-    ----------
-    load_qps : float
-        Mean arrivals per second, finite and > 0.
-    duration_ms : float
-        Finite and > 0.
-    arrivals : Arrivals, str or callable
-        The process: as the command line names it (``renewal:2``), or a callable that makes the
-        process of a load, which has ``sample(duration_ms, rng)``.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range, or a process that cannot be drawn from.
-
     Examples
     --------
     >>> load = ConstantLoad(load_qps=100.0, duration_ms=1000.0)
@@ -77,8 +62,10 @@ class ConstantLoad:
     True
     """
 
-    load_qps: float
-    duration_ms: float
+    load_qps: float  # mean arrivals per second, finite and > 0
+    duration_ms: float  # finite and > 0
+    # the process: as the command line names it (``renewal:2``), or a callable that makes the
+    # process of a load, which has ``sample(duration_ms, rng)``
     arrivals: AnyArrivals = "poisson"
 
     def __post_init__(self) -> None:
@@ -109,25 +96,11 @@ class ClosedLoop:
 
     All ask at time 0; a user whose query is dropped thinks and asks again, one who is never
     answered is lost.
-
-    Parameters
-    ----------
-    users : int
-        >= 1.
-    think_ms : float
-        >= 0.
-    duration_ms : float
-        > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
 
-    users: int
-    think_ms: float
-    duration_ms: float
+    users: int  # >= 1
+    think_ms: float  # >= 0
+    duration_ms: float  # > 0
 
     def __post_init__(self) -> None:
         check_number_of("users", self.users)

@@ -50,32 +50,15 @@ __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a file holds: arrivals, or a load in steps of equal length.
+    """What a file holds: arrivals, or a load in steps of equal length."""
 
-    Parameters
-    ----------
-    format : str
-        One of :data:`TRACE_FORMATS`.
-    times_ms : ndarray, shape (n,), optional
-        Arrivals since the first, not falling.
-    rate_qps : ndarray, shape (n,), optional
-        Load of each step.
-    step_ms : float
-        Length of a step.
-    notes : tuple of str
-        What a reader has to know.
-    clock : Clock, optional
-        That the arrivals were read from, where it is coarser than 1 µs.
-    spread_ms : ndarray, shape (n,), optional
-        The arrivals, those of each tick spread over it where they share ticks.
-    """
-
-    format: str
-    times_ms: FloatArray | None = None
-    rate_qps: FloatArray | None = None
-    step_ms: float = 0.0
-    notes: tuple[str, ...] = ()
-    clock: Clock | None = None
+    format: str  # one of :data:`TRACE_FORMATS`
+    times_ms: FloatArray | None = None  # arrivals since the first, not falling, shape (n,)
+    rate_qps: FloatArray | None = None  # load of each step, shape (n,)
+    step_ms: float = 0.0  # length of a step
+    notes: tuple[str, ...] = ()  # what a reader has to know
+    clock: Clock | None = None  # that the arrivals were read from, where it is coarser than 1 µs
+    # shape (n,): the arrivals, those of each tick spread over it where they share ticks
     spread_ms: FloatArray | None = None
 
     @classmethod

@@ -34,22 +34,12 @@ _NAMES = {0.001: "microsecond", 1.0: "millisecond", 1000.0: "second", 60_000.0: 
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock that recorded times were read from.
+    """The clock that recorded times were read from."""
 
-    Attributes
-    ----------
-    tick_ms : float
-        Its resolution.
-    requests : int
-    shared : int
-        Requests that come after another one in the same tick.
-    even : bool
-        Whether the ticks hold nearly equal numbers of requests, as at a constant rate.
-    """
-
-    tick_ms: float
+    tick_ms: float  # its resolution
     requests: int
-    shared: int
+    shared: int  # requests that come after another one in the same tick
+    # whether the ticks hold nearly equal numbers of requests, as at a constant rate
     even: bool = False
 
     @property

@@ -64,27 +64,15 @@ def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
 
 @dataclass(frozen=True)
 class InstantColumn:
-    """Where a line holds its instant.
+    """Where a line holds its instant."""
 
-    Parameters
-    ----------
-    index : int
-        Field, from 0.
-    unit : str, optional
-        Of numbers.
-    minus : int, optional
-        Field of a duration in the same unit that is taken off: the instant is an end.
-    delimiter : str, optional
-        Between fields; None: a tab, semicolon or comma, as each line has it.
-    in_any_order : bool
-        Whether instants may go back; they are sorted then.
-    """
-
-    index: int = 0
-    unit: str | None = None
+    index: int = 0  # field, from 0
+    unit: str | None = None  # of numbers
+    # field of a duration in the same unit that is taken off: the instant is an end
     minus: int | None = None
+    # between fields; None: a tab, semicolon or comma, as each line has it
     delimiter: str | None = None
-    in_any_order: bool = False
+    in_any_order: bool = False  # whether instants may go back; they are sorted then
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
@@ -105,20 +93,11 @@ def fields_of(content: str, delimiter: str | None = None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """Arrivals in ms since the first, not falling.
+    """Arrivals in ms since the first, not falling."""
 
-    Attributes
-    ----------
-    times_ms : ndarray, shape (n,)
-        As recorded.
-    clock : Clock or None
-        That they were read from, where it is coarser than 1 µs.
-    spread_ms : ndarray, shape (n,)
-        Those of each tick spread over it, where requests share ticks.
-    """
-
-    times_ms: NDArray[np.float64]
-    clock: Clock | None
+    times_ms: NDArray[np.float64]  # as recorded, shape (n,)
+    clock: Clock | None  # that they were read from, where it is coarser than 1 µs
+    # shape (n,): those of each tick spread over it, where requests share ticks
     spread_ms: NDArray[np.float64]
 
 

@@ -32,7 +32,6 @@ def refuse_document(path: Path, record: Any) -> None:
 
     Parameters
     ----------
-    path : path
     record
         What the first line of the file holds, or all of it.
     """

@@ -20,33 +20,18 @@ _DEFAULT_S = 30.0
 
 @dataclass(frozen=True)
 class WorkloadOptions:
-    """Loads or a trace, and how they become arrivals.
+    """Loads or a trace, and how they become arrivals."""
 
-    Attributes
-    ----------
-    loads : tuple of float or None
-        In queries per second.
-    trace : TraceName or None
-    unit, time_column, load_columns
-        As of :func:`ramsis.arrivals.reading.read_any_trace`.
-    trace_format : str
-        One of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``.
-    scale : float
-        Multiplies the loads of the trace.
-    arrivals : Arrivals
-    duration_s : float or None
-        By default half a minute, or the trace.
-    """
-
-    loads: tuple[float, ...] | None
+    loads: tuple[float, ...] | None  # in queries per second
     trace: TraceName | None
+    # unit, time_column, load_columns: as of :func:`ramsis.arrivals.reading.read_any_trace`
     unit: str | None
     time_column: str | None
     load_columns: tuple[str, ...]
-    trace_format: str
-    scale: float
+    trace_format: str  # one of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``
+    scale: float  # multiplies the loads of the trace
     arrivals: Arrivals
-    duration_s: float | None
+    duration_s: float | None  # by default half a minute, or the trace
 
     @property
     def constant_s(self) -> float:

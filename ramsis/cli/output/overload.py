@@ -28,7 +28,6 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
 
     Parameters
     ----------
-    rows : iterable of mapping
     *names : str
         Keys of what names a row, of which some may be absent.
     """

@@ -149,31 +149,18 @@ def plan(
 
 @dataclass
 class _Recipe:
-    """What is planned, and the commands that were run.
-
-    Attributes
-    ----------
-    folder : Path
-    workload : Workload
-    slo_ms : float
-    targets : Targets
-    served, arrivals, wanted : tuple of str
-        Options of commands: profile and SLO, load or trace, targets.
-    commands : list of str
-        As a shell takes them.
-    notes : set of str
-        Lines of these commands that were passed on.
-    """
+    """What is planned, and the commands that were run."""
 
     folder: Path
     workload: Workload
     slo_ms: float
     targets: Targets
+    # served, arrivals, wanted: options of commands: profile and SLO, load or trace, targets
     served: tuple[str, ...]
     arrivals: tuple[str, ...]
     wanted: tuple[str, ...]
-    commands: list[str] = field(default_factory=list)
-    notes: set[str] = field(default_factory=set)
+    commands: list[str] = field(default_factory=list)  # as a shell takes them
+    notes: set[str] = field(default_factory=set)  # lines of these commands that were passed on
 
     @property
     def loads_qps(self) -> tuple[float, ...]:

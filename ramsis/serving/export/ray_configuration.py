@@ -28,7 +28,6 @@ def configuration(
 
     Parameters
     ----------
-    policies : PolicySet
     where : Path
         Of the policies, or of the scaling policy.
     levels : sequence of pairs

@@ -36,17 +36,10 @@ _EITHER = 32
 
 @dataclass(frozen=True)
 class Samples:
-    """What is sent, and the right answers where they are known.
+    """What is sent, and the right answers where they are known."""
 
-    Attributes
-    ----------
-    inputs : mapping of str to ndarray, shape (n, ...)
-        By the names of the model's inputs.
-    right : mapping of str to ndarray, shape (n, ...)
-        By the names of outputs; at most one.
-    """
-
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, Array]  # by the names of the model's inputs, shape (n, ...)
+    # by the names of outputs; at most one, shape (n, ...)
     right: Mapping[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -55,21 +48,13 @@ class Samples:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """A model of a server.
+    """A model of a server."""
 
-    Attributes
-    ----------
-    url : str
-        Of its inference requests.
-    inputs, outputs : tuple of TensorSpec
-        Sizes of dimensions that may be any are 1.
-    binary, binary_answers : bool
-        Whether tensors go as bytes to the server, and back.
-    """
-
-    url: str
+    url: str  # of its inference requests
+    # inputs, outputs: sizes of dimensions that may be any are 1
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    # binary, binary_answers: whether tensors go as bytes to the server, and back
     binary: bool
     binary_answers: bool
 
@@ -172,23 +157,14 @@ class Body(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What an answer says.
+    """What an answer says."""
 
-    Attributes
-    ----------
-    model
-        The variant that answered, or the model's name where the server names none.
-    batch, run_as, worker
-        None where it does not say.
-    correct
-        None where the right answer is not known.
-    """
-
-    model: str
+    model: str  # the variant that answered, or the model's name where the server names none
+    # batch, run_as, worker: none where it does not say
     batch: int | None
     run_as: int | None
     worker: int | None
-    correct: bool | None
+    correct: bool | None  # none where the right answer is not known
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:

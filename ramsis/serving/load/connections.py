@@ -31,26 +31,13 @@ _LARGEST, _MOST_HELD = MAX_FILE_BYTES, 4 * MAX_FILE_BYTES
 
 
 class Response(NamedTuple):
-    """An answer, or why there is none.
+    """An answer, or why there is none."""
 
-    Attributes
-    ----------
-    status
-        0 where there is none.
-    headers
-        By their names in lower case.
-    body
-    failure
-        Why there is no answer; empty if there is.
-    at_s
-        When its last byte had come, on the clock of :func:`time.perf_counter`.
-    """
-
-    status: int
-    headers: Mapping[str, str]
+    status: int  # 0 where there is none
+    headers: Mapping[str, str]  # by their names in lower case
     body: bytes
-    failure: str
-    at_s: float
+    failure: str  # why there is no answer; empty if there is
+    at_s: float  # when its last byte had come, on the clock of :func:`time.perf_counter`
 
 
 Told = Callable[[Response], object]

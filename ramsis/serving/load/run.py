@@ -50,33 +50,18 @@ _SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
 
 @dataclass(frozen=True, eq=False)
 class LoadResult:
-    """What became of the requests.
+    """What became of the requests."""
 
-    Attributes
-    ----------
-    requests : list of Request
-        In the order in which they were to be sent; times from the start.
-    lag_ms : ndarray, shape (n,)
-        How much later than they should requests were sent.
-    first_failure : str
-        What the first request that failed was told; empty if none did.
-    """
-
-    requests: list[Request]
-    lag_ms: FloatArray
-    first_failure: str
+    requests: list[Request]  # in the order in which they were to be sent; times from the start
+    lag_ms: FloatArray  # shape (n,): how much later than they should requests were sent
+    first_failure: str  # what the first request that failed was told; empty if none did
 
 
 @dataclass(frozen=True, eq=False)
 class Timetable:
-    """When to send requests with which deadlines, and random numbers for what is sent.
+    """When to send requests with which deadlines, and random numbers for what is sent."""
 
-    Attributes
-    ----------
-    arrival_s, slo_ms : ndarray, shape (n,)
-    rng : Generator
-    """
-
+    # arrival_s, slo_ms: shape (n,)
     arrival_s: FloatArray
     slo_ms: FloatArray
     rng: np.random.Generator

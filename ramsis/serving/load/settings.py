@@ -25,27 +25,13 @@ COMPRESSIONS = ("none", "gzip", "deflate")
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How a server is loaded.
+    """How a server is loaded."""
 
-    Attributes
-    ----------
-    slo_ms : ndarray, shape (n,)
-        Deadline of each request after its arrival.
-    send_deadline : bool
-        Whether requests tell the server theirs.
-    timeout_s : float
-        After which a request without an answer has failed, > 0.
-    tensors : str
-        One of :data:`TENSORS`.
-    compression : str
-        One of :data:`COMPRESSIONS`, for which the server is asked.
-    """
-
-    slo_ms: NDArray[np.float64]
-    send_deadline: bool = True
-    timeout_s: float = 30.0
-    tensors: str = "auto"
-    compression: str = "none"
+    slo_ms: NDArray[np.float64]  # deadline of each request after its arrival, shape (n,)
+    send_deadline: bool = True  # whether requests tell the server theirs
+    timeout_s: float = 30.0  # after which a request without an answer has failed, > 0
+    tensors: str = "auto"  # one of :data:`TENSORS`
+    compression: str = "none"  # one of :data:`COMPRESSIONS`, for which the server is asked
 
     def __post_init__(self) -> None:
         check_positive(timeout_s=self.timeout_s)

@@ -38,27 +38,14 @@ Samples = dict[tuple[int, int], list[float]]
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How service times are measured.
+    """How service times are measured."""
 
-    Parameters
-    ----------
-    batches
-        Batch sizes, rising, 1 among them.
-    samples
-        Of each variant and batch size.
-    seconds
-        Time after which no new round is begun.
-    workers
-        That run at once.
-    seed
-        Of the orders and the inputs.
-    """
-
+    # batch sizes, rising, 1 among them
     batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-    samples: int = 200
-    seconds: float = 60.0
-    workers: int = 1
-    seed: int = 0
+    samples: int = 200  # of each variant and batch size
+    seconds: float = 60.0  # time after which no new round is begun
+    workers: int = 1  # that run at once
+    seed: int = 0  # of the orders and the inputs
 
 
 async def measure_service(

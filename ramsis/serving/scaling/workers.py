@@ -81,7 +81,6 @@ class OwnWorkers(_Follower):
     ----------
     server
         That starts with the least workers, and has room for the most.
-    table
     """
 
     def __init__(self, server: Server, table: ScalingTable) -> None:
@@ -142,7 +141,6 @@ class Advice(_Follower):
     ----------
     server
         Whose workers stay as they are.
-    table
     peers
         A host name whose addresses are all servers of this kind, each with as many workers and
         an equal share of the queries; None where there is only this one.

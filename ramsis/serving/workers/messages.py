@@ -40,21 +40,11 @@ class RunBatch(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A batch has ended.
+    """A batch has ended."""
 
-    Attributes
-    ----------
-    number
-        Of the batch.
-    service_ms
-        What the model took in the worker.
-    error
-        What went wrong; empty where the outputs are there.
-    """
-
-    number: int
-    service_ms: float
-    error: str = ""
+    number: int  # of the batch
+    service_ms: float  # what the model took in the worker
+    error: str = ""  # what went wrong; empty where the outputs are there
 
     def packed(self) -> bytes:
         """As a message's bytes."""
@@ -98,13 +88,7 @@ def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[
 
 
 def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for a document and the open files that come with it.
-
-    Raises
-    ------
-    EOFError
-        The other side is gone.
-    """
+    """Wait for a document and the open files that come with it."""
     head, files, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_FILES)
     if not head:
         raise EOFError

@@ -41,36 +41,18 @@ _HEARD_EACH_S = 0.001
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How workers are run.
+    """How workers are run."""
 
-    Parameters
-    ----------
-    workers
-        How many, at most.
-    max_batch
-        Largest batch that they run.
-    warm_up
-        Batch sizes that each variant runs before a worker is ready.
-    slots
-        Queries that can be held at once.
-    timeout_s
-        A batch that takes longer is given up, and its worker started anew.
-    pin
-        Whether each worker gets a core of its own where there are more cores than workers, and
-        the front end the others.
-    memory_mb
-        Limit on the address space of a worker; None for none.
-    at_first
-        How many are started, >= 1; None for all. Others are started by :meth:`WorkerPool.begin`.
-    """
-
-    workers: int
-    max_batch: int
-    warm_up: tuple[int, ...] = (1,)
-    slots: int = 2048
-    timeout_s: float = 10.0
+    workers: int  # how many, at most
+    max_batch: int  # largest batch that they run
+    warm_up: tuple[int, ...] = (1,)  # batch sizes that each variant runs before a worker is ready
+    slots: int = 2048  # queries that can be held at once
+    timeout_s: float = 10.0  # A batch that takes longer is given up, and its worker started anew
+    # whether each worker gets a core of its own where there are more cores than workers, and the
+    # front end the others
     pin: bool = True
-    memory_mb: float | None = None
+    memory_mb: float | None = None  # limit on the address space of a worker; None for none
+    # how many are started, >= 1; None for all. Others are started by :meth:`WorkerPool.begin`.
     at_first: int | None = None
 
 
@@ -79,23 +61,14 @@ def _nothing(*_: object) -> None:
 
 
 class WorkerEvents(NamedTuple):
-    """What is called when something happens to a worker, each with its number.
+    """What is called when something happens to a worker, each with its number."""
 
-    Attributes
-    ----------
-    ready
-        It can take batches, for the first time or again.
-    ended
-        Its batch has ended; with the outputs of all rows of its memory.
-    gone
-        It was ready and is dead, with the cause; it is started again.
-    failed
-        It could not be started, with the cause and the seconds until the next try.
-    """
-
-    ready: Callable[[int], object]
+    ready: Callable[[int], object]  # it can take batches, for the first time or again
+    # its batch has ended; with the outputs of all rows of its memory
     ended: Callable[[int, Ended, dict[str, NDArray[Any]]], object]
+    # it was ready and is dead, with the cause; it is started again
     gone: Callable[[int, str], object]
+    # it could not be started, with the cause and the seconds until the next try
     failed: Callable[[int, str, float], object] = _nothing
 
 
@@ -128,7 +101,6 @@ class WorkerPool:
 
     Parameters
     ----------
-    variants, settings, events
     launch
         Starts a process; its parameters and errors are those of :class:`WorkerProcess`.
 

@@ -75,11 +75,6 @@ class WorkerProcess:
     ----------
     dead
         Done when the process is dead.
-
-    Raises
-    ------
-    OSError, MemoryError, subprocess.SubprocessError
-        It cannot be started. Nothing is left behind.
     """
 
     def __init__(

@@ -36,37 +36,9 @@ _BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their o
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of one run; rates are fractions, a figure without any query is ``None``.
+    """Figures of one run; rates are fractions, a figure without any query is ``None``."""
 
-    Attributes
-    ----------
-    queries, in_time, late, dropped, never_answered : int
-        The last four add up to the first.
-    accuracy, violation_rate, effective_accuracy : float
-    response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms : float
-    response_longest_ms : float
-    batches : int
-    batch_mean : float
-        Mean size of a batch.
-    batch_p99 : float
-        99th percentile of the size of a query's batch.
-    utilisation : float
-        Share of the workers' time that is busy.
-    queue_mean, queue_p99, queue_max : float
-        Queries that wait: mean over time; seen by arrivals.
-    offered_qps, throughput_qps, goodput_qps : float
-        Arrivals, answers, and answers in time, per second until queries stop to come.
-    loads : int
-    loading_s : float
-        Time of all loads of models added up.
-    cold_starts : int
-        Queries whose model was loaded, where it ran, after their arrival.
-    worker_s : float
-        Time of active workers, to the end of the run.
-    model_share : Mapping of str to float
-        Share of each model in the answered queries; models without any are left out.
-    """
-
+    # queries, in_time, late, dropped, never_answered: the last four add up to the first
     queries: int
     in_time: int
     late: int
@@ -81,19 +53,23 @@ class Metrics:
     response_p99_ms: float | None
     response_longest_ms: float | None
     batches: int
-    batch_mean: float | None
-    batch_p99: float | None
-    utilisation: float
+    batch_mean: float | None  # mean size of a batch
+    batch_p99: float | None  # 99th percentile of the size of a query's batch
+    utilisation: float  # share of the workers' time that is busy
+    # queue_mean, queue_p99, queue_max: queries that wait: mean over time; seen by arrivals
     queue_mean: float
     queue_p99: float
     queue_max: int
+    # offered_qps, throughput_qps, goodput_qps: arrivals, answers, and answers in time, per
+    # second until queries stop to come
     offered_qps: float
     throughput_qps: float
     goodput_qps: float
     loads: int
-    loading_s: float
-    cold_starts: int
-    worker_s: float
+    loading_s: float  # time of all loads of models added up
+    cold_starts: int  # queries whose model was loaded, where it ran, after their arrival
+    worker_s: float  # time of active workers, to the end of the run
+    # share of each model in the answered queries; models without any are left out
     model_share: Mapping[str, float]
 
     @property
@@ -107,15 +83,9 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
 
     Parameters
     ----------
-    run : Run
     chosen : ndarray of bool, shape (n,), optional
         The requests to count, as those of one model or stream; batches, loads and workers are
         those of the whole run.
-
-    Raises
-    ------
-    InvalidValueError
-        Not a mask of the requests.
     """
     if chosen is None and run.site.one_at_a_time:
         return _figures(run, _Tally(run), run.requests)

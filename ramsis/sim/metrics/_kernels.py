@@ -33,24 +33,12 @@ class RunArrays(NamedTuple):
 
 
 class FigureTerms(NamedTuple):
-    """Deadlines and tolerances that figures are computed with.
+    """Deadlines and tolerances that figures are computed with."""
 
-    Attributes
-    ----------
-    slo_ms : ndarray, shape (n,) or (1,)
-        Deadline of each query after its arrival, or of all.
-    tolerance_ms : float
-        An answer so much late is in time.
-    until_ms : float
-        Until when the time that queries wait is added up.
-    bins_per_ms : float
-        Of response times.
-    """
-
-    slo_ms: FloatArray
-    tolerance_ms: float
-    until_ms: float
-    bins_per_ms: float
+    slo_ms: FloatArray  # shape (n,) or (1,): deadline of each query after its arrival, or of all
+    tolerance_ms: float  # an answer so much late is in time
+    until_ms: float  # until when the time that queries wait is added up
+    bins_per_ms: float  # of response times
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -25,24 +25,17 @@ STAGES = ("waiting", "loading", "service", "machine")
 
 @dataclass(frozen=True, eq=False)
 class GroupFigures:
-    """What became of the requests of G groups. Arrays have shape (G,) unless another is stated.
+    """What became of the requests of G groups. Arrays have shape (G,) unless another is stated."""
 
-    Attributes
-    ----------
-    requests, in_time, late, dropped, never_answered : ndarrays of int
-        The last four add up to the first.
-    stage_ms : ndarray, shape (4, G)
-        Time of each of :data:`STAGES` summed over the answered requests.
-    response_p50_ms, response_p99_ms : ndarrays
-        Of the answered requests; NaN without any.
-    """
-
+    # requests, in_time, late, dropped, never_answered: the last four add up to the first
     requests: IntArray
     in_time: IntArray
     late: IntArray
     dropped: IntArray
     never_answered: IntArray
+    # shape (4, G): time of each of :data:`STAGES` summed over the answered requests
     stage_ms: FloatArray
+    # response_p50_ms, response_p99_ms: of the answered requests; NaN without any
     response_p50_ms: FloatArray
     response_p99_ms: FloatArray
 

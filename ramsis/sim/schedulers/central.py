@@ -100,7 +100,6 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
 
     Parameters
     ----------
-    name : str
     levels : sequence of ModelLevel
         By rising load, the last one infinite.
     """

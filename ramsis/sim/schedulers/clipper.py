@@ -22,20 +22,12 @@ _BACK_OFF = 0.9
 
 @dataclass(frozen=True)
 class Clipper(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    model : str
-        Its name.
-    objective : float
-        Latency objective of a batch, as a share of the SLO; > 0.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "clipper"
 
-    model: str
-    objective: float = 1.0
+    model: str  # its name
+    objective: float = 1.0  # latency objective of a batch, as a share of the SLO; > 0
 
     def __post_init__(self) -> None:
         check_objective(self.objective)

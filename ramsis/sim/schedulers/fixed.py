@@ -17,20 +17,12 @@ from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 @dataclass(frozen=True)
 class Fixed(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    model : str
-        Its name.
-    batch : int
-        Batch limit; 0: the largest that takes half the SLO.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "fixed"
 
-    model: str
-    batch: int = 0
+    model: str  # its name
+    batch: int = 0  # batch limit; 0: the largest that takes half the SLO
 
     def prepare(self, fleet: Fleet) -> Plan:
         """One level."""
@@ -56,21 +48,11 @@ def model_index(fleet: Fleet, name: str) -> int:
 
 @dataclass(frozen=True)
 class SingleModel(PerType):
-    """A scheduler of one model with a batch limit.
+    """A scheduler of one model with a batch limit."""
 
-    Parameters
-    ----------
-    model : str
-        Its name.
-    batch : int
-        Batch limit; 0: the largest.
-    objective : float
-        What counts as the deadline, as a share of the SLO; > 0.
-    """
-
-    model: str
-    batch: int = 0
-    objective: float = 1.0
+    model: str  # its name
+    batch: int = 0  # batch limit; 0: the largest
+    objective: float = 1.0  # what counts as the deadline, as a share of the SLO; > 0
 
     def __post_init__(self) -> None:
         check_objective(self.objective)

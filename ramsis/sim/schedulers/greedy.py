@@ -28,17 +28,12 @@ _LATE = ("serve", "drop")
 
 @dataclass(frozen=True)
 class Greedy(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    late : str
-        ``serve``: a query that cannot be in time is answered by the fastest model, in batches up
-        to its most efficient within the SLO; ``drop``: it is given up.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "greedy"
 
+    # ``serve``: a query that cannot be in time is answered by the fastest model, in batches up
+    # to its most efficient within the SLO; ``drop``: it is given up
     late: str = "serve"
 
     def __post_init__(self) -> None:

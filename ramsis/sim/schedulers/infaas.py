@@ -20,29 +20,17 @@ from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 @dataclass(frozen=True)
 class Infaas(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    accuracy : float
-        Least accuracy wanted, a fraction.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "infaas"
 
-    accuracy: float
+    accuracy: float  # least accuracy wanted, a fraction
 
     def __post_init__(self) -> None:
         FRACTION.check("not an accuracy", accuracy=self.accuracy)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """One level, with the cheapest model.
-
-        Raises
-        ------
-        InfeasibleError
-            No model is accurate enough within the SLO.
-        """
+        """One level, with the cheapest model."""
         table = fleet.table
         enough = [m for m in range(len(fleet.models))
                   if table.accuracy[m] >= self.accuracy and fleet.largest_batch(m, fleet.slo_ms)]

@@ -30,17 +30,11 @@ from ramsis.sim.schedulers.central import (
 
 @dataclass(frozen=True)
 class JellyfishPlus(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    headroom : float
-        Throughput wanted, as a multiple of the load; > 0.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "jellyfish-plus"
 
-    headroom: float = 1.0
+    headroom: float = 1.0  # throughput wanted, as a multiple of the load; > 0
 
     def __post_init__(self) -> None:
         check_positive("not a factor", headroom=self.headroom)

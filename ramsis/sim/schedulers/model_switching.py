@@ -47,29 +47,17 @@ RESPONSE_FORMAT = "ramsis.response-profile/1"
 
 @dataclass(frozen=True)
 class ModelSwitching(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    share : float
-        Share of the queries to be in time, in (0, 1].
-    step_qps : float
-        Step of the grid of loads; 0: a round number near 1/64 of the fleet's capacity.
-    profile_s : float
-        Length of each profiling run, in seconds.
-    seed : int
-        Of the profiling runs.
-    store : str
-        File to keep the profile in; it is reused when it was made for the same fleet and
-        parameters, and made anew otherwise. Empty: the profile is not kept.
-    """
+    """See the module's description."""
 
     name: ClassVar[str] = "model-switching"
 
-    share: float = 0.99
+    share: float = 0.99  # share of the queries to be in time, in (0, 1]
+    # step of the grid of loads; 0: a round number near 1/64 of the fleet's capacity
     step_qps: float = 0.0
-    profile_s: float = 30.0
-    seed: int = 0
+    profile_s: float = 30.0  # length of each profiling run, in seconds
+    seed: int = 0  # of the profiling runs
+    # file to keep the profile in; it is reused when it was made for the same fleet and
+    # parameters, and made anew otherwise. Empty: the profile is not kept.
     store: str = ""
 
     def __post_init__(self) -> None:
@@ -88,15 +76,7 @@ class ModelSwitching(PerType):
         return [*rising([*(carried[model] for model in fleet.by_accuracy), *beyond]), last]
 
     def carried(self, fleet: Fleet) -> list[ModelLevel]:
-        """The highest load at which each model keeps the SLO, and its batch limit; 0: none.
-
-        Raises
-        ------
-        InputFileError
-            The store holds something else.
-        OutputError
-            The store cannot be written.
-        """
+        """The highest load at which each model keeps the SLO, and its batch limit; 0: none."""
         path = Path(self.store) if self.store else None
         inputs = self._inputs(fleet)
         if path is not None and path.exists():

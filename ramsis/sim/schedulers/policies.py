@@ -121,13 +121,7 @@ class Policies:
             self.dispatch, chosen.slowness)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """The stations of each level.
-
-        Raises
-        ------
-        InputFileError
-            The set was made for other workers or SLO classes, or as of :meth:`prepare`.
-        """
+        """The stations of each level."""
         serving, source = self.when_slow(fleets.fleets[0].slowness), self.source
         policies = serving.levels
         if len(fleets.fleets) == 1 and all(len(level.stations) == 1 for level in policies.levels):
@@ -174,14 +168,7 @@ class Policies:
         return StationPlan(number, fleet, workers, own.prepared(fleet))
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Check that the policies are for this fleet, and stack their tables.
-
-        Raises
-        ------
-        InputFileError
-            A policy for other models, workers or SLO, with larger batches than the fleet runs,
-            or for another dispatch rule than the others.
-        """
+        """Check that the policies are for this fleet, and stack their tables."""
         for policy in self.policies:
             self._check_fits(policy, fleet)
         return self.when_slow(fleet.slowness).prepared(fleet)

@@ -35,7 +35,6 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
 
     Parameters
     ----------
-    policies : PolicySet of Selector
     prefix : str, optional
         What the names in the header begin with; headers of different prefixes can be included
         together.

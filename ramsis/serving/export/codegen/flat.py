@@ -23,68 +23,43 @@ NONE, DROPPED, NEVER = 0, 1, 2
 
 
 class FlatAnswer(NamedTuple):
-    """One answer of a lookup.
+    """One answer of a lookup."""
 
-    Attributes
-    ----------
-    kind
-        ``error``, ``run``, ``drop`` or ``wait``.
-    model
-        Index into the models of the set.
-    batch, run_as
-        Requests to take, and the batch size to run them as; 0 unless ``run``.
-    below_ms
-        Slack below which a wait ends; None: at none, or not a wait.
-    """
-
-    kind: str
-    model: int = 0
+    kind: str  # ``error``, ``run``, ``drop`` or ``wait``
+    model: int = 0  # index into the models of the set
+    # batch, run_as: requests to take, and the batch size to run them as; 0 unless ``run``
     batch: int = 0
     run_as: int = 0
-    below_ms: float | None = None
+    below_ms: float | None = None  # slack below which a wait ends; None: at none, or not a wait
 
 
 class FlatPolicy(NamedTuple):
-    """One policy. Answers are indices into :attr:`FlatSet.answers`.
+    """One policy. Answers are indices into :attr:`FlatSet.answers`."""
 
-    Attributes
-    ----------
-    dispatch
-        Dispatch rule.
-    slo_ms, load_qps, workers
-        What the policy was made for.
-    idle, queued
-        Levels after 0, rising from 1.
-    edges_ms
-        Slacks that reach the slack bins 1, 2, …
-    row_of
-        Where in ``rows`` the row of each idle level and queue level begins, queue levels side by
-        side.
-    rows
-        The rows behind one another, each so that a lookup reads what lies together: the number n
-        of its answers, the n - 1 slack bins, rising, from which the second and later ones hold,
-        and the n answers.
-    longer
-        Answer to a queue longer than the last level; :data:`NONE`: as the last level.
-    usual, other, probability
-        Answers of the place whose answer is :data:`NONE` in its row, and how likely the second is.
-    late, spare_idle
-        Answer to offer to a dropped request, :data:`NONE` for never, and with how many idle.
-    """
-
-    dispatch: str
+    dispatch: str  # dispatch rule
+    # slo_ms, load_qps, workers: what the policy was made for
     slo_ms: float
     load_qps: float
     workers: int
+    # idle, queued: levels after 0, rising from 1
     idle: tuple[int, ...]
     queued: tuple[int, ...]
-    edges_ms: tuple[float, ...]
+    edges_ms: tuple[float, ...]  # slacks that reach the slack bins 1, 2, …
+    # where in ``rows`` the row of each idle level and queue level begins, queue levels side by
+    # side
     row_of: list[int]
+    # the rows behind one another, each so that a lookup reads what lies together: the number n
+    # of its answers, the n - 1 slack bins, rising, from which the second and later ones hold,
+    # and the n answers
     rows: list[int]
-    longer: int
+    longer: int  # answer to a queue longer than the last level; :data:`NONE`: as the last level
+    # usual, other, probability: answers of the place whose answer is :data:`NONE` in its row,
+    # and how likely the second is
     usual: int
     other: int
     probability: float
+    # late, spare_idle: answer to offer to a dropped request, :data:`NONE` for never, and with
+    # how many idle
     late: int
     spare_idle: int
 
