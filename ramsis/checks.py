@@ -43,7 +43,7 @@ def _never(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """What is allowed: whether a value is of it, and how it is called.
+    """Allowed kind of a value: its test and its name.
 
     ``by_type`` says that a value is of it whose type alone decides. Such types are remembered,
     since most calls come with the types of the calls before.

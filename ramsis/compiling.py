@@ -183,7 +183,7 @@ def _is_of_numbers(result: types.Type) -> bool:
 
 
 def njit(**options: Any) -> Callable[[F], F]:
-    """As :func:`numba.njit` with options; ``cache`` is a wish."""
+    """Compile with :func:`numba.njit`; ``cache`` is a preference."""
     def compiled(function: F) -> F:
         inner = function.__name__.startswith("_")
         chosen = {**options, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}

@@ -22,7 +22,7 @@ _NUMBERS = (int, float, Real)  # the first two answer much faster
 def describe(
     what: str, *, where: str | None = None, value: object = _ABSENT, allowed: str | None = None
 ) -> str:
-    """One line: what is wrong, where, which value was met, what is allowed.
+    """Describe an error in one line: where, what is wrong, the value, what is allowed.
 
     >>> describe("not positive", where="a.json: slo_ms", value=-3.0, allowed="a number > 0")
     'a.json: slo_ms: not positive: got -3.0; allowed: a number > 0'
@@ -77,7 +77,7 @@ _SHOWN = _Shown()
 
 
 class Details(TypedDict, total=False):
-    """What is known of an error besides what is wrong."""
+    """Details of an error: where, the value, what is allowed."""
 
     where: str | None
     value: object
@@ -85,7 +85,7 @@ class Details(TypedDict, total=False):
 
 
 class RamsisError(Exception):
-    """Anything that ramsis refuses; ``exit_code`` is what the command line exits with.
+    """Base of all errors of ramsis; ``exit_code`` is the exit code of the command line.
 
     Its message is what :func:`describe` makes of a text and its details.
 

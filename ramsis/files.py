@@ -238,7 +238,7 @@ def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iter
 
 
 def _mode(target: Path) -> int | None:
-    """Type and permissions of what has a name, if anything."""
+    """Return type and permissions of a path, if it exists."""
     try:
         return target.stat().st_mode
     except FileNotFoundError:
@@ -320,7 +320,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def check_within(folder: str | os.PathLike[str], name: str) -> None:
-    """Refuse to touch what a link has leading out of a folder."""
+    """Refuse a path that a link leads out of a folder."""
     path = os.path.join(folder, name)
     found = os.path.realpath(path)
     if not found.startswith(os.path.join(os.path.realpath(folder), "")):

@@ -56,7 +56,7 @@ def trust(*words: str) -> None:
 
 
 def trusted() -> tuple[str, ...]:
-    """What is trusted now, for :func:`trust` in another process."""
+    """Return the trusted names, for :func:`trust` in another process."""
     return _words
 
 
@@ -94,7 +94,7 @@ def own(
     text: str, what: str, *, where: str | None = None, error: type[RamsisError] = InputFileError,
     option: str = "",
 ) -> Any:
-    """What ``package.module:name`` or ``file.py:name`` names, its module imported.
+    """Import and return the object that ``package.module:name`` or ``file.py:name`` names.
 
     Modules are also looked for in the current folder.
 

@@ -43,12 +43,12 @@ def file_system(url: str, where: str) -> tuple[Any, str]:
 
 
 def why(error: Exception) -> str:
-    """What a file system raised, in a few words: each kind has errors of its own."""
+    """Describe an error of a file system in a few words."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 class Remote:
-    """What lies at a URL, to be read; messages name ``where``, what was given."""
+    """Readable contents of a URL; ``where`` names it in messages."""
 
     def __init__(self, url: str, where: str) -> None:
         self.url = url.rstrip("/")

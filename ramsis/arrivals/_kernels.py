@@ -66,6 +66,6 @@ def poisson_row(mean: float, row: FloatArray) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def poisson_rows(mean: FloatArray, rows: FloatArray) -> None:
-    """The same for several means, (T,), into (T, K)."""
+    """Write PF(k) for several means, (T,), into ``rows``, (T, K)."""
     for i in range(mean.size):
         poisson_row(mean[i], rows[i])

@@ -85,7 +85,7 @@ class ProcessFit:
 
 @dataclass(frozen=True)
 class TraceFit:
-    """What a trace shows, and the processes fitted to it, the best one first.
+    """Figures of a trace, and the processes fitted to it, best first.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ _LOWEST = 0.02  # of the peak
 
 @dataclass(frozen=True, eq=False)
 class MovingMean:
-    """What is motion of the mean and what are bursts."""
+    """Split of the variation of a trace into a moving mean and bursts."""
 
     # window_ms, stretch_ms: of the counts, and of the mean that is taken off
     window_ms: float

@@ -115,11 +115,11 @@ class ShippedProcess:
         return None
 
     def simplest(self) -> ShippedProcess:
-        """The same process under its simplest name, as Poisson where the parameters make it so."""
+        """Return the process under its simplest name, such as Poisson."""
         return self
 
     def describe(self) -> dict[str, Any]:
-        """What a policy file says of the process: name and parameters, without the load."""
+        """Return name and parameters of the process for a policy file, without the load."""
         same = self.simplest()
         return {"process": same.name,
                 **{one.name: float(getattr(same, one.name)) for one in same.parameters}}

@@ -51,7 +51,7 @@ def shipped_traces() -> dict[str, Path]:
 
 
 def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
-    """The path itself, if there is such a file, or that of the shipped trace of the name."""
+    """Return the path if the file exists, else that of the shipped trace of that name."""
     path = Path(path_or_name)
     return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
 

@@ -175,7 +175,7 @@ AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
 
 
 def arrivals_of(given: AnyArrivals) -> Arrivals:
-    """The arrivals that any of these stands for."""
+    """Return the arrival process that a name, text or object stands for."""
     if isinstance(given, Arrivals):
         return given
     if isinstance(given, str):

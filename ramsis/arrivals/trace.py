@@ -91,7 +91,7 @@ class RateTrace:
         return self.start_ms, self.rate_qps, np.array([self.end_ms])
 
     def scaled(self, factor: float) -> RateTrace:
-        """The same course at ``factor`` times the load."""
+        """Return the trace at ``factor`` times the load."""
         check_positive(factor=factor)
         return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms,
                          self.arrivals)

@@ -45,7 +45,7 @@ _NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """How a log is judged."""
+    """Settings of an audit."""
 
     workers: int  # that there were, >= 1
     # service times that batches are held against; by default those of
@@ -77,7 +77,7 @@ class AuditSettings:
 
 @dataclass(frozen=True)
 class Achieved:
-    """What became of the requests of a log."""
+    """Outcomes of the requests of a log."""
 
     # requests, served, late, dropped, failed: the last four add up to the first
     requests: int
@@ -103,7 +103,7 @@ class Achieved:
 
 @dataclass(frozen=True)
 class Audit:
-    """The answers about a log; see the module."""
+    """Results of an audit."""
 
     workers: int  # that there were
     service: str  # service times of the profile that the log was held against
@@ -282,7 +282,7 @@ class _Case:
 
 
 def _half_width(share: float, count: int) -> float:
-    """Of the 95 % interval of a share, by Agresti and Coull: two more of each kind."""
+    """Return the half-width of the 95 % interval of a share (Agresti–Coull)."""
     adjusted = (share * count + 2.0) / (count + 4.0)
     return _NORMAL_95 * math.sqrt(adjusted * (1.0 - adjusted) / (count + 4.0))
 

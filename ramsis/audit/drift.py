@@ -46,7 +46,7 @@ _FALSE_ALARM_EVERY_SECONDS = 1e8
 
 @dataclass(frozen=True)
 class DriftAlarm:
-    """What has drifted."""
+    """A detected drift of service times or arrivals."""
 
     what: str  # ``service times`` or ``arrivals``
     ratio: float  # of what was observed lately to what was expected
@@ -130,7 +130,7 @@ class _Learned:
 
 @dataclass
 class ServiceDrift:
-    """Service times against what is expected of them."""
+    """Monitor of service times against their expectation."""
 
     # mean of a batch by variant and size to run, as the policies know it; None where they do not
     expected_ms: Callable[[str, int], float | None]

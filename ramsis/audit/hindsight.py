@@ -35,7 +35,7 @@ _WINDOW_MS = 500.0
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What the best policy would have achieved."""
+    """Figures that the best policy would have achieved."""
 
     workers: int
     scheduler: str  # its dispatch, with the settings given
@@ -60,7 +60,7 @@ class Day:
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int, achieved: Callable[[Hindsight], bool]) -> Hindsight | None:
-        """The best policy for some workers; None where none can be made.
+        """Return the best policy for a number of workers; None where none can be made.
 
         Of equal ones it is one that has achieved what it should.
         """

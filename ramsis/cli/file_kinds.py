@@ -89,7 +89,7 @@ _UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
 def next_step(message: str, arguments: Sequence[str]) -> str:
-    """What a file that a message refuses is, and what takes it; empty where there is no doubt."""
+    """Describe a refused file and the command that takes it; empty where that is not clear."""
     words = [word for word in arguments if not word.startswith("-")]
     commands = {words[0], " ".join(words[:2])} if words else set()
     before = ""
@@ -109,7 +109,7 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
 
 
 def _kind_of(path: str) -> _Kind | None:
-    """What a file or folder is by its beginning; None where that is not clear."""
+    """Return the kind of a file or folder by its beginning; None where it is not clear."""
     try:
         if os.path.isdir(path):
             return next((kind for name, kind in _FOLDERS.items()

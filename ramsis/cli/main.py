@@ -167,7 +167,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _with_kind(message: str, arguments: Sequence[str] | None) -> str:
-    """A message, with what the file that it refuses is where it is one of another kind."""
+    """Append to a message the kind of the refused file, where it is of another kind."""
     from ramsis.cli.file_kinds import next_step
 
     return message + next_step(message, sys.argv[1:] if arguments is None else arguments)
@@ -180,7 +180,7 @@ def _drop_output() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    """Say in one line what is wrong."""
+    """Print an error in one line."""
     line = printable(" ".join(message.split())).encode("utf-8", "backslashreplace").decode()
     line = line if len(line) <= _LONGEST else line[:_LONGEST - 3] + "..."
     click.echo(f"error: {line}", err=True)
@@ -188,7 +188,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """What is wrong with the command line, and where its help is."""
+    """Return the usage error with the command that shows help."""
     context = getattr(error, "ctx", None)
     more = f" See '{context.command_path} --help'." if context else ""
     if isinstance(error, click.NoSuchOption):

@@ -55,7 +55,7 @@ def _capacity_row(
 
 
 def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) -> Question:
-    """What a scenario needs by the bound on its requests in time."""
+    """Return the question of the bound on requests in time of a scenario."""
     return Question(
         partial(_scenario_bound, scenario.scenario, grow, terms),
         {"asked": "capacity of a scenario, bound", "grow": grow, **scenario.document,
@@ -107,7 +107,7 @@ def rows_of(
 
 
 def value_of(outcome: JobOutcome) -> dict[str, Any]:
-    """What a job gave."""
+    """Return the result of a job."""
     if outcome.error is not None or outcome.value is None:
         raise _ERRORS.get(outcome.exit_code, RamsisError)(str(outcome.error))
     return outcome.value

@@ -44,7 +44,7 @@ def validate_command(files: tuple[str, ...]) -> None:
 
 
 def _validate(file: str) -> str:
-    """What a valid file is, in a few words."""
+    """Validate a file and describe it in a few words."""
     if Path(file).is_dir():
         return _policy_set(Path(file))
     document = read_document(file)

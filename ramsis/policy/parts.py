@@ -74,7 +74,7 @@ def classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
 
 
 def arrivals_in(fields: Fields) -> dict[str, Any]:
-    """The arrival process with its parameters: numbers, texts, truth values, lists of these."""
+    """Read the arrival process with its parameters."""
     arrivals = fields.child("arrivals")
     values = {key: arrivals.value(key) for key in arrivals}
     for key, value in values.items():
@@ -100,7 +100,7 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
 
 
 def tails_in(fields: Fields) -> Tails | None:
-    """What the batches of the profile share; None where it is not known."""
+    """Read the pooled tails of the profile; None where unknown."""
     if "tails" not in fields or fields.value("tails") is None:
         return None
     tails = fields.child("tails")

@@ -249,7 +249,7 @@ class Policy:
         return padded[..., 0], padded[..., 1]
 
     def decision_table(self) -> DecisionTable:
-        """What the runtime looks decisions up in."""
+        """Return the decision table of the runtime."""
         rows, row_of = compressed(self.codes)
         return DecisionTable(
             models=tuple(model.name for model in self.models), slo_ms=self.slo_ms,
@@ -297,7 +297,7 @@ class Policy:
         return figure_of("policy", self, idle=idle)
 
     def _repr_html_(self) -> str:
-        """What it promises, as a table for notebooks."""
+        """Return the promise as an HTML table, for notebooks."""
         expected = self.expectations
         pairs = [("dispatch", self.dispatch), ("load (queries/s)", f"{self.load_qps:g}"),
                  ("workers", str(self.workers)), ("SLO (ms)", f"{self.slo_ms:g}"),
@@ -461,7 +461,7 @@ def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same record with NumPy scalars as Python numbers and tuples as lists."""
+    """Return the record with NumPy scalars as Python numbers and tuples as lists."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

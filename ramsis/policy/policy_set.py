@@ -279,7 +279,7 @@ def write_set(
 
 
 def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """The policies that a folder's manifest lists, in its order (process, slowness, load).
+    """Read the policies that a folder's manifest lists, by process, slowness and load.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _finish(folder: Path) -> None:
-    """End what a killed process was doing to a set: drop half a new one, move a whole one."""
+    """Finish an interrupted write: drop a partial new set, move a complete one into place."""
     whole = folder / WHOLE_NAME
     for name in (_NEW, WHOLE_NAME, MANIFEST_NAME):
         check_within(folder, name)

@@ -51,7 +51,7 @@ def _values(inputs: Fields, key: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyModel:
-    """A model as the policy saw it.
+    """Model as the policy was made for it.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class Recovery(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Interval(WrittenRecord):
-    """What a promise may be off by, as its service times are known from samples only."""
+    """Interval of a promise, since service times are known from samples only."""
 
     confidence: Annotated[float, INNER]  # in (0, 1)
     # violation_rate, effective_accuracy: lower and upper end
@@ -205,7 +205,7 @@ class Interval(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Expectations(WrittenRecord):
-    """What the policy promises in the steady state, per query where nothing else is said.
+    """Promise of a policy in the steady state, per request unless stated otherwise.
 
     Attributes
     ----------
@@ -351,7 +351,7 @@ class Simulated(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Simulated):
-    """The simulation of a policy's own table that its promise is measured in."""
+    """Simulation of a policy's table in which its promise was measured."""
 
     # half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
     # name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
@@ -374,7 +374,7 @@ class BudgetRecord(Simulated):
 
 @dataclass(frozen=True, slots=True)
 class HeadroomRecord(WrittenRecord):
-    """What a policy gives up so that it keeps its promise when service takes longer."""
+    """Headroom of a policy: its cost, and its effect when service takes longer."""
 
     # largest loss of effective accuracy, and of gain, against the pure optimum, > 0
     allowed_loss: Positive

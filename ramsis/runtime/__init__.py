@@ -34,7 +34,7 @@ __all__ = ["DISPATCHES", "DROP", "Choice", "Decision", "DecisionTable", "Dispatc
 
 
 def selector_of(document: object, file: str, uniform: Uniform | None = None) -> Selector:
-    """The lookup of a policy document; ``file`` names it in messages.
+    """Return the lookup of a policy document; ``file`` names it in messages.
 
     ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
     """
@@ -44,7 +44,7 @@ def selector_of(document: object, file: str, uniform: Uniform | None = None) -> 
 def load_selector(
     path: str | os.PathLike[str], *, uniform: Uniform | None = None
 ) -> Selector:
-    """The lookup of one policy file.
+    """Load the lookup of one policy file.
 
     ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
 

@@ -158,7 +158,7 @@ class Dispatcher(Generic[R]):
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
         slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
     ) -> Orders[R]:
-        """Requests have come, all with one deadline; the table is asked when all have joined.
+        """Take requests of one deadline; the table is asked once all have joined a queue.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
-        """A worker has failed, idle or in the middle of a batch; it gets nothing until it is up.
+        """Take a worker out of service after it failed, idle or within a batch.
 
         What waits for a worker that is down goes to the queues of others. While all are down,
         requests are given up when they are due. A worker that is to leave may be told of so in
@@ -320,7 +320,7 @@ class Dispatcher(Generic[R]):
         return self._all_asked(self._clock(now_ms))
 
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
-        """Batches take so many times as long as profiled from now on.
+        """Serve from now on as if batches take ``slowness`` times as long as profiled.
 
         The policies for that slowness serve, as :meth:`PolicySet.at` says; lookups are told what
         the set's policies do not reach, also for what waits.
@@ -340,12 +340,12 @@ class Dispatcher(Generic[R]):
         return orders
 
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
-        """Nobody wants the answers to these any more; those that wait are among the drops."""
+        """Drop those of these requests that still wait, since no client wants their answers."""
         gone = set(map(id, requests))
         return self._given_up(now_ms, [one for one in self._waiting() if id(one.request) in gone])
 
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
-        """Give up some that wait, so that requests with an earlier deadline can.
+        """Drop some waiting requests to make room for requests with an earlier deadline.
 
         Those past their deadline that still want a late answer go first, then those that are due
         last. None is given up unless so many are late, or due after the newcomers.

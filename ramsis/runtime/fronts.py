@@ -28,7 +28,7 @@ _TURN_MS = 2.0
 
 
 class Front(Generic[R]):
-    """Events in, orders out; the subclass has the timer.
+    """Front of a dispatcher: events in, orders out; subclasses own the timer.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Front(Generic[R]):
                     self.dispatcher.slo_class(slo_ms), late_until_ms)
 
     def leave(self, requests: Sequence[R]) -> None:
-        """Nobody wants the answers to these any more; those that wait are given up."""
+        """Drop those of these requests that still wait, since no client wants their answers."""
         self._event(self.dispatcher.leave, requests)
 
     def make_room(self, count: int, deadline_ms: float) -> None:

@@ -79,7 +79,7 @@ class LoadMonitor:
         return 1000.0 * self._count / span_ms
 
     def _advance(self, now_ms: float) -> float:
-        """Forget what has left the window; the time of the first call."""
+        """Forget arrivals that have left the window; return the time of the first call."""
         if now_ms == self._latest_ms and self._start_ms is not None:
             return self._start_ms  # an arrival is noted, and then the load is asked for
         if not (now_ms >= self._latest_ms and math.isfinite(now_ms)):

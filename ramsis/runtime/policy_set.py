@@ -46,7 +46,7 @@ def types_in_words(worker_types: Mapping[str, int]) -> str:
 
 
 class Station(NamedTuple, Generic[P]):
-    """Like workers that serve by one policy.
+    """Workers of one type that serve by one policy.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Station(NamedTuple, Generic[P]):
 
     @property
     def selector(self) -> P:
-        """The same as ``policy``, where requests are served."""
+        """Return the selector of the station; the same as ``policy`` at serving time."""
         return self.policy
 
 
@@ -108,7 +108,7 @@ class Level(NamedTuple, Generic[P]):
 
     @property
     def policy(self) -> P:
-        """Of the only station.
+        """Return the policy of the only station.
 
         Raises
         ------
@@ -262,7 +262,7 @@ class PolicySet(Generic[P]):
         self, change: Callable[[P], Q], *,
         on_above_highest: Callable[[float], object] | None = None,
     ) -> PolicySet[Q]:
-        """The same set with something else in its stations."""
+        """Return the set with the policy of each station replaced."""
         levels = [Level(level.load_qps, level.arrivals,
                         tuple(Station(*station[:-1], change(station.policy))
                               for station in level.stations), level.expected, level.slowness)
@@ -271,7 +271,7 @@ class PolicySet(Generic[P]):
                          on_above_highest=on_above_highest)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The levels with what they promise, by arrival process, slowness and rising load."""
+        """Return a row for each level with its promise, by process, slowness and load."""
         levels = sorted(self.levels, key=lambda level: (level.arrivals, level.slowness,
                                                         level.load_qps))
         return [{"load_qps": level.load_qps, "slowness": level.slowness,

@@ -37,7 +37,7 @@ GENERATE = (sys.executable, "-P", "-m", "ramsis", "generate")
 
 
 class _Source(NamedTuple):
-    """What the policies of a set are made from: a folder, and the generator's options."""
+    """Inputs of a policy set: its folder, and the options of ``ramsis generate``."""
 
     folder: Path
     options: tuple[str, ...]
@@ -49,7 +49,7 @@ class _Job(NamedTuple):
 
 
 class Replanner:
-    """Serves the set of a folder, and has policies made that it lacks.
+    """Policy set that makes missing policies in the background while it serves.
 
     At most one process runs at a time. Of the loads that wait to be planned for, the newest is
     kept, and so it is with new sets; a new set ends all that was asked for before it. Any number

@@ -40,7 +40,7 @@ class InTurn:
 
 
 class ShortestQueue:
-    """Of the short queues the one that was joined longest ago.
+    """Router to short queues in turn: the one joined longest ago is next.
 
     A queue is short when it has at most :data:`AS_SHORT` times as many requests, waiting or in
     service, as the shortest one; so where a worker is idle, only idle ones are. A batch counts
@@ -82,7 +82,7 @@ class CentralQueue:
 
 
 class DispatchRule(NamedTuple):
-    """A way in which requests reach workers."""
+    """Dispatch rule: how requests reach workers."""
 
     # whether each worker has a queue of its own, so that its table is for one worker
     own_queues: bool

@@ -35,7 +35,7 @@ _MOST_FACTOR = 1.25  # of the load, and its inverse
 
 @dataclass(frozen=True)
 class Steering(Record):
-    """How the load is corrected by what was delivered, so that an accuracy is kept to."""
+    """Correction of the load by delivered accuracy, to keep a target."""
 
     accuracy: Fraction  # that is kept to, in (0, 1)
     requests: Positive  # over how many what is missing is made up for, > 0

@@ -228,7 +228,7 @@ class Selector:
 
 
 def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | None]:
-    """A table's answers as a lookup finds them.
+    """Compile the answers of a table for lookups.
 
     Returns
     -------

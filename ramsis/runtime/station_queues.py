@@ -69,12 +69,12 @@ class Start(NamedTuple, Generic[R]):
 
     @property
     def requests(self) -> list[R]:
-        """What the caller handed in."""
+        """Return the requests of the caller."""
         return [ticket.request for ticket in self.tickets]
 
 
 class Orders(NamedTuple, Generic[R]):
-    """What is to be done after an event: batches to start, and requests that are given up."""
+    """Orders after an event: batches to start, and requests to drop."""
 
     starts: list[Start[R]]
     drops: list[Ticket[R]]
@@ -93,7 +93,7 @@ class Orders(NamedTuple, Generic[R]):
 
 
 class Player(Protocol[T_contra]):
-    """Who does what the table says; it must not change the queues meanwhile."""
+    """Interface that carries out decisions; it must not change the queues."""
 
     def start(
         self, worker: int, answer: Decision, requests: Sequence[T_contra], slack_ms: float,
@@ -233,7 +233,7 @@ class StationQueues(Generic[T]):
         return found
 
     def leave(self, numbers: Container[int]) -> dict[QueueState[T], list[T]]:
-        """Take out the requests of these numbers that wait, by the queue that they waited in."""
+        """Remove waiting requests by number; return them by queue."""
         found: dict[QueueState[T], list[T]] = {}
         for queue in self.queues:
             gone = _taken(queue.waiting, numbers)
@@ -253,7 +253,7 @@ class StationQueues(Generic[T]):
         self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T],
         at_most_ms: float = inf,
     ) -> None:
-        """Do what the table says until it says to wait.
+        """Carry out decisions of the table until it says to wait.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class StationQueues(Generic[T]):
             player.drop(request)
 
     def _expire(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
-        """While no worker is up, what is due is given up."""
+        """Drop overdue requests while no worker is up."""
         waiting = queue.waiting
         while waiting and waiting[0][0] <= now_ms:
             self._give_up(queue, now_ms, player)
@@ -331,7 +331,7 @@ class StationQueues(Generic[T]):
 
 
 def _taken(heap: list[Any], numbers: Container[int]) -> list[Any]:
-    """Take the requests of these numbers out of a heap."""
+    """Remove the requests with these numbers from a heap."""
     gone = [entry[2] for entry in heap if entry[1] in numbers]
     if gone:
         heap[:] = [entry for entry in heap if entry[1] not in numbers]

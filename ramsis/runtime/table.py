@@ -38,7 +38,7 @@ fastest model, or may be dropped, or served by any model. Only with ``drop`` may
 
 
 class DecisionTable(NamedTuple):
-    """What a lookup reads, checked.
+    """Checked decision table, as a lookup reads it.
 
     Attributes
     ----------

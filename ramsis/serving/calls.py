@@ -98,7 +98,7 @@ class Call:
         self._end(error)
 
     def forget(self) -> None:
-        """Nobody wants to be told any more."""
+        """Forget the client, who has left."""
         self._tell, self.queries = None, []
 
     def _end(self, result: Answer | RamsisError) -> None:

@@ -143,7 +143,7 @@ class Connections:
             those.pop(connection, None)
 
     def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
-        """What a connection does now, which is not what it did."""
+        """Update the state of a connection."""
         if owes:
             self._owing[connection] = connection.loop.time()
         else:
@@ -167,7 +167,7 @@ class Connections:
             self._unread.pop(connection, None)
 
     def known_head(self, data: bytes) -> tuple[_Head, bytes] | None:
-        """The head and the body of these bytes, if they are one whole request of a known head."""
+        """Split bytes into head and body if they are one whole request with a known head."""
         end = data.find(_END) + len(_END)
         head = self._heads.get(data[:end])
         return (head, data[end:]) if head is not None and len(data) == end + head.length else None
@@ -502,7 +502,7 @@ class Connection(HttpToolsProtocol):
         self.group.unread(self, self.transport.is_closing())
 
     def timeout_keep_alive_handler(self) -> None:
-        """It was idle for too long."""
+        """Close the connection after too long an idle time."""
         super().timeout_keep_alive_handler()
         self.group.unread(self)
 
@@ -540,7 +540,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _release(self) -> None:
-        """Forget what has come of requests that are not whole, or are held back."""
+        """Release the bytes of incomplete or held-back requests."""
         self._hold(-self._pending)
         held_back, self._behind, self._parsed = len(self._behind) - self._parsed, b"", 0
         self.group.received(-held_back)

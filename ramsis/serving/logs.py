@@ -77,7 +77,7 @@ class LogWriter:
         return lines >= 1.0
 
     def _is_to_say(self) -> bool:
-        """Whether the log is to say now what was left out."""
+        """Return whether the log states now how many lines were left out."""
         return bool(self._left_out) and time.monotonic() >= self._said_s + _SAID_EACH_S
 
     def _run(self) -> None:

@@ -24,7 +24,7 @@ def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 
 def selectors_of(policies: PolicySet[Policy]) -> PolicySet[Selector]:
-    """The same set with lookups in its stations."""
+    """Return the set with a lookup in each station."""
     return policies.map(lambda policy: Selector(policy.decision_table()))
 
 
@@ -51,7 +51,7 @@ def check_served(
 
 
 class Expected:
-    """What the policies of a level count on: service times as profiled, and rates of violations.
+    """Assumptions of the policies of a level: service times and violation rates.
 
     Attributes
     ----------

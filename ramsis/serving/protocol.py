@@ -35,7 +35,7 @@ _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
 
 class RequestLimits(NamedTuple):
-    """What a request may ask for."""
+    """Limits on a request."""
 
     queries: int = MOST_QUERIES  # that it has, at most
     json_bytes: int = 1 << 22  # of its JSON document
@@ -54,7 +54,7 @@ class InferRequest(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """Answer to a request."""
 
     outputs: Mapping[str, NDArray[Any]]  # arrays of shape (n, …) by name
     parameters: Mapping[str, Any]  # what is said of how the queries were served
@@ -101,7 +101,7 @@ class _Bytes(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """What a document says, the same for every request with this document."""
+    """Parsed JSON head, shared by all requests with the same document."""
 
     id: str
     parts: list[NDArray[Any] | _Bytes]

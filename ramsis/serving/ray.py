@@ -82,7 +82,7 @@ class Worker:
         return outputs
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaling policy is told."""
+        """Return the statistics for the autoscaling policy."""
         silent = time.monotonic() - self._told_s > _SILENCE_S
         return {LOAD_METRIC: 0.0 if silent else self._load_qps}
 

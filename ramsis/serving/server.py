@@ -237,7 +237,7 @@ class Server:
             raise
 
     def submit(self, request: InferRequest, arrival_ms: float, tell: Tell) -> Call:
-        """Take a call, whose answer is told when it is there.
+        """Submit a call; ``tell`` receives the answer.
 
         Where there is no room, queries past their deadline that wait for a late answer are given
         up, and then those that are due last, if they are due later than the call.
@@ -269,7 +269,7 @@ class Server:
         return call
 
     def abandon(self, call: Call) -> None:
-        """Nobody wants the answer to a call any more; what still waits of it is given up."""
+        """Abandon a call: drop its waiting requests."""
         queries = call.queries
         call.forget()
         self.front.leave(queries)
@@ -328,7 +328,7 @@ class Server:
 
     @property
     def expected(self) -> Expected:
-        """What the policies of the level that serves count on."""
+        """Return the assumptions of the policies of the present level."""
         level = self.front.dispatcher.level
         key = level.load_qps, level.slowness, level.arrivals
         if self._expected is None or self._expected[0] != key:
@@ -450,7 +450,7 @@ class Server:
                 told(alarm)
 
     def _mean_ms(self, variant: str, run_as: int) -> float | None:
-        """What a batch takes in the mean, where the policies know it."""
+        """Return the mean time of a batch, where the policies know it."""
         profiled_ms = self.profiled_ms(variant, run_as)
         if profiled_ms is None and self.expected.knows_means:
             return self.expected.service_ms(variant, run_as)
@@ -521,7 +521,7 @@ class Server:
         self._play()
 
     def _not_started(self, worker: int, reason: str, again_s: float) -> None:
-        """A worker could not be started; it is tried again after a pause."""
+        """Note that a worker could not be started and is tried again after a pause."""
         self.metrics.start_failures.inc()
         self._lost[worker] = reason
         self.log("worker not started", worker=worker, reason=reason, again_in_s=again_s)
@@ -544,7 +544,7 @@ class Server:
             self.front.swap(self._fleet.selectors(active))
 
     def _drop(self, ticket: Ticket[Query]) -> None:
-        """A query is given up."""
+        """Drop a request."""
         query = ticket.request
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])

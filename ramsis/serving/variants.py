@@ -49,7 +49,7 @@ class ServedVariant:
 
 @dataclass(frozen=True)
 class VariantsFile:
-    """What a variants file says."""
+    """Contents of a variants file."""
 
     path: Path  # the file
     name: str  # of the model in URLs

@@ -50,7 +50,7 @@ __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a file holds: arrivals, or a load in steps of equal length."""
+    """Contents of a trace file: arrivals, or a load in steps of equal length."""
 
     format: str  # one of :data:`TRACE_FORMATS`
     times_ms: FloatArray | None = None  # arrivals since the first, not falling, shape (n,)

@@ -101,7 +101,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _most_bytes(path: Path) -> float:
-    """What the content of a file may come to."""
+    """Return the largest size that the content of a file may have."""
     if path.suffix not in (".gz", ".zst"):
         return math.inf
     return max(_SMALL_BYTES, _MOST_EXPANDED * os.stat(path).st_size)

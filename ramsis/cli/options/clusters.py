@@ -74,7 +74,7 @@ def cluster_terms(cluster: Cluster) -> dict[str, Any]:
 
 
 def cluster_terms_if_several(cluster: Cluster) -> dict[str, Any]:
-    """The same, without types and classes where the cluster is simple."""
+    """Return the terms of a cluster, without types and classes where it is simple."""
     terms = cluster_terms(cluster)
     if cluster.simple:
         return {name: terms[name] for name in ("workers", "slo_ms")}

@@ -68,7 +68,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def given_options(context: click.Context) -> list[click.Parameter]:
-    """What the user gave of what a command takes, on the command line or by ``--settings``.
+    """Return the options given on the command line or by ``--settings``.
 
     Those that say how to print, as ``--wide``, do not reach the command and are left out.
     """

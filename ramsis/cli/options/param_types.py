@@ -56,7 +56,7 @@ class TraceName:
 
 @dataclass(frozen=True)
 class NamedScheduler:
-    """A scheduler as it was named, and what the name stands for."""
+    """A scheduler: its text and the parsed scheduler."""
 
     text: str
     spec: ComparedScheduler
@@ -96,7 +96,7 @@ class Word(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """What a shell offers; names go before files."""
+        """Complete a word in a shell; names go before files."""
         names = [CompletionItem(name) for name in (self._known() if self._known else ())
                  if name.startswith(incomplete)]
         return names or [CompletionItem(incomplete, type="file")] * self._files
@@ -123,7 +123,7 @@ def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
 def complete_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[Any]]:
-    """What a shell offers for a file or a folder."""
+    """Complete files and folders in a shell."""
     return [CompletionItem(incomplete, type="file")]
 
 

@@ -29,6 +29,6 @@ def read_trace_option(
 
 
 def say_how_read(path: Path, read: ReadTrace) -> None:
-    """Say on stderr what the rows of a trace were read as."""
+    """Print on stderr how the rows of a trace were read."""
     for note in read.notes:
         click.echo(f"note: {path}: {note}", err=True)

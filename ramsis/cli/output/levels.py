@@ -56,7 +56,7 @@ _PROMISES = ("expected_accuracy", "expected_violation_rate", "expected_effective
 def print_levels(
     cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
 ) -> None:
-    """Print what was made for a cluster: a row for each level, and which are overloaded."""
+    """Print a row for each level of a cluster, and the overloaded levels."""
     _print(cluster, levels, folder, as_json=as_json)
     tell_overload(said for level in levels for said in _overload(level))
 
@@ -107,7 +107,7 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
 
 
 def _overload(level: Level[Policy]) -> Iterator[str]:
-    """What is wrong with the stations of a level."""
+    """Describe the overloaded stations of a level."""
     for one in level.stations:
         expected, recovery = one.policy.expectations, one.policy.expectations.recovery
         where = level.words + (f", {one.name}" if len(level.stations) > 1 else "")

@@ -87,7 +87,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
 
 
 def headroom_row(policy: Policy) -> dict[str, Any]:
-    """What a policy gives up for robustness and what that saves; empty where nothing was to be."""
+    """Return the cost and the effect of the headroom of a policy; empty without headroom."""
     found = policy.headroom
     if found is None:
         return {}
@@ -102,7 +102,7 @@ def headroom_row(policy: Policy) -> dict[str, Any]:
 
 
 def budget_row(policy: Policy) -> dict[str, Any]:
-    """What a policy within a budget of violations says of it; empty for another one."""
+    """Return the budget figures of a policy; empty without a budget."""
     if policy.budget is None:
         return {}
     return {
@@ -123,7 +123,7 @@ def recovery_row(policy: Policy) -> dict[str, Any]:
 
 
 def budget_words(policy: Policy) -> list[str]:
-    """The same in a line for people; none for another policy."""
+    """Describe the budget of a policy in a line; None without a budget."""
     budget, randomised = policy.budget, policy.randomised
     words = []
     if budget is not None:

@@ -18,7 +18,7 @@ SCALED_COLUMNS = (
 
 
 def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, with what a table says of their parameters and targets."""
+    """Return the rows with parameters and targets in words."""
     return [{**row, "tuned_word": "yes" if row["tuned"] else "no",
              "meets_word": {True: "yes", False: "no", None: None}[row["meets_target"]],
              "parameter_words": ", ".join(
@@ -27,6 +27,6 @@ def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def cheapest(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The cheapest row of those that meet the target, or at the prices."""
+    """Return the cheapest row that meets the target, or the cheapest at the prices."""
     return min((row for row in rows if row["meets_target"] is not False),
                key=lambda row: row.get("cost_worker_s", row["worker_s"]), default=None)

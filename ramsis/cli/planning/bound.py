@@ -206,7 +206,7 @@ def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows:
 
 @dataclass(frozen=True, eq=False)
 class _Bounds:
-    """What is bounded, and the rows that say so."""
+    """Bounds on effective accuracy by load, as rows."""
 
     cluster: Cluster
     times: Sequence[ServiceTimes]
@@ -244,7 +244,7 @@ class _Bounds:
             return None
 
     def of_one(self, found: FluidBound, load_qps: float) -> dict[str, Any]:
-        """What is said of like workers and one SLO."""
+        """Return the row of one worker type and one SLO."""
         times, share = self.times[0], found.batch_share[0][0]
         mix = [{"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
                for m, b in zip(*share.nonzero(), strict=True)]
@@ -253,7 +253,7 @@ class _Bounds:
                 "worker_price": float(found.worker_price[0]), "mix": mix}
 
     def of_several(self, found: FluidBound) -> dict[str, Any]:
-        """What is said of several types or classes."""
+        """Return the row of several worker types or SLO classes."""
         types, classes = self.cluster.worker_types, self.cluster.classes
         return {
             "types": [{"type": one.name, "share": float(taken), "worker_price": float(price)}

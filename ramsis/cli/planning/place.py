@@ -146,7 +146,7 @@ def _gpu_rows(placement: Placement) -> list[dict[str, Any]]:
 
 
 def _summary(placement: Placement) -> list[str]:
-    """What the placement is worth, how far it can be from the best, and what would help."""
+    """Summarise the placement: value, optimality gap, and shadow prices."""
     name = placement.stages[0].metric if placement.stages else "effective-accuracy"
     lines = [f"{placement.status}: {name} {placement.objective:.6g}{_proof(placement, name)}"]
     if placement.cost_per_hour:

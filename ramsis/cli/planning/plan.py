@@ -149,7 +149,7 @@ def plan(
 
 @dataclass
 class _Recipe:
-    """What is planned, and the commands that were run."""
+    """A plan in progress: inputs, and the commands that were run."""
 
     folder: Path
     workload: Workload
@@ -269,7 +269,7 @@ class _Recipe:
         return dict(self._document)
 
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
-        """What policies for some workers deliver with other seeds, and their folder."""
+        """Simulate policies for some workers with other seeds; return figures and folder."""
         policies = f"policies-{workers}"
         self._rows(f"levels-{workers}", [
             "generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
@@ -387,7 +387,7 @@ def _arrival_words(context: click.Context) -> tuple[str, ...]:
 
 
 def _word(value: Any) -> str:
-    """What was typed for an option, a file by its whole path."""
+    """Return the text of an option, files with their absolute path."""
     if isinstance(value, TraceName):
         return _from_anywhere(value.name)
     if isinstance(value, tuple):

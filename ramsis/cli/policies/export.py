@@ -171,7 +171,7 @@ def export_go(policies: Path, out: Path, package: str) -> None:
 
 
 def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
-    """Write source code, and say what it holds."""
+    """Write source code and print a summary."""
     write_atomic(out, code)
     held = [station.policy for level in policies.levels for station in level.stations]
     models = {model.name for policy in held for model in policy.models}

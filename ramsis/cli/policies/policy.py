@@ -212,7 +212,7 @@ def _columns(table: NDArray[np.int64], room: int) -> _Columns:
 
 
 def _answers(policy: Policy) -> NDArray[np.int64]:
-    """One number for each answer of the table: its model, and what the batch leaves."""
+    """Number the answers of the table by model and remaining queue."""
     queued = np.arange(1, policy.max_queue + 1)[:, None]
     model, batch = policy.model_and_batch()
     answers: NDArray[np.int64] = model[0] * (policy.max_queue + 1) + queued - batch[0]

@@ -132,7 +132,7 @@ def audit(
 
 
 def _worth(found: Audit) -> tuple[float, int]:
-    """What the best policy achieves, and how few workers need to."""
+    """Describe the best policy and the fewest workers that suffice."""
     return (-1.0 if found.best is None else found.best.effective_accuracy,
             -found.workers if found.fewest is None else -found.fewest.workers)
 

@@ -121,7 +121,7 @@ def cluster_command(
 
 
 class ScenarioOutput(NamedTuple):
-    """What is printed and written of a scenario."""
+    """Outputs of a simulated scenario."""
 
     as_json: bool
     csv_file: Path | None

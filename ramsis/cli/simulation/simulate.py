@@ -505,7 +505,7 @@ def _write_files(
     rows: list[dict[str, Any]], first: Mapping[str, Run], traced: bool, csv_file: Path | None,
     plot: Path | None, timeline: Path | None,
 ) -> None:
-    """What was asked for beside the table; ``first`` are the runs of the first load and seed."""
+    """Write the requested files; ``first`` are the runs of the first load and seed."""
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:

@@ -36,7 +36,7 @@ _EITHER = 32
 
 @dataclass(frozen=True)
 class Samples:
-    """What is sent, and the right answers where they are known."""
+    """Samples to send, and the right answers where known."""
 
     inputs: Mapping[str, Array]  # by the names of the model's inputs, shape (n, ...)
     # by the names of outputs; at most one, shape (n, ...)

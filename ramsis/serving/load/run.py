@@ -50,7 +50,7 @@ _SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
 
 @dataclass(frozen=True, eq=False)
 class LoadResult:
-    """What became of the requests."""
+    """Outcomes of the requests of a run."""
 
     requests: list[Request]  # in the order in which they were to be sent; times from the start
     lag_ms: FloatArray  # shape (n,): how much later than they should requests were sent

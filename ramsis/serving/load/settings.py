@@ -64,7 +64,7 @@ def model_url(url: str, model: str | None) -> str:
 
 
 def libraries() -> None:
-    """Refuse to go on without what the extra installs."""
+    """Refuse to run without the libraries of the extra."""
     for name in ("httptools", "orjson"):
         try:
             importlib.import_module(name)

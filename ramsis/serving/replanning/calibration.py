@@ -136,7 +136,7 @@ def profile_of(
     variants: VariantsFile, samples: Samples, accuracy: Mapping[str, float],
     overhead_ms: Sequence[float] | NDArray[np.float64], settings: CalibrationSettings,
 ) -> ProfileSet:
-    """The profile of what was measured.
+    """Return the profile of the measured samples.
 
     Parameters
     ----------

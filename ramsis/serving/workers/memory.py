@@ -79,7 +79,7 @@ def arrays_in(
 
 
 class Slots:
-    """Room for the inputs of so many queries; what was freed last is taken first.
+    """Slots for the inputs of requests; the slot freed last is reused first.
 
     Parameters
     ----------

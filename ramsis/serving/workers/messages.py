@@ -40,7 +40,7 @@ class RunBatch(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A batch has ended."""
+    """Message that a batch has ended."""
 
     number: int  # of the batch
     service_ms: float  # what the model took in the worker

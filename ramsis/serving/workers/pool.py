@@ -73,7 +73,7 @@ class WorkerEvents(NamedTuple):
 
 
 class Pool(Protocol):
-    """What a server wants of its workers: :class:`WorkerPool`, or others' machinery."""
+    """Interface of a pool of workers: :class:`WorkerPool`, or that of another framework."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -217,7 +217,7 @@ class WorkerPool:
         return self._cores[worker + 1] if len(self._cores) > self.settings.workers else None
 
     def config(self, worker: int) -> dict[str, Any]:
-        """What a worker is told at its start."""
+        """Return the configuration that a worker receives at its start."""
         variants = variants_as_json(self.variants)
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
                 "folder": str(self.variants.folder), "trusted": trusted(),

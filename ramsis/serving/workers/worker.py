@@ -81,7 +81,7 @@ class Runner:
                 _same(outputs, self.outputs, f"{where}: outputs")
 
     def _outputs(self, model: LoadedModel, where: str) -> tuple[TensorSpec, ...]:
-        """What a batch of 1 gives."""
+        """Return the outputs of a batch of 1."""
         blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs}
         try:
             answer = model.fetch(model.run(model.feed(blank)))
@@ -120,7 +120,7 @@ def _opened(variant: Mapping[str, Any], where: str) -> LoadedModel:
 
 
 def _stated(model: LoadedModel) -> tuple[TensorSpec, ...]:
-    """What a model says of its inputs."""
+    """Return the input specifications that a model declares."""
     return tuple(TensorSpec(name, datatype_of(np.empty(0, kind), name), tuple(shape))
                  for name, (kind, shape) in (model.inputs or {}).items())
 
