@@ -129,7 +129,7 @@ class ShippedProcess:
         """How the process is written, as in help texts: ``negative-binomial:I``."""
         if len(cls.parameters) == 1:
             return f"{cls.name}:{cls.parameters[0].symbol}"
-        words = ",".join(f"{one.word}={one.symbol}" for one in cls.parameters)
+        words = ",".join(f"{parameter.word}={parameter.symbol}" for parameter in cls.parameters)
         return f"{cls.name}:{words}" if words else cls.name
 
 

@@ -115,7 +115,7 @@ class Arrivals:
         given = {key: value for key, value in description.items() if key != "process"}
         if name in SHIPPED:
             kind = SHIPPED[name]
-            if set(given) != {one.name for one in kind.parameters}:
+            if set(given) != {parameter.name for parameter in kind.parameters}:
                 raise _wrong_parameters(name, sorted(given), kind)
             return _shipped(kind, {k: _number(k, v, name, kind) for k, v in given.items()})
         if ":" not in name:
@@ -209,7 +209,7 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
     >>> format_process(NegativeBinomial(100.0, 4.0))
     'negative-binomial:4'
     """
-    given = {one.name: getattr(process, one.name) for one in process.parameters}
+    given = {parameter.name: getattr(process, parameter.name) for parameter in process.parameters}
     return _text(type(process), given,
                  _exact if digits is None else lambda value: f"{value:.{digits}g}")
 
@@ -217,8 +217,8 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
 def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arrivals:
     """Numbers out of range are refused before there is a load."""
     same = kind(1.0, **parameters).simplest()  # type: ignore[call-arg]
-    return Arrivals(same.name, tuple((one.name, getattr(same, one.name))
-                                     for one in same.parameters))
+    return Arrivals(same.name, tuple((parameter.name, getattr(same, parameter.name))
+                                     for parameter in same.parameters))
 
 
 def _text(
@@ -236,7 +236,7 @@ def _exact(value: float) -> str:
 
 def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, float]:
     """Parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
-    names = [one.name for one in kind.parameters]
+    names = [parameter.name for parameter in kind.parameters]
     pairs = [word.partition("=") for word in words.split(",") if word]
     if len(names) == 1 and len(pairs) == 1 and not pairs[0][1]:
         return {names[0]: _number(names[0], words, text, kind)}
@@ -249,7 +249,7 @@ def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, 
 def _wrong_parameters(
     text: str, given: list[str], kind: type[ShippedProcess]
 ) -> InvalidValueError:
-    wanted = ", ".join(one.word for one in kind.parameters) or "none"
+    wanted = ", ".join(parameter.word for parameter in kind.parameters) or "none"
     return InvalidValueError("wrong parameters of an arrival process", where=f"arrivals {text!r}",
                              value=", ".join(given), allowed=wanted)
 

@@ -378,9 +378,9 @@ class LogTable:
         if found is None:
             return np.full(len(self.frame), "", dtype=object)
         texts = found[1].unique()
-        odd = found[1].map({one: not one.isprintable() for one in texts}).to_numpy(dtype=bool)
+        odd = found[1].map({text: not text.isprintable() for text in texts}).to_numpy(dtype=bool)
         self.refuse(odd, name, "not a text", "a text without control characters")
-        return np.asarray(found[1].map({one: text_of(one) for one in texts}).to_numpy(object))
+        return np.asarray(found[1].map({text: text_of(text) for text in texts}).to_numpy(object))
 
     def counts(self, name: str, absent: int) -> IntArray:
         """Whole numbers from 0, of batches from 1."""

@@ -267,7 +267,7 @@ def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
         raise InvalidValueError(f"{name} is not an array of numbers ({error})",
                                 allowed="(A, S, S), or a matrix (S, S) per action") from error
     shapes = {one.shape for one in found}
-    if len(shapes) != 1 or any(len(one) != 2 or one[0] != one[1] for one in shapes):
+    if len(shapes) != 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
         raise InvalidValueError(f"{name} has not one square matrix per action",
                                 value=sorted(shapes), allowed="(A, S, S)")
     return found

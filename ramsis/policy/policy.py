@@ -366,7 +366,7 @@ class Policy:
         if self.prefer is not None:
             found["prefer"] = self.prefer
         if self.slo_classes:
-            found["slo_classes"] = [asdict(one) for one in self.slo_classes]
+            found["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
         if self.budget is not None:
             found["budget"] = asdict(self.budget)
         if self.replay is not None:

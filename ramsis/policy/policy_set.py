@@ -116,13 +116,13 @@ def station_name(worker_types: Sequence[str], policy: Policy) -> str:
     """Name of a station and of the folder for its policies: types, workers and SLOs."""
     slos = [f"{policy.slo_ms:g}ms"]
     if policy.slo_classes:
-        slos = [f"{one.label}={one.share:.6g}" for one in policy.slo_classes]
+        slos = [f"{slo_class.label}={slo_class.share:.6g}" for slo_class in policy.slo_classes]
     return "-".join(["+".join(worker_types), f"{policy.workers}w", *slos])
 
 
 def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> Level[Policy]:
     """The level that a single station serves by a policy."""
-    share = {one.slo_ms: 1.0 for one in policy.classes}
+    share = {slo_class.slo_ms: 1.0 for slo_class in policy.classes}
     station = Station(station_name(worker_types, policy), worker_types, policy.workers,
                       policy.load_qps, share, policy)
     expected = policy.expectations
@@ -414,7 +414,7 @@ def _is_policy(listed: PolicyFile) -> bool:
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:
     """Worker types and SLO classes of a simple set."""
     return ({ALL_WORKERS: int(policy.workers)},
-            {float(one.slo_ms): one.share for one in policy.classes})
+            {float(slo_class.slo_ms): slo_class.share for slo_class in policy.classes})
 
 
 def _share_document(shares: Mapping[float, float]) -> list[dict[str, float]]:
@@ -455,7 +455,7 @@ def _check_station(
     policy, file = station.policy, entry.text("file")
     loads = {slo: classes[slo] * share for slo, share in sorted(station.share.items())}
     total = max(sum(loads.values()), 1e-300)
-    own = {one.slo_ms: round(one.share, 6) for one in policy.classes}
+    own = {slo_class.slo_ms: round(slo_class.share, 6) for slo_class in policy.classes}
     for key, stated, found in (
         ("dispatch", entry.text("dispatch"), policy.dispatch),
         ("workers", station.workers, policy.workers),

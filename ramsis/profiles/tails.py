@@ -97,13 +97,13 @@ class _Sorted(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Deviations]) -> _Sorted:
-        values = np.concatenate([one.values for one in batches])
-        counts = np.concatenate([one.weights * one.samples for one in batches])
-        batch = np.repeat(np.arange(len(batches)), [len(one.values) for one in batches])
-        median_ms = np.array([one.median_ms for one in batches])[batch]
+        values = np.concatenate([batch.values for batch in batches])
+        counts = np.concatenate([batch.weights * batch.samples for batch in batches])
+        batch = np.repeat(np.arange(len(batches)), [len(batch.values) for batch in batches])
+        median_ms = np.array([batch.median_ms for batch in batches])[batch]
         order = np.argsort(-values, kind="stable")
         return cls(values[order], counts[order], median_ms[order], batch[order],
-                   sum(one.samples for one in batches))
+                   sum(batch.samples for batch in batches))
 
     def only(self, batches: Sequence[Deviations], kept: BoolArray) -> _Sorted:
         """Some of the batches, which need not be sorted again."""
@@ -165,8 +165,8 @@ class Tail:
         from scipy.special import gammainc  # here, so that policies are read quickly
 
         at = np.append(self.start, self.deviation[:-1])
-        samples = np.array([[one.samples] for one in others])
-        count = samples * np.array([one.above(at) for one in others])
+        samples = np.array([[other.samples] for other in others])
+        count = samples * np.array([other.above(at) for other in others])
         expected = self.samples_above * samples
         found = np.ones_like(count)
         some = count > 0.5

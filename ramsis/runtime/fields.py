@@ -116,7 +116,7 @@ allowed: a fraction in [0, 1]
     ) -> list[int]:
         """A list of whole numbers as :meth:`whole`, of a given length or any but zero."""
         entries = self.entries(key, length)
-        return [entries.whole(one, low, high) for one in entries]
+        return [entries.whole(entry, low, high) for entry in entries]
 
     def whole_or_none(self, key: str, low: int) -> int | None:
         """As :meth:`whole`; ``None`` when the field is null or absent."""

@@ -285,7 +285,7 @@ class PolicySet(Generic[P]):
     def _repr_html_(self) -> str:
         """The levels as a table, for notebooks."""
         usual = all(level.slowness == 1.0 for level in self.levels)
-        return html_table([one for one in _COLUMNS if one.key != "slowness" or not usual],
+        return html_table([column for column in _COLUMNS if column.key != "slowness" or not usual],
                           self.rows(), caption="Policy set")
 
     @property

@@ -213,7 +213,7 @@ class StationQueues(Generic[T]):
         """
         chosen = self.route(self.in_system)
         queue = self.queues[chosen]
-        if not queue.up and any(one.up for one in self.queues):
+        if not queue.up and any(queue.up for queue in self.queues):
             lengths = [n if one.up else inf
                        for n, one in zip(self.in_system, self.queues, strict=True)]
             while not queue.up:
@@ -225,7 +225,7 @@ class StationQueues(Generic[T]):
 
     def left_alone(self, queue: QueueState[T]) -> list[T]:
         """Take out what waits in a queue without a worker, where other queues have one."""
-        if queue.up or not any(one.up for one in self.queues):
+        if queue.up or not any(queue.up for queue in self.queues):
             return []
         found = [entry[2] for entry in sorted(queue.waiting)]
         queue.waiting.clear()

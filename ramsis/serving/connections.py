@@ -183,7 +183,7 @@ class Connections:
     def stated(self, headers: Headers) -> bytes:
         """Headers that all answers have, which change once a second, as they are sent."""
         if self._stated[0] is not headers:
-            self._stated = headers, b"".join(b"%s: %s\r\n" % one for one in headers)
+            self._stated = headers, b"".join(b"%s: %s\r\n" % header for header in headers)
         return self._stated[1]
 
     async def watch(self) -> None:

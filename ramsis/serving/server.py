@@ -197,7 +197,7 @@ class Server:
         self.ready = True
         self.log("ready", model=self.name,
                  processes=[self.pool.process(worker) for worker in range(first)],
-                 variants=[one.name for one in self.variants.variants],
+                 variants=[variant.name for variant in self.variants.variants],
                  overhead_ms=round(dispatcher.overhead_ms, 3),
                  loads_qps=sorted({level.load_qps for level in self.policies.levels}))
 
@@ -332,8 +332,8 @@ class Server:
         level = self.front.dispatcher.level
         key = level.load_qps, level.slowness, level.arrivals
         if self._expected is None or self._expected[0] != key:
-            found = next(one for one in self.policies.levels
-                         if (one.load_qps, one.slowness, one.arrivals) == key)
+            found = next(level for level in self.policies.levels
+                         if (level.load_qps, level.slowness, level.arrivals) == key)
             self._expected = key, Expected(found)
         return self._expected[1]
 

@@ -54,7 +54,7 @@ def datatype_of(array: NDArray[Any], name: str) -> str:
 
 def specs_to_json(specs: Sequence[TensorSpec]) -> list[list[Any]]:
     """Plain values."""
-    return [[one.name, one.datatype, list(one.shape)] for one in specs]
+    return [[spec.name, spec.datatype, list(spec.shape)] for spec in specs]
 
 
 def specs_from_json(values: Sequence[Sequence[Any]]) -> tuple[TensorSpec, ...]:

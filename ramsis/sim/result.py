@@ -98,14 +98,14 @@ class SimulationResult:
 
     def _unseen(self, confidence: float) -> float:
         """Half-width of the violation rate where there are few violations, else 0."""
-        requests = sum(one.queries for one in self.metrics)
-        answered = sum(one.in_time + one.late for one in self.metrics)
-        late = requests - sum(one.in_time for one in self.metrics)
-        alike = all(one == self.metrics[0] for one in self.metrics)
+        requests = sum(metrics.queries for metrics in self.metrics)
+        answered = sum(metrics.in_time + metrics.late for metrics in self.metrics)
+        late = requests - sum(metrics.in_time for metrics in self.metrics)
+        alike = all(metrics == self.metrics[0] for metrics in self.metrics)
         if alike or late >= FEW_VIOLATIONS or not requests:
             return 0.0
-        spread = float(np.var([one.violation_rate for one in self.metrics], ddof=1))
-        clump = max(answered / max(sum(one.batches for one in self.metrics), 1), 1.0,
+        spread = float(np.var([metrics.violation_rate for metrics in self.metrics], ddof=1))
+        clump = max(answered / max(sum(metrics.batches for metrics in self.metrics), 1), 1.0,
                     spread / len(self.metrics) * requests**2 / max(late, 1))
         return score_reach(late / requests, requests, clump, float(ndtri((1 + confidence) / 2)))
 

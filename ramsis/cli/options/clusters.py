@@ -41,13 +41,13 @@ def _kept(
             near = difflib.get_close_matches(name, known, n=3) or known
             raise InvalidValueError("no such model in the profile", where="--models", value=name,
                                     allowed=", ".join(near))
-    kept = {file: [one.name for one in profile.models if one.name in models]
+    kept = {file: [model.name for model in profile.models if model.name in models]
             for file, profile in found.items()}
     for file, names in kept.items():
         if not names:
             raise InvalidValueError(f"the profile {file} has none of these models",
                                     where="--models", value=", ".join(models),
-                                    allowed=", ".join(one.name for one in found[file].models))
+                                    allowed=", ".join(model.name for model in found[file].models))
     return {file: profile.subset(kept[file]) for file, profile in found.items()}
 
 

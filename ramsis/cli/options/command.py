@@ -72,8 +72,8 @@ def given_options(context: click.Context) -> list[click.Parameter]:
 
     Those that say how to print, as ``--wide``, do not reach the command and are left out.
     """
-    return [one for one in context.command.params if one.expose_value
-            and context.get_parameter_source(one.name or "")
+    return [param for param in context.command.params if param.expose_value
+            and context.get_parameter_source(param.name or "")
             is not click.core.ParameterSource.DEFAULT]
 
 
@@ -86,7 +86,7 @@ def refuse_options(names: Collection[str], why: str) -> None:
 
 def allow_options(names: Collection[str], why: str) -> None:
     """As :func:`refuse_options`, of all but these."""
-    known = {one.name or "" for one in click.get_current_context().command.params}
+    known = {param.name or "" for param in click.get_current_context().command.params}
     refuse_options(known.difference(names), why)
 
 
@@ -145,7 +145,7 @@ class Command(click.Command):
         try:
             yield
         except RamsisError as error:
-            options = {said for one in self.params for said in one.opts}
+            options = {said for param in self.params for said in param.opts}
             error.args = (by_option(str(error), options),)
             raise
 
@@ -269,8 +269,8 @@ def _value(option: click.Option, value: Any, where: str) -> Any:
             return value
         return option.flag_value if value else None
     values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(one, str | int | float) and not isinstance(one, bool)
-                             for one in values):
+    if not values or not all(isinstance(value, str | int | float) and not isinstance(value, bool)
+                             for value in values):
         raise InputFileError("not the value of an option", where=where, value=value,
                              allowed="a text, a number, or a list of these")
     texts = [one if isinstance(one, str) else format(one, "g") if float(format(one, "g")) == one

@@ -148,5 +148,5 @@ def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
 
 
 def _station_words(level: Level[Policy]) -> str:
-    return ", ".join(f"{one.name} ({one.policy.load_qps / level.load_qps:.1%})"
-                     for one in level.stations)
+    return ", ".join(f"{station.name} ({station.policy.load_qps / level.load_qps:.1%})"
+                     for station in level.stations)

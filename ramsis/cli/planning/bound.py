@@ -146,7 +146,7 @@ def bound(
     loads = workload.loads or ()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     chosen = service or cluster.default_service
-    times = [one.service_times(chosen, max_batch) for one in cluster.worker_types]
+    times = [worker_type.service_times(chosen, max_batch) for worker_type in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
     rows = [bounds.row(load_qps) for load_qps in loads]
     optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM

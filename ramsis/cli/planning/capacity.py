@@ -257,7 +257,7 @@ def capacity(
     output = _Output(
         as_json, plot, {one.name: one.fingerprint for one in read.values()},
         None if named else partial(_next_command, context, workloads),
-        [one.load_qps for one in workloads])
+        [workload.load_qps for workload in workloads])
     offered: Any = types or profile
     if engine.elsewhere or keep is not None:
         from ramsis.cli.parallel_jobs import capacity_question, rows_of  # which take long to load

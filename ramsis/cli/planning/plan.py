@@ -194,7 +194,7 @@ class _Recipe:
     def search(self) -> list[str]:
         """The command that finds the fewest workers."""
         return ["capacity", *self.served, *self.arrivals, *self.wanted,
-                *(word for one in _QUEUES for word in ("--scheduler", self.scheduler(one))),
+                *(word for queue in _QUEUES for word in ("--scheduler", self.scheduler(queue))),
                 "--processes", _PROCESSES, "--keep", "searches", "--json"]
 
     def played(self, workers: int, *what: str) -> list[str]:

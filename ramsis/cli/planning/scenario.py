@@ -42,7 +42,7 @@ def placement_command(
 
     problem = placement_problem(read_scenario(scenario_file), window_s=window_s, seed=seed)
     write_atomic(out, canonical_json(problem.to_document()))
-    workers = sum(one.count for one in problem.worker_types)
+    workers = sum(worker_type.count for worker_type in problem.worker_types)
     click.echo(f"{out}: {len(problem.variants)} models for {len(problem.families)} families, "
                f"{sum(one.demand_qps for one in problem.families):.1f} QPS, {workers} workers")
 

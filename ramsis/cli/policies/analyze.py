@@ -72,7 +72,7 @@ def analyze(
         print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
     else:
         usual = all(policy.slowness == 1.0 for policy in policies)
-        print_rows([one for one in _COLUMNS if one.key != "slowness" or not usual],
+        print_rows([column for column in _COLUMNS if column.key != "slowness" or not usual],
                    [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
     if plot is not None:
         from ramsis.report.simulations import plot_promises

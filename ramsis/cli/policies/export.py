@@ -76,9 +76,9 @@ def export_ray_serve(
     models, scaling = read_variants(variants), scaling_file(policies)
     fleet = None if scaling is None else read_fleet(scaling)
     found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.most)
-    check_served(found, [one.name for one in models.variants], None, variants)
+    check_served(found, [variant.name for variant in models.variants], None, variants)
     if fleet is not None:
-        fleet.check([one.name for one in models.variants], variants)
+        fleet.check([variant.name for variant in models.variants], variants)
         if profile_name is not None:
             raise InvalidValueError("the scaling policy says how many workers when",
                                     where="--autoscale", value=profile_name,
@@ -120,7 +120,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     from ramsis.serving.workers.pool import checked
 
     found, models = read_policies(policies), read_variants(variants)
-    check_served(found, [one.name for one in models.variants], None, variants)
+    check_served(found, [variant.name for variant in models.variants], None, variants)
     with event_loop() as runner:
         inputs, outputs = runner.run(checked(models, largest_batch(found)))
     config = triton_configuration(models, policies, inputs, outputs, overhead_ms)

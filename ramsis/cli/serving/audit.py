@@ -104,7 +104,7 @@ def audit(
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model)
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     profile = profiles.load(profile_name)
-    each = [schedulers] if named else [(one,) for one in schedulers]
+    each = [schedulers] if named else [(scheduler,) for scheduler in schedulers]
     audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
               for some in each]
     found = max(audits, key=_worth)

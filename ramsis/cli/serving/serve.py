@@ -148,7 +148,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     _check_together(given, scaling)
     fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
     found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
-    names = [one.name for one in models.variants]
+    names = [variant.name for variant in models.variants]
     if fleet is not None:
         fleet.check(names, variants)
     advice = None if given["advise"] is None else ScalingTable.load(given["advise"])
@@ -241,8 +241,8 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
         seconds=given["calibrate_seconds"], workers=server.workers)
     accuracy = {model.name: model.accuracy for level in server.policies.levels
                 for station in level.stations for model in station.policy.models}
-    accuracy |= {one.name: one.accuracy for one in server.variants.variants
-                 if one.accuracy is not None}
+    accuracy |= {variant.name: variant.accuracy for variant in server.variants.variants
+                 if variant.accuracy is not None}
 
     async def measured() -> ProfileSet:
         samples = await measure_service(server.variants, settings, pin=not given["no_pin"])

@@ -173,8 +173,8 @@ def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
     groups = [{"scheduler": row["scheduler"], **group}
               for row in rows for group in row["by"][by]["groups"]]
     click.echo()
-    print_rows([replace(one, title=one.title.format(by=by)) for one in GROUPS
-                if one.key != "scheduler" or len(rows) > 1], groups)
+    print_rows([replace(group, title=group.title.format(by=by)) for group in GROUPS
+                if group.key != "scheduler" or len(rows) > 1], groups)
     click.echo()
     for row in rows:
         found = row["by"][by]

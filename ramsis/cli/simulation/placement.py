@@ -93,8 +93,8 @@ def _family_row(
         "placement_effective_accuracy": family.placement_accuracy,
         "expected_effective_accuracy": family.policies_accuracy,
         "upper_bound": family.upper_bound, **_simulated(family.simulated), **terms,
-        "stations": [_station_row(one, name, i) for one in outcome.stations
-                     for i, use in enumerate(one.uses) if use.use.family.name == name],
+        "stations": [_station_row(station, name, i) for station in outcome.stations
+                     for i, use in enumerate(station.uses) if use.use.family.name == name],
     }
 
 
@@ -125,10 +125,10 @@ def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
     from ramsis.synthesis.placement import estimate
 
     row: dict[str, Any] = {
-        item.name: sum(getattr(one, item.name) for one in seeds) for item in fields(seeds[0])
+        item.name: sum(getattr(seed, item.name) for seed in seeds) for item in fields(seeds[0])
         if item.name not in _RATES}
     for name in _RATES:
-        known = any(getattr(one, name) is not None for one in seeds)
+        known = any(getattr(seed, name) is not None for seed in seeds)
         row[name] = estimate(seeds, name).mean if known else None
     for name in _WITH_INTERVAL:
         row[f"{name}_half_width"] = estimate(seeds, name).half_width

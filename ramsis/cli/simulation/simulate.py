@@ -303,7 +303,7 @@ def simulate_command(
     compared = [*(Ready(spec, spec) for spec in sets),
                 *_ready(schedulers, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
-              *(one.text for one in schedulers)]
+              *(scheduler.text for scheduler in schedulers)]
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
                for label, one, path in zip_longest(labels, compared, policies)]
     traced = workload.trace is not None
@@ -324,13 +324,13 @@ def simulate_command(
         print_json([{**{k: v for k, v in row.items() if k != "models"},
                      **({"over_time": _bins(first[row["label"]])} if traced else {})}
                     for row in rows],
-                   models={model.name: model.accuracy for one in cluster.worker_types
-                           for model in one.profile.models},
-                   fingerprints={one.profile.name: one.profile.fingerprint
-                                 for one in cluster.worker_types})
+                   models={model.name: model.accuracy for worker_type in cluster.worker_types
+                           for model in worker_type.profile.models},
+                   fingerprints={worker_type.profile.name: worker_type.profile.fingerprint
+                                 for worker_type in cluster.worker_types})
     else:
-        print_rows([one for one in _COLUMNS
-                    if one not in (_ERROR, _GAP) or with_values([one], rows)], rows)
+        print_rows([column for column in _COLUMNS
+                    if column not in (_ERROR, _GAP) or with_values([column], rows)], rows)
         if "meets_target" in rows[0]:
             for line in simulation_verdict(rows):
                 say(line)
@@ -491,7 +491,7 @@ def _factor(station: Station[Policy], cluster: Cluster) -> float:
     policy = station.policy
     kind = next((one for one in cluster.worker_types if one.name in station.worker_types),
                 cluster.worker_types[0])
-    stated = ServiceTimes(tuple(one.name for one in policy.models), policy.accuracy,
+    stated = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                           policy.service_ms, policy.service, policy.levels)
     own = ServiceTimes.of_all(kind.profile.slower(policy.slowness), policy.service,
                               policy.latency_ms.shape[1])

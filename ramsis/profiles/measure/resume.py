@@ -82,7 +82,7 @@ class KeptRuns:
                               zip(kept["model"], kept["batch"], strict=True)]
             self.runs.latency_ms = [float(one) for one in kept["latency_ms"]]
             if len(self.runs.keys) != len(self.runs.latency_ms) or not all(
-                    0.0 < one < math.inf for one in self.runs.latency_ms):
+                    0.0 < latency_m < math.inf for latency_m in self.runs.latency_ms):
                 raise ValueError("runs without a time")
             digests = dict(kept.get("digests", {}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

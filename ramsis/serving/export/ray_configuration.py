@@ -54,8 +54,8 @@ def configuration(
             "name": variants.name, "route_prefix": "/",
             "import_path": "ramsis.serving.ray:application",
             "args": {"policies": str(where.resolve()), "variants": str(variants.path.resolve()),
-                     "code": [one.model for one in variants.variants
-                              if one.backend == "callable" and is_trusted(one.model)],
+                     "code": [variant.model for variant in variants.variants
+                              if variant.backend == "callable" and is_trusted(variant.model)],
                      "dispatch": {"overhead_ms": overhead_ms}},
             "deployments": [
                 {"name": "Worker", **replicas, "max_ongoing_requests": 1,

@@ -56,8 +56,8 @@ def configuration(
         if "," in one.name:
             raise InputFileError("a name with a comma", where=f"{where}: variants", value=one.name,
                                  allowed="a name without")
-    code = [one.model for one in variants.variants
-            if one.backend == "callable" and is_trusted(one.model)]
+    code = [variant.model for variant in variants.variants
+            if variant.backend == "callable" and is_trusted(variant.model)]
     parameters = {"policies": str(policies.resolve()), "variants": str(variants.path.resolve()),
                   "code": " ".join(code),
                   "overhead_ms": "" if overhead_ms is None else f"{overhead_ms!r}"}

@@ -87,8 +87,8 @@ def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
     Accuracies are shares of right answers, None where these are not known.
     """
     requests = result.requests
-    counts = Counter(one.outcome for one in requests)
-    answered = [one for one in requests if one.outcome in ("served", "late")]
+    counts = Counter(request.outcome for request in requests)
+    answered = [request for request in requests if request.outcome in ("served", "late")]
     response_ms = [1000.0 * ((one.finish_s or 0.0) - one.arrival_s) for one in answered]
     judged = [one.correct for one in answered
               if one.outcome == "served" and one.correct is not None]

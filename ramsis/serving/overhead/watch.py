@@ -91,7 +91,7 @@ class OverheadWatch:
             Batches are known to take so many times as long as the policies say.
         """
         stated_ms = {which: self._stated_ms(*which)
-                     for which in {(one.variant, one.run_as) for one in self._batches}}
+                     for which in {(batch.variant, batch.run_as) for batch in self._batches}}
         arrival_ms, batch_ms = [], []
         for variant, run_as, service_ms, model_ms in self._batches:
             known_ms = stated_ms[variant, run_as]

@@ -109,7 +109,7 @@ class Replanning:
     def __init__(self, server: Server, folder: str, options: Sequence[str]) -> None:
         self._server, self._folder, self._options = server, folder, list(options)
         self._profile = load(options[profile_option(options)])
-        largest = max(one.batch for model in self._profile.models for one in model.batches)
+        largest = max(batch.batch for model in self._profile.models for batch in model.batches)
         table = self._profile.latency_table("mean", max(largest, server.max_batch))
         self._mean_ms = dict(zip(table.models, table.latency_ms.tolist(), strict=True))
         self._ratios: dict[str, list[float]] | None = None

@@ -359,9 +359,9 @@ def _use(cores: Sequence[int]) -> None:
 
 def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
     """The variants as plain values, as workers take them."""
-    return [{**asdict(one), "options": {**asdict(one.options),
-                                        "dimensions": dict(one.options.dimensions)}}
-            for one in variants.variants]
+    return [{**asdict(variant), "options": {**asdict(variant.options),
+                                            "dimensions": dict(variant.options.dimensions)}}
+            for variant in variants.variants]
 
 
 def _in_words(error: BaseException) -> str:

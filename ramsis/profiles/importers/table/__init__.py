@@ -249,7 +249,7 @@ class _Reader:
         near = next((found for one in ((name,) if name != "latency" else _TIMES)
                      if (found := nearest(one, free)) is not None), None)
         field_name = name if name != "latency" else next(
-            (one for one in _TIMES if near is not None and nearest(one, [near])), "mean")
+            (time for time in _TIMES if near is not None and nearest(time, [near])), "mean")
         named = shlex.quote(f"{field_name}={near or 'NAME'}")
         advice = f"--column {named}{f' ({near} is the nearest)' if near else ''}, or "
         if name == "latency" and any("throughput" in one.lower() for one in free):

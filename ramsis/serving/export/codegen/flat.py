@@ -152,7 +152,7 @@ def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
         edges, answers = row
         rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
                  *map(found.number, answers)]
-        either = next((one for one in answers if isinstance(one, Either)), either)
+        either = next((answer for answer in answers if isinstance(answer, Either)), either)
     spare_idle = max(table.spare_idle or 0, 1)
     late = selector.late_answer(spare_idle, 0)
     return FlatPolicy(

@@ -79,11 +79,11 @@ def play_placement(
         row: dict[str, Any] = {"family": model.name, "target_rps": model.rate_rps,
                                "slo_ms": model.slo_ms}
         for key in _MEANS:
-            values = [value for one in figures
-                      if (value := getattr(one.models[m], key)) is not None]
+            values = [value for figure in figures
+                      if (value := getattr(figure.models[m], key)) is not None]
             row[key] = statistics.fmean(values) if values else None
         rows.append(row)
-    total = {key: statistics.fmean(getattr(one, key) for one in figures)
+    total = {key: statistics.fmean(getattr(figure, key) for figure in figures)
              for key in ("goodput_rps", "fairness", "smallest_share")}
     total["bound_rps"] = goodput_bound_rps(cluster.models, cluster.gpus, interference,
                                            duration_s=duration_s, router=cluster.router)
