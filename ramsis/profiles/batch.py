@@ -142,7 +142,7 @@ class BatchProfile:
         return midpoint_levels(len(self.quantiles_ms or ()))
 
     def longer(self, by_ms: float) -> BatchProfile:
-        """The same latencies, each longer by ``by_ms`` >= 0; their spread stays."""
+        """Return the latencies, each longer by ``by_ms`` >= 0."""
         known = {one.name: getattr(self, one.name) for one in fields(self)
                  if one.name.endswith("_ms") and one.name != "std_ms"}
         longer: dict[str, Any] = {
@@ -160,7 +160,7 @@ class BatchProfile:
         return replace(self, **slower)
 
     def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
-        """Fill what is not stated from the sketch, kept in order with what is."""
+        """Fill missing statistics from the sketch, in order with the stated ones."""
         stated = [getattr(self, name) for name in _ASCENDING]
         for i, name in enumerate(_ASCENDING):
             if name in _LEVELS and stated[i] is None:
@@ -192,7 +192,7 @@ class BatchProfile:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Those of :data:`STATISTICS` that the profile holds."""
+        """Return the names in :data:`STATISTICS` that the profile holds."""
         return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
 
     def interval_ms(self, statistic: str) -> tuple[float, float]:

@@ -72,7 +72,7 @@ def check(profile_set: ProfileSet) -> list[Finding]:
 
 
 def _units(model: ModelProfile) -> Iterator[Finding]:
-    """Latencies and accuracies that look like those of another unit."""
+    """Find latencies and accuracies that look like values in another unit."""
     first = model.batches[0]
     took = first.statistic_ms(first.statistics[0])
     if not LEAST_MS <= took <= MOST_MS:
@@ -93,7 +93,7 @@ def _few_samples(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
-    """Batch sizes whose latency is above that of a larger one: noise, or padded up."""
+    """Find batch sizes whose latency exceeds that of a larger one."""
     values, steady = model.statistic_by_batch(statistic)
     for i, item in enumerate(model.batches[:-1]):
         if steady[i] != values[i]:

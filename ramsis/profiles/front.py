@@ -38,7 +38,7 @@ def interpolate_front(
     statistic: Statistic = "p95",
     max_batch: int = 33,
 ) -> ProfileSet:
-    """The models of the front at batch 1, and made-up ones between them.
+    """Return the models of the front at batch 1 and interpolated ones between them.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def interpolate_front(
 def between_models(
     table: LatencyTable, accuracy: ArrayLike, names: tuple[str, ...] | None = None
 ) -> LatencyTable:
-    """Models of these accuracies, their latencies on straight lines between a table's models.
+    """Return models of given accuracies, with latencies interpolated between a table's models.
 
     Parameters
     ----------

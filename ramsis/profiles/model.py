@@ -193,7 +193,7 @@ class ProfileSet:
             for model in self.models)))
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
-        """The set with every latency longer by what a batch takes besides the model.
+        """Return the set with an overhead added to every latency.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class ProfileSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the file that the set is written to."""
+        """Return the fingerprint of the file of the set."""
         return fingerprint(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
@@ -226,12 +226,12 @@ class ProfileSet:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Those latency statistics that every model has at every batch size."""
+        """Return the latency statistics that every model has at every batch size."""
         held = [set(item.statistics) for model in self.models for item in model.batches]
         return tuple(name for name in STATISTICS if all(name in names for names in held))
 
     def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
-        """The latency of every model at batch sizes 1 … ``max_batch``.
+        """Return the latency of every model at batch sizes 1 … ``max_batch``.
 
         The rules for padding and filling are those of :mod:`ramsis.profiles.table`.
 

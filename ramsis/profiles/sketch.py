@@ -53,9 +53,6 @@ def sketch_levels(size: int, samples: int) -> FloatArray:
         Equal parts of the probability, as far as 0.9; >= 2.
     samples : int
         >= 1.
-
-    >>> sketch_levels(4, 20).tolist()
-    [0.125, 0.375, 0.625, 0.875, 0.9, 0.915910358, 0.929289322, 0.940539644, 0.95, 1.0]
     """
     bulk = midpoint_levels(size)
     halvings = max(np.log2(_TAIL * samples), 0.0)
@@ -144,8 +141,6 @@ def with_tail(
     ----------
     levels, values : ndarray, shape (k,)
         Of a quantile function that is linear between them.
-    mean, largest : float, optional
-    samples : int, optional
 
     Returns
     -------

@@ -242,10 +242,6 @@ def smoothed(
     values_ms : ndarray, shape (P,)
     low_ms, high_ms : ndarray, shape (P,)
         Interval of each value; the value itself where its error is not known.
-
-    >>> values = np.array([5.0, 4.9, 3.0])
-    >>> smoothed(values, values - 0.2, values + 0.2).tolist()
-    [4.95, 4.95, 3.0]
     """
     result = values_ms.copy()
     if (np.diff(values_ms) >= 0).all():

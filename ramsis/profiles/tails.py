@@ -44,21 +44,13 @@ _DIGITS = 9
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """Times of a batch over their median.
-
-    Attributes
-    ----------
-    median_ms : float
-    values, weights : ndarray, shape (q,)
-        Points that rise, and their probabilities, which add up to 1.
-    samples : int
-        How many samples they stand for, >= 1.
-    """
+    """Times of a batch over their median."""
 
     median_ms: float
+    # values, weights: shape (q,): points that rise, and their probabilities, which add up to 1
     values: FloatArray
     weights: FloatArray
-    samples: int
+    samples: int  # how many samples they stand for, >= 1
 
     @classmethod
     def of(cls, quantiles_ms: FloatArray, weights: FloatArray, samples: int) -> Deviations:
@@ -77,23 +69,15 @@ class Deviations:
 
 
 class _Sorted(NamedTuple):
-    """The values of several batches, the largest first.
+    """The values of several batches, the largest first."""
 
-    Attributes
-    ----------
-    values, counts, median_ms : ndarray, shape (n,)
-        And how many samples each value stands for, of a batch with which median.
-    batch : ndarray of int, shape (n,)
-        Index of the batch that it is of.
-    samples : int
-        Of all batches.
-    """
-
+    # values, counts, median_ms: shape (n,): and how many samples each value stands for, of a
+    # batch with which median
     values: FloatArray
     counts: FloatArray
     median_ms: FloatArray
-    batch: IntArray
-    samples: int
+    batch: IntArray  # index of the batch that it is of, shape (n,)
+    samples: int  # of all batches
 
     @classmethod
     def of(cls, batches: Sequence[Deviations]) -> _Sorted:
@@ -115,24 +99,14 @@ class _Sorted(NamedTuple):
 
 @dataclass(frozen=True)
 class Tail:
-    """The largest deviations of pooled samples.
+    """The largest deviations of pooled samples."""
 
-    Attributes
-    ----------
-    samples : int
-        Pooled, those below the tail among them.
-    start : float
-        The deviation from which the tail is.
-    deviation, share : tuple of float
-        Its points, rising, and the probability of each.
-    median_ms : tuple of float
-        Mean of the medians of the batches whose samples a point has; empty where not known.
-    """
-
-    samples: int
-    start: float
+    samples: int  # pooled, those below the tail among them
+    start: float  # the deviation from which the tail is
+    # deviation, share: its points, rising, and the probability of each
     deviation: tuple[float, ...]
     share: tuple[float, ...]
+    # mean of the medians of the batches whose samples a point has; empty where not known
     median_ms: tuple[float, ...] = ()
 
     @classmethod
@@ -190,16 +164,10 @@ class Tail:
 
 @dataclass(frozen=True)
 class Tails:
-    """The common tail of a profile's batches, and that of each model's.
-
-    Attributes
-    ----------
-    common : Tail
-    models : Mapping of str to Tail
-        By name; without the batches that are unlike the common tail, unless the model is.
-    """
+    """The common tail of a profile's batches, and that of each model's."""
 
     common: Tail
+    # by name; without the batches that are unlike the common tail, unless the model is
     models: Mapping[str, Tail]
 
 

@@ -26,78 +26,54 @@ ASSIGNED, TURN = range(2)
 
 
 class CentralState(NamedTuple):
-    """Where a central queue is.
+    """Where a central queue is."""
 
-    Attributes
-    ----------
-    counts : ndarray of int, shape (8,)
-        Requests that have arrived; the head of the queue; arrivals that left the monitor's
-        window; coins drawn; idle workers; first place of the ring; busy workers; how many of the
-        next workers that end a batch leave.
-    times : ndarray, shape (4,)
-        When to ask again, and the slack then; time of all batches so far; sum of the times at
-        which workers left.
-    finish_ms, head, size : ndarrays, shape (2^i,)
-        A ring of the batches that run, by finish: end, first request, number of requests.
-    """
-
+    # shape (8,): requests that have arrived; the head of the queue; arrivals that left the
+    # monitor's window; coins drawn; idle workers; first place of the ring; busy workers; how
+    # many of the next workers that end a batch leave
     counts: IntArray
+    # shape (4,): when to ask again, and the slack then; time of all batches so far; sum of the
+    # times at which workers left
     times: FloatArray
+    # finish_ms, head, size: shape (2^i,): A ring of the batches that run, by finish: end, first
+    # request, number of requests
     finish_ms: FloatArray
     head: IntArray
     size: IntArray
 
 
 class OwnState(NamedTuple):
-    """Where workers with queues of their own are.
+    """Where workers with queues of their own are."""
 
-    Attributes
-    ----------
-    counts : ndarray of int, shape (2,)
-        Requests that have been assigned; place, among the active workers, of the next turn.
-    work_ms : ndarray, shape (1,)
-        Time of all batches so far.
-    following : ndarray of int32, shape (n,)
-        The next request in the queue of the same worker, -1 behind the last.
-    head, tail, last, waiting, queued : ndarrays of int, shape (S,)
-        Of each worker: head and end of its queue, -1 where it is empty; the last request that was
-        seen; how many there are, and how many were seen.
-    free_ms : ndarray, shape (S,)
-        When its batch ends.
-    batch, size : ndarrays of int, shape (S,)
-        First request and size of its batch.
-    seen, past : ndarrays of int, shape (S,)
-        Arrivals that the monitor knows, and that left its window, at its last decision.
-    """
-
+    # shape (2,): requests that have been assigned; place, among the active workers, of the next
+    # turn
     counts: IntArray
-    work_ms: FloatArray
+    work_ms: FloatArray  # time of all batches so far, shape (1,)
+    # shape (n,): the next request in the queue of the same worker, -1 behind the last
     following: NDArray[np.int32]
+    # head, tail, last, waiting, queued: shape (S,): of each worker: head and end of its queue,
+    # -1 where it is empty; the last request that was seen; how many there are, and how many were
+    # seen
     head: IntArray
     tail: IntArray
     last: IntArray
     waiting: IntArray
     queued: IntArray
-    free_ms: FloatArray
+    free_ms: FloatArray  # when its batch ends, shape (S,)
+    # batch, size: first request and size of its batch, shape (S,)
     batch: IntArray
     size: IntArray
+    # seen, past: shape (S,): arrivals that the monitor knows, and that left its window, at its
+    # last decision
     seen: IntArray
     past: IntArray
 
 
 class Outcomes(NamedTuple):
-    """What became of each request, arrays of shape (n,).
+    """What became of each request, arrays of shape (n,)."""
 
-    Attributes
-    ----------
-    finish_ms : ndarray
-        When it was answered, infinite if it was not.
-    model : ndarray of int16
-        -1 where it was never answered, -2 dropped, -3 lost with its worker.
-    """
-
-    finish_ms: FloatArray
-    model: NDArray[np.int16]
+    finish_ms: FloatArray  # when it was answered, infinite if it was not
+    model: NDArray[np.int16]  # -1 where it was never answered, -2 dropped, -3 lost with its worker
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]

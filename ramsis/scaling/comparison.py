@@ -29,23 +29,12 @@ from ramsis.scaling.tuning import tune
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Part of a trace.
+    """Part of a trace."""
 
-    Attributes
-    ----------
-    arrival_ms : ndarray, shape (n,)
-        Rising, from its beginning on.
-    duration_s : float
-    start : int
-        Workers that its mean load needs.
-    forecast : Forecast, optional
-        From its beginning on, for the policy.
-    """
-
-    arrival_ms: FloatArray
+    arrival_ms: FloatArray  # rising, from its beginning on, shape (n,)
     duration_s: float
-    start: int
-    forecast: Forecast | None = None
+    start: int  # workers that its mean load needs
+    forecast: Forecast | None = None  # from its beginning on, for the policy
 
     @property
     def load_qps(self) -> float:
@@ -71,32 +60,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What a policy and the rules are compared on.
+    """Setting on which a policy and rules are compared."""
 
-    Attributes
-    ----------
-    tables : DecisionTables
-        That all play.
-    target : Targets or Prices
-    fleet : ScaledFleet
-    fit : Part, optional
-        What comes before and parameters are tuned on. Without it a run begins with the workers
-        that the mean load needs.
-    rest : Part
-        What the rows are of.
-    known : mapping of str to float
-        What :func:`ramsis.scaling.made` fills in.
-    seed : int
-        Of the runs.
-    """
-
-    tables: DecisionTables
+    tables: DecisionTables  # that all play
     target: Targets | Prices
     fleet: ScaledFleet
+    # what comes before and parameters are tuned on. Without it a run begins with the workers
+    # that the mean load needs.
     fit: Part | None
-    rest: Part
-    known: Mapping[str, float]
-    seed: int
+    rest: Part  # what the rows are of
+    known: Mapping[str, float]  # what :func:`ramsis.scaling.made` fills in
+    seed: int  # of the runs
 
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
         """The row of the policy."""
@@ -111,7 +85,7 @@ class Comparison:
             min(max(start, self.fleet.least), self.fleet.most)))
 
     def rule_rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a rule: with its defaults, and parameters tuned on what comes before."""
+        """Return the rows of a rule, with defaults and with tuned parameters."""
         fit = self._first
         tuned = tune(name, fit.arrival_ms, self.tables, self.target, known=self.known,
                      **asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,

@@ -36,26 +36,17 @@ _DAMPING = 0.95  # of a step, so that no cycle of the load keeps the span from f
 
 @dataclass(frozen=True, eq=False)
 class WorkerDecisions:
-    """The best decision of every worker in every load state.
+    """Optimal decisions of every worker in every load state."""
 
-    Attributes
-    ----------
-    thresholds : ndarray of int, shape (S, d+1)
-        In load state s: workers up to ``thresholds[s, 0]`` are started; one of age j is kept up
-        to ``thresholds[s, j]``, an active one (j = d) up to the last. They do not fall with j.
-    average : float
-        The best average reward of an interval, costs taken off.
-    span : float
-        The average lies within half of it on either side: a bound on the error.
-    sweeps : int
-    values : ndarray, shape (N, d+1, S)
-        Relative values, of each worker those of (off, the first load state) being 0.
-    """
-
+    # shape (S, d+1): in load state s: workers up to ``thresholds[s, 0]`` are started; one of age
+    # j is kept up to ``thresholds[s, j]``, an active one (j = d) up to the last. They do not
+    # fall with j.
     thresholds: IntArray
-    average: float
-    span: float
+    average: float  # the best average reward of an interval, costs taken off
+    span: float  # the average lies within half of it on either side: a bound on the error
     sweeps: int
+    # shape (N, d+1, S): relative values, of each worker those of (off, the first load state)
+    # being 0
     values: FloatArray = field(repr=False)
 
 
@@ -92,7 +83,7 @@ def solve_workers(
     tolerance: float = 1e-4, initial: FloatArray | None = None,
     sweeps: int | None = None,
 ) -> WorkerDecisions:
-    """The best decisions for the average reward of an interval.
+    """Solve for the decisions with the best average reward per interval.
 
     Parameters
     ----------

@@ -60,31 +60,17 @@ _DISPATCHES = ("central-queue", "round-robin")
 
 @dataclass(frozen=True, eq=False)
 class DecisionTables:
-    """The policies of a fleet by its number of active workers, and what batches take.
+    """The policies of a fleet by its number of active workers, and what batches take."""
 
-    Attributes
-    ----------
-    dispatch : str
-        ``central-queue`` or ``round-robin``.
-    models : tuple of str, length M
-    accuracy : ndarray, shape (M,)
-    levels : ndarray, shape (Q,)
-        Those of the quantiles.
-    tables : mapping of int to Compiled
-        By number of active workers.
-    quantiles_ms : mapping of int to ndarray, shape (M, B, Q)
-        What batches take, where those numbers of workers are active; Q = 1 where it is fixed.
-    network_ms : float
-        Added to each batch.
-    """
-
-    dispatch: str
-    models: tuple[str, ...]
-    accuracy: FloatArray
-    levels: FloatArray
-    tables: Mapping[int, Compiled]
+    dispatch: str  # ``central-queue`` or ``round-robin``
+    models: tuple[str, ...]  # shape (M,)
+    accuracy: FloatArray  # shape (M,)
+    levels: FloatArray  # those of the quantiles, shape (Q,)
+    tables: Mapping[int, Compiled]  # by number of active workers
+    # shape (M, B, Q): what batches take, where those numbers of workers are active; Q = 1 where
+    # it is fixed
     quantiles_ms: Mapping[int, FloatArray]
-    network_ms: float = 0.0
+    network_ms: float = 0.0  # added to each batch
     _sizes: tuple[int, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
@@ -103,14 +89,6 @@ class DecisionTables:
         fleet : Fleet, optional
             What batches take; its number of workers does not count. By default batches take what
             the policies were made for.
-
-        Raises
-        ------
-        InvalidValueError
-            There are none, or they are for another way of dispatch, several of them, or several
-            SLO classes.
-        InputFileError
-            A policy does not fit the fleet, or the others.
         """
         if not policies or min(policies) < 1:
             raise InvalidValueError("not numbers of workers with policies", where="tables",
@@ -202,45 +180,29 @@ class DecisionTables:
 
 @dataclass(frozen=True, eq=False)
 class ScaledRun:
-    """What a scaling rule delivered; series have shape (T,), one entry for each interval.
+    """What a scaling rule delivered; series have shape (T,), one entry for each interval."""
 
-    Attributes
-    ----------
-    worker_s : float
-        Time of all workers, those that start and that leave included, until the duration ends.
-    violation_rate, effective_accuracy : float
-        As of :mod:`ramsis.sim.metrics`: share of the requests that were not answered in time, and
-        mean accuracy of all, 0 where one was not.
-    requests, dropped, lost : int
-        Those that arrived, that a policy gave up, and that were lost with a worker.
-    time_s : ndarray
-        When each interval begins.
-    load_qps : ndarray
-        Requests that arrived in it, per second.
-    wanted, active, starting : ndarrays of int
-        Workers wanted, active and starting, as it begins.
-    violations : ndarray of int
-        Of the requests that arrived in it, those not answered in time.
-    accuracy : ndarray
-        Mean accuracy of those in time; NaN where there is none.
-    finish_ms, model : ndarrays, shape (n,)
-        Of each request: when it was answered, infinite if never, and by which model; in its
-        place :data:`NEVER_ANSWERED`, :data:`DROPPED` or :data:`LOST`.
-    """
-
+    # time of all workers, those that start and that leave included, until the duration ends
     worker_s: float
+    # violation_rate, effective_accuracy: as of :mod:`ramsis.sim.metrics`: share of the requests
+    # that were not answered in time, and mean accuracy of all, 0 where one was not
     violation_rate: float
     effective_accuracy: float
+    # requests, dropped, lost: those that arrived, that a policy gave up, and that were lost with
+    # a worker
     requests: int
     dropped: int
     lost: int
-    time_s: FloatArray
-    load_qps: FloatArray
+    time_s: FloatArray  # when each interval begins
+    load_qps: FloatArray  # requests that arrived in it, per second
+    # wanted, active, starting: workers wanted, active and starting, as it begins
     wanted: IntArray
     active: IntArray
     starting: IntArray
-    violations: IntArray
-    accuracy: FloatArray
+    violations: IntArray  # of the requests that arrived in it, those not answered in time
+    accuracy: FloatArray  # mean accuracy of those in time; NaN where there is none
+    # finish_ms, model: shape (n,): of each request: when it was answered, infinite if never, and
+    # by which model; in its place :data:`NEVER_ANSWERED`, :data:`DROPPED` or :data:`LOST`
     finish_ms: FloatArray = field(repr=False)
     model: NDArray[np.int16] = field(repr=False)
 
@@ -294,23 +256,13 @@ class ScaledRun:
 
 @dataclass(frozen=True)
 class ScaledFleet:
-    """How a fleet is scaled.
+    """Settings of a scaled fleet."""
 
-    Attributes
-    ----------
-    slo_ms : float
-        Deadline of each request after its arrival, > 0.
-    startup_s : float
-        What a worker takes to start, >= 0.
-    interval_s : float
-        Time between decisions, > 0. The first is made when an interval has passed.
-    least, most : int
-        Workers at least and at most, 1 <= least <= most.
-    """
-
-    slo_ms: float
-    startup_s: float
+    slo_ms: float  # deadline of each request after its arrival, > 0
+    startup_s: float  # what a worker takes to start, >= 0
+    # time between decisions, > 0. The first is made when an interval has passed.
     interval_s: float
+    # least, most: workers at least and at most, 1 <= least <= most
     least: int
     most: int
 
@@ -323,26 +275,15 @@ class FleetTerms(ScaledFleet):
     ----------
     slo_ms, startup_s, interval_s, least, most
         As of :class:`ScaledFleet`.
-    start : int
-        Workers at the beginning, when all are active; least <= start <= most.
-    duration_s : float, optional
-        When arrivals stop and costs end, > 0; by default the end of the interval of the last.
-    seed : int
-        Of service times, answers by chance and of which workers fail.
-    window_ms : float
-        Of the load monitor that policies are chosen by, > 0.
-    forecast : Forecast, optional
-        What the rule is told of the load to come.
-    failures : sequence of float
-        Times in seconds, >= 0, at which an active worker fails.
     """
 
-    start: int
+    start: int  # workers at the beginning, when all are active; least <= start <= most
+    # when arrivals stop and costs end, > 0; by default the end of the interval of the last
     duration_s: float | None = None
-    seed: int = 0
-    window_ms: float = WINDOW_MS
-    forecast: Forecast | None = None
-    failures: Sequence[float] = ()
+    seed: int = 0  # of service times, answers by chance and of which workers fail
+    window_ms: float = WINDOW_MS  # of the load monitor that policies are chosen by, > 0
+    forecast: Forecast | None = None  # what the rule is told of the load to come
+    failures: Sequence[float] = ()  # times in seconds, >= 0, at which an active worker fails
 
     def __post_init__(self) -> None:
         check_positive("out of range", slo_ms=self.slo_ms, interval_s=self.interval_s,
@@ -375,17 +316,11 @@ def play(
     ----------
     arrival_ms : array of float, shape (n,)
         When requests arrive, not falling, in [0, duration].
-    tables : DecisionTables
     rule : ScalingRule
         Made for this run.
     **terms
         The attributes of :class:`FleetTerms`: ``slo_ms``, ``startup_s``, ``interval_s``,
         ``least``, ``most`` and ``start``, and those with defaults.
-
-    Raises
-    ------
-    InvalidValueError
-        A number out of range.
     """
     fleet, arrivals = FleetTerms(**terms), np.ascontiguousarray(arrival_ms, dtype=float)
     if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():

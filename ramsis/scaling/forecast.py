@@ -18,21 +18,11 @@ _COLUMNS = ("time_s", "forecast_qps", "error")
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Loads from times on, each until the next.
+    """Loads from times on, each until the next."""
 
-    Attributes
-    ----------
-    time_s : ndarray, shape (n,)
-        Rising.
-    forecast_qps : ndarray, shape (n,)
-        >= 0.
-    error : float
-        Share by which loads may differ from it, >= 0.
-    """
-
-    time_s: FloatArray
-    forecast_qps: FloatArray
-    error: float
+    time_s: FloatArray  # rising, shape (n,)
+    forecast_qps: FloatArray  # >= 0, shape (n,)
+    error: float  # share by which loads may differ from it, >= 0
 
     def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
         """The load from a time on, and the highest until the horizon; None before the first."""

@@ -55,33 +55,22 @@ class LoadDynamics:
     """A Markov chain of the load from one interval to the next.
 
     States are numbered level by level: state i·B + j has level i and trend j.
-
-    Attributes
-    ----------
-    interval_s : float
-        Length of an interval.
-    levels_qps : ndarray, shape (L,)
-        Rising, > 0.
-    trends : ndarray, shape (B,)
-        Smoothed changes of the log load in an interval, rising, one of them 0.
-    smoothing, carried, reverting, mean_log_qps : float
-        β, ρ, φ and x̄ of the module's text.
-    errors, met_at : ndarrays, shape (E,)
-        Errors of the forecast of the log load, and the log loads at which they were met.
-    transition : ndarray, shape (L·B, L·B)
-        Rows sum to 1.
     """
 
-    interval_s: float
-    levels_qps: FloatArray
+    interval_s: float  # length of an interval
+    levels_qps: FloatArray  # rising, > 0, shape (L,)
+    # shape (B,): smoothed changes of the log load in an interval, rising, one of them 0
     trends: FloatArray
+    # smoothing, carried, reverting, mean_log_qps: β, ρ, φ and x̄ of the module's text
     smoothing: float
     carried: float
     reverting: float
     mean_log_qps: float
+    # errors, met_at: shape (E,): errors of the forecast of the log load, and the log loads at
+    # which they were met
     errors: FloatArray = field(repr=False)
     met_at: FloatArray = field(repr=False)
-    transition: FloatArray = field(repr=False)
+    transition: FloatArray = field(repr=False)  # rows sum to 1, shape (L·B, L·B)
 
     @property
     def states(self) -> int:

@@ -74,23 +74,13 @@ def scaling_document(
 
 @dataclass(frozen=True, eq=False)
 class SavedScaling:
-    """A scaling policy and what it was made for, read from its folder.
-
-    Attributes
-    ----------
-    table : ScalingTable
-    played : DecisionTables
-    fleet : ScaledFleet
-    target : Targets or Prices
-    known : mapping of str to float
-        What :func:`ramsis.scaling.made` fills in.
-    """
+    """A scaling policy and what it was made for, read from its folder."""
 
     table: ScalingTable
     played: DecisionTables
     fleet: ScaledFleet
     target: Targets | Prices
-    known: Mapping[str, float]
+    known: Mapping[str, float]  # what :func:`ramsis.scaling.made` fills in
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedScaling:

@@ -38,19 +38,12 @@ def meets(run: ScaledRun | Delivered | Expectations, target: Targets) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What violations and missed accuracy cost, in worker-seconds: in place of a target.
+    """What violations and missed accuracy cost, in worker-seconds: in place of a target."""
 
-    Attributes
-    ----------
-    violation : float
-        Of a request that is late or dropped, >= 0.
-    accuracy : float
-        Of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
-        model is less accurate than the best one that is fast enough; a violation misses all of
-        that one's.
-    """
-
-    violation: float
+    violation: float  # of a request that is late or dropped, >= 0
+    # of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
+    # model is less accurate than the best one that is fast enough; a violation misses all of
+    # that one's.
     accuracy: float
 
     def __post_init__(self) -> None:

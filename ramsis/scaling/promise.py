@@ -39,19 +39,11 @@ _EXPECTED_PAIRS = 200
 
 @dataclass(frozen=True, slots=True)
 class PromisedFigure:
-    """A figure over runs of the same length.
-
-    Attributes
-    ----------
-    mean : float
-    half_width : float
-        Of the interval in which the mean of many runs lies.
-    low, high : float
-        Between which the figure of another run lies.
-    """
+    """A figure over runs of the same length."""
 
     mean: float
-    half_width: float
+    half_width: float  # of the interval in which the mean of many runs lies
+    # low, high: between which the figure of another run lies
     low: float
     high: float
 
@@ -91,26 +83,15 @@ class Promise:
     """What a scaling policy promises where the load follows the fitted dynamics.
 
     Whether it meets a target is asked of the means, and is clear where the intervals agree.
-
-    Attributes
-    ----------
-    workers : PromisedFigure
-        Mean number of workers that are paid for: worker-seconds per second.
-    violation_rate, effective_accuracy : PromisedFigure
-    runs : int
-        That were played.
-    run_s : float
-        Length of each run.
-    cost : PromisedFigure, optional
-        Where there are prices: ``workers``, and what violations and missed accuracy cost, in
-        worker-seconds per second.
     """
 
-    workers: PromisedFigure
+    workers: PromisedFigure  # mean number of workers that are paid for: worker-seconds per second
     violation_rate: PromisedFigure
     effective_accuracy: PromisedFigure
-    runs: int
-    run_s: float
+    runs: int  # that were played
+    run_s: float  # length of each run
+    # where there are prices: ``workers``, and what violations and missed accuracy cost, in
+    # worker-seconds per second
     cost: PromisedFigure | None = None
 
     def meets(self, target: Targets) -> bool:

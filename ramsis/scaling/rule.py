@@ -15,32 +15,20 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a rule sees at a decision.
+    """What a rule sees at a decision."""
 
-    Attributes
-    ----------
-    time_s : float
-        Since the run began, >= 0.
-    load_qps : float
-        Arrivals per second of the interval that has just ended.
-    active, starting : int
-        Workers that serve, and workers that start.
-    queued, in_service : int
-        Requests that wait, and requests in batches.
-    utilisation : float
-        Share of the active workers' time of the last interval in which they were busy, 0 to 1.
-    forecast_qps, ahead_qps : float, optional
-        What a forecast says of the next interval, and the highest that it says until a worker that
-        is started now has been active for an interval.
-    """
-
-    time_s: float
-    load_qps: float
+    time_s: float  # since the run began, >= 0
+    load_qps: float  # arrivals per second of the interval that has just ended
+    # active, starting: workers that serve, and workers that start
     active: int
     starting: int
+    # queued, in_service: requests that wait, and requests in batches
     queued: int
     in_service: int
+    # share of the active workers' time of the last interval in which they were busy, 0 to 1
     utilisation: float
+    # forecast_qps, ahead_qps: what a forecast says of the next interval, and the highest that it
+    # says until a worker that is started now has been active for an interval
     forecast_qps: float | None = None
     ahead_qps: float | None = None
 

@@ -115,15 +115,6 @@ class Hpa(_Stabilised):
 
     Parameters
     ----------
-    target : float
-        Of the metric, > 0.
-    rate_per_worker_qps : float, optional
-        What a worker carries within the target, > 0.
-    metric : str, optional
-        ``utilisation`` of the workers, or ``load``: requests per second and worker as a share of
-        the rate (a Pods metric with an average value). By default the load where the rate is
-        known. Policies that choose larger models when there is time use the workers at every
-        load, so that utilisation says little of them.
     tolerance : float
         >= 0.
     sync_s : float
@@ -134,8 +125,12 @@ class Hpa(_Stabilised):
         Policies, >= 0.
     """
 
-    target: float = 0.8
-    rate_per_worker_qps: float | None = None
+    target: float = 0.8  # of the metric, > 0
+    rate_per_worker_qps: float | None = None  # what a worker carries within the target, > 0
+    # ``utilisation`` of the workers, or ``load``: requests per second and worker as a share of
+    # the rate (a Pods metric with an average value). By default the load where the rate is
+    # known. Policies that choose larger models when there is time use the workers at every load,
+    # so that utilisation says little of them.
     metric: str | None = None
 
     def __post_init__(self) -> None:
@@ -190,22 +185,14 @@ class Keda(_Stabilised):
 
     Parameters
     ----------
-    rate_per_worker_qps : float
-        > 0.
-    target : float
-        Threshold of the load, as a share of that rate; > 0.
-    queue_per_worker : float
-        Threshold of the queue, > 0.
-    polling_s, cooldown_s : float
-        >= 0.
-    cached : bool
     tolerance, sync_s, scale_up_s, scale_down_s, up_workers, up_percent, down_percent, policy_s
         As of :class:`Hpa`.
     """
 
-    rate_per_worker_qps: float
-    target: float = 0.8
-    queue_per_worker: float = 5.0
+    rate_per_worker_qps: float  # > 0
+    target: float = 0.8  # threshold of the load, as a share of that rate; > 0
+    queue_per_worker: float = 5.0  # threshold of the queue, > 0
+    # polling_s, cooldown_s: >= 0
     polling_s: float = 30.0
     cooldown_s: float = 300.0
     cached: bool = False
@@ -449,7 +436,7 @@ class Dynamo:
 
 
 class _Every:
-    """A rule's own period: what it wanted last, until that has passed."""
+    """Period of a rule: its last decision holds until the period has passed."""
 
     def __init__(self, period_s: float, name: str, *, at_once: bool = True) -> None:
         self.period_s = _at_least(name, period_s, 0)
@@ -492,7 +479,7 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
 
 
 def tunable(name: str) -> list[dict[str, Any]]:
-    """The parameters of a rule that are worth a try, 24 or fewer; what is not named is default."""
+    """Return parameter settings of a rule to try, 24 or fewer; others keep their default."""
     if name not in _GRIDS:
         raise _unknown(name, InputFileError)
     return [dict(zip(grid, values, strict=True))
@@ -506,17 +493,9 @@ def made(name: str, parameters: Mapping[str, Any], **known: float) -> ScalingRul
     ----------
     name : str
         One of :data:`RULES`, or ``FILE.py:CLASS`` or ``MODULE:CLASS`` of the user's own.
-    parameters : mapping of str to value
     **known : float
         ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: filled in where the rule takes
         them and they are not among the parameters.
-
-    Raises
-    ------
-    InputFileError
-        An unknown rule, or a parameter that it needs is missing.
-    InvalidValueError
-        A number out of range.
     """
     kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters

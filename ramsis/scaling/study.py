@@ -39,42 +39,21 @@ _STRICTER, _STRICTEST = 0.7, 0.2  # times the violations of the aim before
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a scaling policy is made for, start-up time aside.
-
-    Attributes
-    ----------
-    profile : ProfileSet
-    slo_ms : float
-    target : Targets or Prices
-    dispatch : str
-        ``round-robin`` or ``central-queue``.
-    seed : int
-        Of the runs.
-    arrival_ms : ndarray, shape (n,)
-        Rising. The first half is fitted, the second one tried.
-    duration_s, interval_s : float
-        Of the trace, and between decisions.
-    least : int
-    most : int, optional
-        Workers; at most half more than the highest load needs by default.
-    levels : int
-        Loads of a worker that tables are made for.
-    forecast : Forecast, optional
-        From the beginning of the trace on.
-    """
+    """Inputs of a scaling study, start-up time aside."""
 
     profile: ProfileSet
     slo_ms: float
     target: Targets | Prices
-    dispatch: str
-    seed: int
-    arrival_ms: FloatArray
+    dispatch: str  # ``round-robin`` or ``central-queue``
+    seed: int  # of the runs
+    arrival_ms: FloatArray  # shape (n,): rising. The first half is fitted, the second one tried.
+    # duration_s, interval_s: of the trace, and between decisions
     duration_s: float
     interval_s: float
     least: int
-    most: int | None
-    levels: int
-    forecast: Forecast | None = None
+    most: int | None  # workers; at most half more than the highest load needs by default
+    levels: int  # loads of a worker that tables are made for
+    forecast: Forecast | None = None  # from the beginning of the trace on
 
     @property
     def half_s(self) -> float:
@@ -121,7 +100,7 @@ class Study:
 
     @property
     def known(self) -> dict[str, float]:
-        """What rules are told of a worker."""
+        """Return the figures of a worker that rules know."""
         return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:
@@ -149,7 +128,7 @@ class Study:
 
     def promised(self, chosen: Candidate, startup_s: float,
                  on_play: Callable[[], object] | None = None) -> Promise:
-        """What the policy promises where the load goes on as on the first half."""
+        """Return the promise of the policy if the load continues as on the first half."""
         return promise(chosen, self.tables, self.played, self.fleet(startup_s),
                        intervals=int(self.half_s / self.interval_s),
                        seed=self.seed + 1, on_play=on_play, target=self.target)
@@ -160,12 +139,6 @@ class Study:
 
         The first half is one course of the load, and may be a kind one. Where the promise, over
         many courses, misses the target, a policy is chosen for a stricter one.
-
-        Raises
-        ------
-        InfeasibleError
-            No policy with so many workers meets the target on the first half, or none of those
-            found promises to.
         """
         target = self.target
         aim = target if isinstance(target, Targets) else None
@@ -212,7 +185,7 @@ class Study:
                           best_accuracy=self.tables.accuracy)
 
     def _bounded(self, startup_s: float) -> tuple[FloatArray, ServiceTimes]:
-        """The arrivals that are bounded, and what batches take."""
+        """Return the arrivals and service times for the bound."""
         cluster = Cluster.of(self.profile, workers=1, slo_ms=self.slo_ms)
         return (self._half(self.half_s, startup_s).arrival_ms,
                 cluster.worker_types[0].service_times(cluster.default_service, _MAX_BATCH))

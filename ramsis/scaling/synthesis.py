@@ -41,30 +41,15 @@ _PRECISION = 0.03  # of the largest load that meets the target
 
 @dataclass(frozen=True, eq=False)
 class FleetTables:
-    """Policies by number of workers and load of a worker, with what they promise.
+    """Policies by number of workers and load per worker, with their promises."""
 
-    Attributes
-    ----------
-    load_qps : ndarray, shape (J,)
-        Of a worker, rising.
-    policies : mapping of int to tuple of Policy
-        By number of workers, one for each load.
-    accuracy : float
-        Of the most accurate model.
-    capacity_qps : float
-        What the fastest model answers on one worker.
-    largest_qps : float
-        Largest load of a worker that was found to meet the target, or the cheapest at the prices.
-    most : int
-        Workers of the fleet at most.
-    """
-
-    load_qps: FloatArray
-    policies: Mapping[int, tuple[Policy, ...]]
-    accuracy: float
-    capacity_qps: float
+    load_qps: FloatArray  # of a worker, rising, shape (J,)
+    policies: Mapping[int, tuple[Policy, ...]]  # by number of workers, one for each load
+    accuracy: float  # of the most accurate model
+    capacity_qps: float  # what the fastest model answers on one worker
+    # largest load of a worker that was found to meet the target, or the cheapest at the prices
     largest_qps: float
-    most: int
+    most: int  # workers of the fleet at most
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -76,7 +61,7 @@ class FleetTables:
         return max((one for one in self.sizes if one <= workers), default=self.sizes[0])
 
     def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
-        """What a worker serves with full batches within the SLO, as accurate as the target asks.
+        """Return the rate of a worker with full batches within the SLO at the target accuracy.
 
         Models are mixed; nothing waits. It is what a profile says of a worker. At prices it is
         the rate of the model and batch whose requests cost least.
@@ -136,7 +121,7 @@ class FleetTables:
 
 
 def resized(policies: Iterable[Policy], workers: int) -> list[Policy]:
-    """The same policies for so many workers, at the same load of a worker."""
+    """Return the policies for another number of workers, at the same load per worker."""
     return [replace(policy, workers=workers, load_qps=policy.load_qps * workers / policy.workers)
             for policy in policies]
 
@@ -155,24 +140,14 @@ def sizes_up_to(most: int, dispatch: str) -> list[int]:
 
 @dataclass(frozen=True)
 class FleetLoads:
-    """What a fleet's decision tables are for.
+    """Loads and worker counts that a fleet's decision tables cover."""
 
-    Attributes
-    ----------
-    least_qps, peak_qps : float
-        Of all requests, > 0.
-    levels : int
-        Loads of a worker, >= 4.
-    least : int
-        Workers at least, >= 1.
-    most : int, optional
-        Workers at most; by default those that meet the target at ``peak_qps``.
-    """
-
+    # least_qps, peak_qps: of all requests, > 0
     least_qps: float
     peak_qps: float
-    levels: int
-    least: int = 1
+    levels: int  # loads of a worker, >= 4
+    least: int = 1  # workers at least, >= 1
+    # workers at most; by default those that meet the target at ``peak_qps``
     most: int | None = None
 
 
@@ -220,7 +195,7 @@ def fleet_tables(
 
 
 def _capacity(profile: ProfileSet, settings: SynthesisSettings) -> float:
-    """What the fastest model can do on a worker, in QPS."""
+    """Return the capacity of a worker with the fastest model, in QPS."""
     return (generate_policy(profile, 1.0, settings).expectations.capacity_qps or 0.0
             ) / settings.workers
 

@@ -37,8 +37,6 @@ def tune(
         One of :data:`ramsis.scaling.RULES`.
     arrival_ms : array of float, shape (n,)
         The part of a trace that is fitted.
-    tables : DecisionTables
-    target : Targets or Prices
     known : mapping of str to float, optional
         What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional

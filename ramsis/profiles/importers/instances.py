@@ -45,34 +45,18 @@ _NOTE = "latencies are means, of an instance {} with {} processes side by side"
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
-    """A batch of a model on an instance of a GPU.
+    """A batch of a model on an instance of a GPU."""
 
-    Attributes
-    ----------
-    model
-        Its name.
-    instance
-        Name of the kind of instance, or the number of its compute slices.
-    batch, processes
-        Requests in a batch, and processes that run such batches side by side, each >= 1.
-    latency_ms
-        Time of a batch while all processes run, > 0.
-    rate_rps
-        Requests per second of all processes, > 0.
-    gpu_type
-        ``None`` where the file does not say.
-    memory_mb
-        Of all processes; ``None`` where the file does not say.
-    """
-
-    model: str
-    instance: str
+    model: str  # its name
+    instance: str  # name of the kind of instance, or the number of its compute slices
+    # batch, processes: requests in a batch, and processes that run such batches side by side,
+    # each >= 1
     batch: int
     processes: int
-    latency_ms: float
-    rate_rps: float
-    gpu_type: str | None = None
-    memory_mb: float | None = None
+    latency_ms: float  # time of a batch while all processes run, > 0
+    rate_rps: float  # requests per second of all processes, > 0
+    gpu_type: str | None = None  # ``None`` where the file does not say
+    memory_mb: float | None = None  # of all processes; ``None`` where the file does not say
 
     @property
     def kind(self) -> str:

@@ -50,25 +50,16 @@ _END = re.compile(r"^(No errors|\d+ ERRORS?) encountered[^\n]*\.\s*\Z", re.M)
 
 @dataclass(frozen=True)
 class ServerRun:
-    """A run of the Server scenario: how many queries were late, as far as percentiles tell.
+    """A run of the Server scenario: how many queries were late, as far as percentiles tell."""
 
-    Attributes
-    ----------
-    load_qps, slo_ms : float
-        As scheduled, and as aimed at.
-    queries : int
-    late_low, late_high : float
-        Between these the share of late queries lies.
-    result : str
-        What loadgen says by its own rules.
-    """
-
+    # load_qps, slo_ms: as scheduled, and as aimed at
     load_qps: float
     slo_ms: float
     queries: int
+    # late_low, late_high: between these the share of late queries lies
     late_low: float
     late_high: float
-    result: str
+    result: str  # what loadgen says by its own rules
 
 
 def recognises(source: Source) -> bool:

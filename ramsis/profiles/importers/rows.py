@@ -24,36 +24,20 @@ _Value = TypeVar("_Value", float, str)
 
 @dataclass
 class Measured:
-    """What a source holds of one model.
-
-    Attributes
-    ----------
-    batches : list of BatchProfile
-    accuracy : float, optional
-        A fraction.
-    task : str, optional
-        What the accuracy is about; accuracies of different tasks do not compare.
-    alias : str, optional
-        Another name under which a separate file may have the accuracy.
-    notes : list of str
-        What a reader of the profile has to know: what was left out, what is missing.
-    more : str, optional
-        How to measure a batch size that is missing.
-    memory_mb, load_ms : float, optional
-        Memory of the loaded model, and the time to load it.
-    padded : int, optional
-        Least batch size of a model that pads smaller batches.
-    """
+    """What a source holds of one model."""
 
     batches: list[BatchProfile] = field(default_factory=list)
-    accuracy: float | None = None
+    accuracy: float | None = None  # A fraction
+    # what the accuracy is about; accuracies of different tasks do not compare
     task: str | None = None
-    alias: str | None = None
+    alias: str | None = None  # another name under which a separate file may have the accuracy
+    # what a reader of the profile has to know: what was left out, what is missing
     notes: list[str] = field(default_factory=list)
-    more: str | None = None
+    more: str | None = None  # how to measure a batch size that is missing
+    # memory_mb, load_ms: memory of the loaded model, and the time to load it
     memory_mb: float | None = None
     load_ms: float | None = None
-    padded: int | None = None
+    padded: int | None = None  # least batch size of a model that pads smaller batches
 
 
 def read_text(path: Path) -> str:

@@ -47,37 +47,22 @@ class NotAProfileError(InputFileError):
 
 @dataclass(frozen=True)
 class Given:
-    """What the user says about files that do not say it.
+    """What the user says about files that do not say it."""
 
-    Parameters
-    ----------
-    batch : mapping of str to int
-        Batch size by pattern of the file's path inside the source, as ``b4/*``; ``*``: all.
-    model : mapping of str to str
-        Name of the model, likewise.
-    metric : str, optional
-        Which histogram of a file of several is meant.
-    columns : mapping of str to str
-        Column of a table by what it holds: one of
-        :data:`ramsis.profiles.importers.table.headings.FIELDS`.
-    unit : str, optional
-        Of the times of a table, where nothing in it states one: ``ns``, ``us``, ``ms`` or ``s``.
-    accuracy_unit : str, optional
-        ``percent`` or ``fraction``: that of the accuracies of a table.
-    instance : str, optional
-        Which kind of instance of a GPU is meant, where a file has several.
-    processes : int, optional
-        How many processes run on it side by side; 1 by default.
-    """
-
+    # batch size by pattern of the file's path inside the source, as ``b4/*``; ``*``: all
     batch: Mapping[str, int] = field(default_factory=dict)
-    model: Mapping[str, str] = field(default_factory=dict)
-    metric: str | None = None
+    model: Mapping[str, str] = field(default_factory=dict)  # name of the model, likewise
+    metric: str | None = None  # which histogram of a file of several is meant
+    # column of a table by what it holds: one of
+    # :data:`ramsis.profiles.importers.table.headings.FIELDS`
     columns: Mapping[str, str] = field(default_factory=dict)
+    # of the times of a table, where nothing in it states one: ``ns``, ``us``, ``ms`` or ``s``
     unit: str | None = None
+    # ``percent`` or ``fraction``: that of the accuracies of a table
     accuracy_unit: str | None = None
+    # which kind of instance of a GPU is meant, where a file has several
     instance: str | None = None
-    processes: int | None = None
+    processes: int | None = None  # how many processes run on it side by side; 1 by default
 
     def __post_init__(self) -> None:
         for where, value, allowed in (("unit", self.unit, _UNITS),
@@ -139,33 +124,21 @@ class Source:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """What a file holds of one model at one batch size.
+    """What a file holds of one model at one batch size."""
 
-    Parameters
-    ----------
-    statistics : mapping
-        Arguments of :class:`BatchProfile` besides the batch size; empty where there are samples.
-    samples_ms : ndarray, optional
-        Latencies in ms.
-    batch, model
-        As the file states them; None: it does not.
-    items_per_s : float, optional
-        Throughput in inputs per second, by which a batch size is confirmed.
-    tool : str
-        Its name, where the format has several.
-    one_size : bool
-        Whether the model takes batches of this size alone, so that smaller ones are padded.
-    """
-
+    # arguments of :class:`BatchProfile` besides the batch size; empty where there are samples
     statistics: Mapping[str, Any] = field(default_factory=dict)
-    samples_ms: NDArray[np.float64] | None = None
+    samples_ms: NDArray[np.float64] | None = None  # latencies in ms
+    # batch, model: as the file states them; None: it does not
     batch: int | None = None
     model: str | None = None
     notes: tuple[str, ...] = ()
     load_ms: float | None = None
     memory_mb: float | None = None
+    # throughput in inputs per second, by which a batch size is confirmed
     items_per_s: float | None = None
-    tool: str = ""
+    tool: str = ""  # its name, where the format has several
+    # whether the model takes batches of this size alone, so that smaller ones are padded
     one_size: bool = False
 
 
@@ -177,7 +150,6 @@ def gather(
 
     Parameters
     ----------
-    files : sequence of (name inside the source, path)
     read : callable
         The runs in a file.
     tool : str

@@ -42,30 +42,15 @@ _BACKEND = next(iter(BACKENDS))
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """How models are measured.
+    """Settings of a measurement."""
 
-    Parameters
-    ----------
-    backend : str
-        A key of :data:`~ramsis.profiles.measure.backends.BACKENDS`.
-    batches : tuple of int
-        Batch sizes, 1 among them; kept in ascending order.
-    stop : StopRule
-        When a batch size, and a model, is finished.
-    quantiles : int
-        Size of the quantile sketches, >= 2.
-    options : Options
-        Threads, device, and what else back ends can be told.
-    order : str
-        One of :data:`ORDERS`.
-    """
-
-    backend: str = _BACKEND
-    batches: tuple[int, ...] = BATCHES
-    stop: StopRule = field(default_factory=StopRule)
-    quantiles: int = 128
+    backend: str = _BACKEND  # A key of :data:`~ramsis.profiles.measure.backends.BACKENDS`
+    batches: tuple[int, ...] = BATCHES  # batch sizes, 1 among them; kept in ascending order
+    stop: StopRule = field(default_factory=StopRule)  # when a batch size, and a model, is finished
+    quantiles: int = 128  # size of the quantile sketches, >= 2
+    # threads, device, and what else back ends can be told
     options: Options = field(default_factory=Options)
-    order: str = ORDERS[0]
+    order: str = ORDERS[0]  # one of :data:`ORDERS`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", tuple(sorted(set(self.batches))))
@@ -182,7 +167,7 @@ def measure_profile(
 
 @dataclass
 class _Record:
-    """What is known so far of a measurement."""
+    """State of a measurement in progress."""
 
     name: str
     hardware: dict[str, object]
@@ -250,7 +235,7 @@ class _Record:
     def _keep(
         self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None
     ) -> None:
-        """What was measured of a model."""
+        """Record the measured batches of a model."""
         if sampled.note:
             self.notes[name] = sampled.note
         if sampled.batches:
@@ -262,7 +247,7 @@ class _Record:
             )
 
     def profile_set(self, names: Iterable[str]) -> ProfileSet:
-        """The set of these models, as far as they were measured."""
+        """Return the profile set of the models measured so far."""
         measurement = {
             **self.description,
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

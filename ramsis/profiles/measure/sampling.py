@@ -53,27 +53,16 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class StopRule:
-    """When the samples of a batch size, and the batch sizes of a model, are enough.
+    """When the samples of a batch size, and the batch sizes of a model, are enough."""
 
-    Parameters
-    ----------
-    percentile : str
-        A key of :data:`PERCENTILES`.
-    relative_error : float
-        The percentile counts as stable at this relative error, > 0.
-    min_samples, max_samples : int
-        Fewest and most samples, from 1.
-    seconds_per_batch : float
-        Time after which a batch size with ``min_samples`` ends though it is not stable, >= 0.
-    max_latency_ms : float
-        A model's batch sizes end with the first that takes longer, > 0.
-    """
-
-    percentile: str = "p95"
-    relative_error: float = 0.05
+    percentile: str = "p95"  # A key of :data:`PERCENTILES`
+    relative_error: float = 0.05  # the percentile counts as stable at this relative error, > 0
+    # min_samples, max_samples: fewest and most samples, from 1
     min_samples: int = 100
     max_samples: int = 2000
+    # time after which a batch size with ``min_samples`` ends though it is not stable, >= 0
     seconds_per_batch: float = 10.0
+    # A model's batch sizes end with the first that takes longer, > 0
     max_latency_ms: float = math.inf
 
     def __post_init__(self) -> None:
@@ -130,19 +119,12 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Latencies of one model.
+    """Latencies of one model."""
 
-    Attributes
-    ----------
-    batches : tuple of BatchProfile
-        In ascending order of batch size, with ``relative_error``; empty when the smallest
-        batch size failed.
-    note : str or None
-        Why larger batch sizes are missing.
-    """
-
+    # in ascending order of batch size, with ``relative_error``; empty when the smallest batch
+    # size failed
     batches: tuple[BatchProfile, ...]
-    note: str | None = None
+    note: str | None = None  # why larger batch sizes are missing
 
 
 def sample_batches(
@@ -189,16 +171,9 @@ def sample_batches(
 
 @dataclass
 class RunsInTime:
-    """Runs in the order of time.
+    """Runs in the order of time."""
 
-    Attributes
-    ----------
-    keys : list of (str, int)
-        Model and batch size.
-    latency_ms : list of float
-    """
-
-    keys: list[tuple[str, int]] = field(default_factory=list)
+    keys: list[tuple[str, int]] = field(default_factory=list)  # model and batch size
     latency_ms: list[float] = field(default_factory=list)
 
 

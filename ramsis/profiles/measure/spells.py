@@ -34,7 +34,6 @@ def spells_of(
     ----------
     keys : sequence of (str, int)
         Model and batch size of each run, in the order of time.
-    latency_ms : sequence of float
     """
     if len(keys) < _FEWEST:
         return None

@@ -51,7 +51,7 @@ def fluid_mixes(
     slo_ms: float | Sequence[SloClass],
     service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> CheapestWorkers:
-    """What the bound says of mixes for schedulers with batches up to ``max_batch``.
+    """Return the fluid bound over mixes of worker types, for batches up to ``max_batch``.
 
     Raises
     ------

@@ -170,11 +170,11 @@ class Capacity:
         return pd.DataFrame(self.trial_rows())
 
     def plot(self) -> Any:
-        """Violations of what was tried (:class:`matplotlib.figure.Figure`)."""
+        """Plot the violations of all trials (:class:`matplotlib.figure.Figure`)."""
         return figure_of("capacity", self)
 
     def _repr_html_(self) -> str:
-        """What was tried as a table, for notebooks."""
+        """Return the trials as an HTML table, for notebooks."""
         return html_table((Column("workers", "workers", "d"),
                            Column("violation_rate", "violations", ".4%"),
                            Column("accuracy", "accuracy", ".4f"),
@@ -371,7 +371,7 @@ def _of_several_types(
     kinds = fluid.kinds
 
     def alike(merged: Counts) -> Trial:
-        """Of types that are alike the first stands for all."""
+        """Try merged counts; the first of equal types stands for all."""
         first = [kinds.index(kind) for kind in range(len(merged))]
         return tried(tuple(merged[first.index(t)] if t in first else 0
                            for t in range(len(types))))

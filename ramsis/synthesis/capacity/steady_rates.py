@@ -54,25 +54,20 @@ _EARLY = 1.5  # times the half-width that has to be clear before the last round
 
 @dataclass(frozen=True)
 class MeasuredRates:
-    """Rates of a scheduler, with halves of their 95 % intervals.
+    """Rates of a scheduler, with halves of their 95 % intervals."""
 
-    Attributes
-    ----------
-    violation_rate, effective_accuracy, accuracy : Estimate
-        The last is that of the requests in time; half-widths are None where they are not known.
-    requests, runs : int
-        That were counted.
-    """
-
+    # violation_rate, effective_accuracy, accuracy: the last is that of the requests in time;
+    # half-widths are None where they are not known
     violation_rate: Estimate
     effective_accuracy: Estimate
     accuracy: Estimate
+    # requests, runs: that were counted
     requests: int
     runs: int
 
     @classmethod
     def of_windows(cls, windows: FloatArray, batch: float, runs: int) -> MeasuredRates:
-        """The rates of a steady state.
+        """Compute rates with intervals from windows of a steady state.
 
         Parameters
         ----------
@@ -162,7 +157,7 @@ def steady_rates(
     *,
     known: MeasuredRates | None = None,
 ) -> MeasuredRates:
-    """The rates of a scheduler in the steady state, as exactly as targets need them.
+    """Measure the steady-state rates of a scheduler as precisely as targets need.
 
     Parameters
     ----------
@@ -215,7 +210,7 @@ def _burst_ms(workload: ConstantLoad) -> float:
 
 
 def _windows(run: Run, edges_ms: FloatArray, load_qps: float) -> FloatArray:
-    """Of each window what :meth:`MeasuredRates.of_windows` takes, shape (w, 4)."""
+    """Return the counts of each window for :meth:`MeasuredRates.of_windows`, shape (w, 4)."""
     edges = np.searchsorted(run.arrival_ms, edges_ms)
     sums = [np.append(0.0, np.cumsum(values))[edges] for values in (run.in_time, run.reward)]
     return np.diff(np.column_stack([load_qps / 1000.0 * edges_ms, edges, *sums]), axis=0)

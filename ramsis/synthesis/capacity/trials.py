@@ -37,7 +37,7 @@ FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One number of workers that was tried.
+    """Trial of one number of workers: rates, promise and targets.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ def try_workers(
     service: str | None = None,
     seeds: Sequence[int] = range(5),
 ) -> Trial:
-    """What a scheduler does on a cluster, as exactly as the targets need it.
+    """Try a scheduler on a cluster, as precisely as the targets need.
 
     At a constant load the promise of policies decides, which is measured in the steady state. A
     promise too near to a target for its error is measured further, and schedulers without a
@@ -177,7 +177,7 @@ def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> b
 
 
 def _promised(level: Level[Policy]) -> MeasuredRates | None:
-    """What policies promise, where that was measured."""
+    """Return the promise of policies, where it was measured."""
     stations = [one.policy for one in level.stations]
     replays = [one.replay for one in stations if one.replay is not None]
     if len(replays) < len(stations):

@@ -39,69 +39,37 @@ from ramsis.synthesis.simulated import SETTLES
 
 @dataclass(frozen=True, eq=False)
 class UseOutcome:
-    """What a station did for a family.
-
-    Attributes
-    ----------
-    use : StationUse
-    simulated : tuple of Figures
-        Of each seed.
-    """
+    """Figures of a station for one family."""
 
     use: StationUse
-    simulated: tuple[Figures, ...]
+    simulated: tuple[Figures, ...]  # of each seed
 
 
 @dataclass(frozen=True, eq=False)
 class StationOutcome:
-    """What a station did.
-
-    Attributes
-    ----------
-    station : PlacedStation
-    policy : Policy or None
-        That it was served by; ``None`` with fixed batches.
-    uses : tuple of UseOutcome
-    busy : tuple of float
-        Share of the workers' time that is busy, of each seed.
-    """
+    """Figures of a station."""
 
     station: PlacedStation
-    policy: Policy | None
+    policy: Policy | None  # that it was served by; ``None`` with fixed batches
     uses: tuple[UseOutcome, ...]
-    busy: tuple[float, ...]
+    busy: tuple[float, ...]  # share of the workers' time that is busy, of each seed
 
 
 @dataclass(frozen=True, eq=False)
 class FamilyOutcome:
-    """What a family got; all rates are of its whole demand.
-
-    Attributes
-    ----------
-    family : Family
-    sent_share : float
-        Share of the demand that the placement sends to stations.
-    placement_accuracy : float
-        Effective accuracy that the placement promises.
-    policies_accuracy : float or None
-        Effective accuracy that the policies of its stations promise together; ``None`` where a
-        station has none.
-    upper_bound : float
-        No way to serve with these workers and their variants, the families that share them left
-        aside, has a higher effective accuracy.
-    utilisation : float
-        Share of the time that the placement takes its busiest workers to be busy.
-    simulated : tuple of Figures
-        Of each seed.
-    """
+    """Figures of a family; rates refer to its whole demand."""
 
     family: Family
-    sent_share: float
-    placement_accuracy: float
+    sent_share: float  # share of the demand that the placement sends to stations
+    placement_accuracy: float  # effective accuracy that the placement promises
+    # effective accuracy that the policies of its stations promise together; ``None`` where a
+    # station has none
     policies_accuracy: float | None
+    # no way to serve with these workers and their variants, the families that share them left
+    # aside, has a higher effective accuracy
     upper_bound: float
-    utilisation: float
-    simulated: tuple[Figures, ...]
+    utilisation: float  # share of the time that the placement takes its busiest workers to be busy
+    simulated: tuple[Figures, ...]  # of each seed
 
     def estimate(self, figure: str) -> Estimate:
         """Mean and 95 % confidence interval over the seeds of a rate of :class:`Figures`."""
@@ -110,21 +78,12 @@ class FamilyOutcome:
 
 @dataclass(frozen=True, eq=False)
 class PlacementOutcome:
-    """What a placement did.
-
-    Attributes
-    ----------
-    problem : Problem
-    families : tuple of FamilyOutcome
-    stations : tuple of StationOutcome
-    first : Run
-        Of the first seed.
-    """
+    """Figures of a simulated placement."""
 
     problem: Problem
     families: tuple[FamilyOutcome, ...]
     stations: tuple[StationOutcome, ...]
-    first: Run
+    first: Run  # of the first seed
 
 
 def estimate(simulated: Sequence[Figures], figure: str) -> Estimate:
@@ -142,7 +101,7 @@ def simulate_placement(
     fixed: bool = False,
     on_step: Callable[[], object] | None = None,
 ) -> PlacementOutcome:
-    """Serve a problem's demands with a placement's groups of workers.
+    """Simulate the demands of a problem on the groups of workers of a placement.
 
     Parameters
     ----------
@@ -150,7 +109,6 @@ def simulate_placement(
         As of a placement, or :func:`placement_milp.read_placement`.
     duration_ms : float
         In which the requests that are judged arrive, > 0.
-    seeds : sequence of int
     fixed : bool
         Run the placement's batches instead of policies, where it has batches, and drop nothing.
         Without it a duty cycle drops what it would answer late, as policies do.

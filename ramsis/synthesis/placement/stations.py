@@ -31,59 +31,32 @@ from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
 @dataclass(frozen=True, slots=True)
 class StationUse:
-    """What a station does for a family.
-
-    Attributes
-    ----------
-    family : Family
-    variants : tuple of str
-    batch : int or None
-        Largest batch that the placement has it run; ``None`` under a value table's policy.
-    latency_ms : float or None
-        Of that batch, with the slow-down of sharing.
-    load_qps : float
-        Sent to the whole station, > 0.
-    rate_qps : float
-        That the placement takes the whole station for.
-    accuracy, in_time : float
-        What the placement promises of the requests that are sent here.
-    """
+    """Use of a station by one family."""
 
     family: Family
     variants: tuple[str, ...]
+    # largest batch that the placement has it run; ``None`` under a value table's policy
     batch: int | None
-    latency_ms: float | None
-    load_qps: float
-    rate_qps: float
+    latency_ms: float | None  # of that batch, with the slow-down of sharing
+    load_qps: float  # sent to the whole station, > 0
+    rate_qps: float  # that the placement takes the whole station for
+    # accuracy, in_time: what the placement promises of the requests that are sent here
     accuracy: float
     in_time: float
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedStation:
-    """Like workers with one queue for each use.
-
-    Attributes
-    ----------
-    worker_type : str
-    workers : tuple of str
-        Names; with several processes each worker has a name for each, ``WORKER#1`` onwards.
-    uses : tuple of StationUse
-        One, or those of a duty cycle.
-    at_once : bool
-        Whether it has only a part of each worker.
-    profile : ProfileSet
-        The variants with their latencies here; in a duty cycle a model for each use, in order.
-    max_batch : int
-        Largest batch that runs.
-    """
+    """Workers of one type with one queue for each use."""
 
     worker_type: str
+    # names; with several processes each worker has a name for each, ``WORKER#1`` onwards
     workers: tuple[str, ...]
-    uses: tuple[StationUse, ...]
-    at_once: bool
+    uses: tuple[StationUse, ...]  # one, or those of a duty cycle
+    at_once: bool  # whether it has only a part of each worker
+    # the variants with their latencies here; in a duty cycle a model for each use, in order
     profile: ProfileSet
-    max_batch: int
+    max_batch: int  # largest batch that runs
 
     @property
     def name(self) -> str:

@@ -71,21 +71,11 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which columns hold what.
-
-    Attributes
-    ----------
-    fields : mapping of str to Heading
-    times : list of Heading
-        Columns of latencies.
-    by_model : bool
-        Whether each of ``times`` is of the model that it is called after.
-    left_out : list of str
-    """
+    """Which columns hold what."""
 
     fields: dict[str, Heading]
-    times: list[Heading]
-    by_model: bool = False
+    times: list[Heading]  # columns of latencies
+    by_model: bool = False  # whether each of ``times`` is of the model that it is called after
     left_out: list[str] = field(default_factory=list)
 
 

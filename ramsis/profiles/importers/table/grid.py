@@ -32,25 +32,13 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells with their columns.
-
-    Attributes
-    ----------
-    columns : tuple of str
-    rows : tuple of CsvRow
-    separator : str
-        Between cells; ``{`` of JSON.
-    unit : str
-        Of times, where a comment states it.
-    notes : tuple of str
-        What was passed over.
-    """
+    """Cells with their columns."""
 
     columns: tuple[str, ...]
     rows: tuple[CsvRow, ...]
-    separator: str
-    unit: str = ""
-    notes: tuple[str, ...] = ()
+    separator: str  # between cells; ``{`` of JSON
+    unit: str = ""  # of times, where a comment states it
+    notes: tuple[str, ...] = ()  # what was passed over
 
     @property
     def separated_by(self) -> str:

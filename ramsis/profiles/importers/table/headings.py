@@ -68,27 +68,14 @@ _PASSED = {"", "index", "idx", "unnamed", "row", "rank", "id"}
 
 @dataclass(frozen=True)
 class Heading:
-    """What a heading says.
+    """What a heading says."""
 
-    Attributes
-    ----------
-    column : str
-        As it stands in the file.
-    field : str
-        One of :data:`FIELDS`; empty where it is not known.
-    unit : str
-        As written; empty where none is stated.
-    rank : int
-        How unusual the name is for the field; the most usual of several columns is taken.
-    batch : int, optional
-        Of a column that holds the latencies of one batch size.
-    """
-
-    column: str
-    field: str = ""
-    unit: str = ""
+    column: str  # as it stands in the file
+    field: str = ""  # one of :data:`FIELDS`; empty where it is not known
+    unit: str = ""  # as written; empty where none is stated
+    # how unusual the name is for the field; the most usual of several columns is taken
     rank: int = 0
-    batch: int | None = None
+    batch: int | None = None  # of a column that holds the latencies of one batch size
 
     @property
     def counts_rows(self) -> bool:

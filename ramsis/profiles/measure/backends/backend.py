@@ -20,33 +20,18 @@ MIG = "MIG-"
 
 @dataclass(frozen=True)
 class Options:
-    """What back ends can be told; each refuses what is not for it.
+    """Options of back ends; each refuses those that do not apply."""
 
-    Parameters
-    ----------
-    threads : int
-        Threads of one run, from 1.
-    device : str
-        ``"cpu"``, ``"cuda"``, or the name of a MIG instance, ``"MIG-UUID"``.
-    dimensions : Mapping
-        Sizes of an ONNX model's named dimensions, the batch's aside.
-    tokens : int
-        Length of the texts, from 1.
-    inputs : str, optional
-        ``module:function`` that makes the input of a callable, given the batch size.
-    outputs : tuple of str
-        Outputs of an ONNX model to compute; all by default.
-    weights : str, optional
-        File of trained weights for PyTorch back ends, as ``torch.save(model.state_dict(), …)``
-        makes them; random ones by default, which are as fast.
-    """
-
-    threads: int = 1
-    device: str = "cpu"
+    threads: int = 1  # threads of one run, from 1
+    device: str = "cpu"  # ``"cpu"``, ``"cuda"``, or the name of a MIG instance, ``"MIG-UUID"``
+    # sizes of an ONNX model's named dimensions, the batch's aside
     dimensions: Mapping[str, int] = field(default_factory=dict)
-    tokens: int = 128
+    tokens: int = 128  # length of the texts, from 1
+    # ``module:function`` that makes the input of a callable, given the batch size
     inputs: str | None = None
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()  # outputs of an ONNX model to compute; all by default
+    # file of trained weights for PyTorch back ends, as ``torch.save(model.state_dict(), …)``
+    # makes them; random ones by default, which are as fast
     weights: str | None = None
 
     def seen_device(self) -> str:
@@ -74,34 +59,18 @@ def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that is ready to run.
+    """A model that is ready to run."""
 
-    Parameters
-    ----------
-    prepare : callable
-        Batch size → input.
-    run : callable
-        Input → answer; returns when the answer is there.
-    input_shape : list or dict
-        Shape of the input, or of each input by name; JSON values.
-    memory_mb : float, optional
-        Memory of its parameters, in 10^6 bytes.
-    inputs : Mapping, optional
-        Type of NumPy and shape, without the batch's dimension, of each input by name; None where
-        the model does not say.
-    feed : callable
-        Arrays by name, each with the batch's dimension first → input.
-    fetch : callable
-        Answer → arrays by name.
-    """
-
-    prepare: Callable[[int], Any]
-    run: Callable[[Any], Any]
-    input_shape: object
-    memory_mb: float | None = None
+    prepare: Callable[[int], Any]  # batch size → input
+    run: Callable[[Any], Any]  # input → answer; returns when the answer is there
+    input_shape: object  # shape of the input, or of each input by name; JSON values
+    memory_mb: float | None = None  # memory of its parameters, in 10^6 bytes
+    # type of NumPy and shape, without the batch's dimension, of each input by name; None where
+    # the model does not say
     inputs: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+    # arrays by name, each with the batch's dimension first → input
     feed: Callable[[Mapping[str, NDArray[Any]]], Any] = _only_or_all
-    fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name
+    fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name  # answer → arrays by name
 
 
 class Published(NamedTuple):
