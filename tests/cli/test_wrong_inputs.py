@@ -185,7 +185,7 @@ def test_lines_that_are_no_objects_are_refused_in_a_line(run: Run, tmp_path: Pat
     for content in ("[1,2]\n", "5\n"):
         (tmp_path / "lines.json").write_text(content)
         refused(run("arrivals", "fit", tmp_path / "lines.json", "--trace-format", "jsonl"), 2,
-                "need the key of the time")
+                "no key holds times of requests")
 
 
 def test_objects_of_batch_sizes_stay_rows_of_their_own(run: Run, tmp_path: Path) -> None:
