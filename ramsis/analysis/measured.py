@@ -31,10 +31,12 @@ def as_measured(
         The simulation, whose half-widths are in the interval.
     """
     violations, capacity_qps = figures["violation_rate"], expected.capacity_qps
-    if capacity_qps is not None:
-        violations = max(violations, 1.0 - capacity_qps / load_qps)
+    effective = figures["effective_accuracy"]
+    if capacity_qps is not None and violations < 1.0 - capacity_qps / load_qps:
+        violations = 1.0 - capacity_qps / load_qps
+        effective = figures.get("accuracy", 0.0) * (1.0 - violations)
     in_time = 1.0 - violations
-    effective = min(figures.get("accuracy", 0.0) * in_time, in_time)
+    effective = min(effective, in_time)
     if expected.upper_bound is not None:
         effective = min(effective, expected.upper_bound)
     above = capacity_qps is not None and load_qps > capacity_qps
