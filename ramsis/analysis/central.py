@@ -76,7 +76,7 @@ class CentralAnalysis:
         return at_confidence(expected, self.evidence())
 
     def evidence(self) -> Evidence | None:
-        """What the violation rate rests on, by groups of samples.
+        """Return the evidence behind the violation rate, by groups of samples.
 
         See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
         What comes while a batch is beyond the deadline goes to other workers, if there are any.

@@ -43,7 +43,7 @@ from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequenc
 def evidence_of(
     problem: WorkerProblem, policy: IntArray, structured: StructuredMDP | None = None
 ) -> Evidence | None:
-    """What a table's violation rate rests on; None where the number of samples is not known.
+    """Return the evidence behind a table's violation rate; None if sample sizes are unknown.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def evidence_of(
 
 
 def _variance(effects: list[Effect], weights: FloatArray) -> float:
-    """Of the violation rate, when all samples are drawn anew."""
+    """Return the variance of the violation rate over new samples."""
     total = 0.0
     for one in effects:
         each = one.at(one.quantiles_ms)

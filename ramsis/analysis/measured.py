@@ -16,7 +16,7 @@ from ramsis.policy.records import Simulated
 def as_measured(
     expected: Expectations, figures: Mapping[str, float], load_qps: float, found: Simulated
 ) -> Expectations:
-    """A promise with the figures of a simulation, and the interval that these have.
+    """Return a promise with measured figures and their interval.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def as_measured(
 
 
 def _spread(figures: Mapping[str, float], name: str) -> Spread | None:
-    """What was measured, if anything was."""
+    """Return the measured spread of a figure, if there is one."""
     if f"{name}.mean" not in figures:
         return None
     return Spread(*(figures[f"{name}.{part}"] for part in ("mean", "p50", "p99")))

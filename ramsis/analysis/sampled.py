@@ -87,28 +87,20 @@ _LONGER = (1.0 - (np.arange(16) + 0.5) / 16) ** -0.5  # than the longest sample 
 
 
 class Evidence(NamedTuple):
-    """What a violation rate rests on.
+    """Evidence behind a violation rate: effective samples and unseen mass."""
 
-    Attributes
-    ----------
-    samples : float
-        N of the module's text.
-    unseen, unseen_deviation : float
-        U and S of the module's text; > 0.
-    violation_error, effective_error : float
-        What violation rate and effective accuracy may be off by besides: half-widths of the
-        simulation that they were measured in; 0 where they were not.
-    """
-
-    samples: float
+    samples: float  # N of the module's text
+    # unseen, unseen_deviation: U and S of the module's text; > 0
     unseen: float
     unseen_deviation: float
+    # violation_error, effective_error: what violation rate and effective accuracy may be off by
+    # besides: half-widths of the simulation that they were measured in; 0 where they were not
     violation_error: float = 0.0
     effective_error: float = 0.0
 
     @classmethod
     def behind(cls, interval: Interval) -> Evidence:
-        """What a stated interval follows from."""
+        """Return the evidence behind a stated interval."""
         return cls(*(getattr(interval, name) for name in cls._fields))
 
     def of_more(self, times: float) -> Evidence:
@@ -118,27 +110,16 @@ class Evidence(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What batches of a size on a model do to the violation rate, by how long they take.
-
-    Attributes
-    ----------
-    model : str
-    quantiles_ms : ndarray, shape (Q,)
-        Of the batch that is run.
-    samples : int
-        Behind these; >= 1.
-    time_ms, late : ndarray, shape (G,)
-        J of the module's text at some times, which rise to the SLO at least.
-    per_ms : float
-        What J rises by beyond the last of them.
-    """
+    """Effect of one (model, batch) on the violation rate, by service time."""
 
     model: str
-    quantiles_ms: FloatArray
-    samples: int
+    quantiles_ms: FloatArray  # of the batch that is run, shape (Q,)
+    samples: int  # behind these; >= 1
+    # time_ms, late: shape (G,): J of the module's text at some times, which rise to the SLO at
+    # least
     time_ms: FloatArray
     late: FloatArray
-    per_ms: float
+    per_ms: float  # what J rises by beyond the last of them
 
     def and_also(self, other: Effect) -> Effect:
         """Of both, which rest on the same samples; J is known at the same times."""
@@ -190,33 +171,17 @@ def evidence_of_effects(
 
 
 class Started(NamedTuple):
-    """Batches of a size on a model, where a queue is treated by groups.
+    """Batches of a size on a model, where a queue is treated by groups."""
 
-    Attributes
-    ----------
-    model, size
-        The model, and the size that is run.
-    quantiles_ms : ndarray, shape (Q,)
-    samples : int
-        0 where the number is not known.
-    queries : ndarray, shape (J,)
-        Share of all queries that they serve, by the head's slack.
-    late : float
-        Share of all queries that is late in them.
-    per_ms : float
-        Share of all queries that is late by each ms that they take beyond the SLO.
-    more : float
-        With one that is late by their samples as many are late in all, >= 1.
-    """
-
+    # model, size: the model, and the size that is run
     model: str
     size: int
-    quantiles_ms: FloatArray
-    samples: int
-    queries: FloatArray
-    late: float
-    per_ms: float
-    more: float = 1.0
+    quantiles_ms: FloatArray  # shape (Q,)
+    samples: int  # 0 where the number is not known
+    queries: FloatArray  # shape (J,): share of all queries that they serve, by the head's slack
+    late: float  # share of all queries that is late in them
+    per_ms: float  # share of all queries that is late by each ms that they take beyond the SLO
+    more: float = 1.0  # with one that is late by their samples as many are late in all, >= 1
 
 
 def evidence_of_groups(
@@ -254,25 +219,13 @@ def evidence_of_groups(
 
 
 class _Group(NamedTuple):
-    """An effect with what follows from it.
-
-    Attributes
-    ----------
-    effect : Effect
-    times : Deviations
-    mean : float
-        E J.
-    far : float
-        What a far sample adds to J.
-    longest_ms : float
-        Beyond the median, of what is known of any group.
-    """
+    """An effect with what follows from it."""
 
     effect: Effect
     times: Deviations
-    mean: float
-    far: float
-    longest_ms: float
+    mean: float  # E J
+    far: float  # what a far sample adds to J
+    longest_ms: float  # beyond the median, of what is known of any group
 
     @property
     def own(self) -> float:

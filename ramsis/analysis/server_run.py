@@ -21,29 +21,17 @@ _LEVEL = 0.01
 
 @dataclass(frozen=True)
 class Held:
-    """A run, and the promise that it was held against.
-
-    Attributes
-    ----------
-    run : ServerRun
-    policy_qps : float
-        Load of the policy.
-    promised : float
-        Its share of late and dropped queries.
-    probability : float
-        Of as many late queries as in the run or more, under the promise.
-    kept : bool
-    """
+    """A run, and the promise that it is compared with."""
 
     run: ServerRun
-    policy_qps: float
-    promised: float
-    probability: float
+    policy_qps: float  # load of the policy
+    promised: float  # its share of late and dropped queries
+    probability: float  # of as many late queries as in the run or more, under the promise
     kept: bool
 
 
 def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
-    """Hold the policy of the lowest load that meets that of the run against it."""
+    """Compare a run with the policy of the lowest level that meets its load."""
     from scipy.stats import binom
 
     slos = sorted({policy.slo_ms for policy in policies})

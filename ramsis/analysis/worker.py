@@ -70,7 +70,7 @@ class WorkerAnalysis:
 
     @cached_property
     def _outcome(self) -> Outcome:
-        """What the policy does in each state."""
+        """Return the outcome of the policy in each state."""
         return self.problem.outcome(self.policy)
 
     @cached_property
@@ -110,7 +110,7 @@ class WorkerAnalysis:
 
     @property
     def gain(self) -> float:
-        """Of the objective: what is earned less the price of violations and the preference."""
+        """Return the gain of the objective: reward less violation price and preference."""
         price = self.problem.violation_price
         if self.problem.objective is Objective.PER_QUERY:
             preferred = float((self.decisions * self.problem.preference(self._outcome)).sum())
@@ -175,7 +175,7 @@ class WorkerAnalysis:
         return pd.DataFrame(rows, columns=["quantity", "value", "probability"])
 
     def evidence(self) -> Evidence | None:
-        """What the violation rate rests on; None where times are fixed, or samples not counted."""
+        """Return the evidence behind the violation rate, or None."""
         problem = self.problem
         if problem.quantiles_ms is None or problem.samples is None:
             return None
@@ -274,7 +274,7 @@ def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 def _spread(values: FloatArray, probabilities: FloatArray) -> Spread:
-    """Mean, median and 99th percentile of a discrete law."""
+    """Return mean, median and 99th percentile of a discrete distribution."""
     upto = np.cumsum(probabilities)
     last = len(values) - 1
     p50, p99 = (

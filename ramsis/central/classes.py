@@ -51,15 +51,9 @@ _UNLIKELY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ClassesProblem(CentralProblem):
-    """The decision problem for one load; see the module's text.
+    """The decision problem for one load; see the module's text."""
 
-    Attributes
-    ----------
-    classes : tuple of SloClass
-        Two or more by rising SLO; ``slo_ms`` is the last one's.
-    """
-
-    classes: tuple[SloClass, ...] = ()
+    classes: tuple[SloClass, ...] = ()  # two or more by rising SLO; ``slo_ms`` is the last one's
 
     _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (*CentralProblem._OF_THE_QUEUE, "_head")
 
@@ -169,13 +163,7 @@ class ClassesProblem(CentralProblem):
         return slack, span
 
     def _behind(self, head_ms: FloatArray, behind: IntArray) -> FloatArray:
-        """Slack of the queries that are so far behind the head, shape (N, J, behind).
-
-        Parameters
-        ----------
-        head_ms : (N, J)
-        behind : (N, k)
-        """
+        """Slack of the queries that are so far behind the head, shape (N, J, behind)."""
         span = self._head[1][:, :, None]
         left = np.maximum(self.queue - self._newest, 0)[:, None, None].astype(float)
         step = np.linspace(0.0, 1.0, _POINTS)

@@ -14,71 +14,46 @@ from ramsis.compiling import uniform
 
 
 class CentralArrays(NamedTuple):
-    """Everything that the loops need of a problem.
+    """Arrays of a problem for the compiled loops."""
 
-    Attributes
-    ----------
-    queue : (N,), idle : (I,)
-        Levels.
-    batch : (A,), accuracy : (A,), mean_ms : (A,)
-    held : (A,)
-        Probability that a batch occupies its worker, mean / SLO, at most 1.
-    arrivals : (A, k)
-        Distribution of the arrivals until the next worker is free; what is missing to 1 restarts.
-    slack_probability : (2, N, J)
-        Distribution of the slack bin.
-    in_time, earned : (N, A, J)
-        Expected queries in time of a batch, and accuracy earned by it less price paid.
-    after_drop : (N, N, J)
-        Bin after dropping from a level to a lower one.
-    lowest, highest : (N,)
-        First and last needed bin.
-    edge_ms, slack_ms, age_ms : (J,), (J,), (N, J)
-        Low edge and middle of each bin; mean age of the head in it.
-    left_age : (N, A, P), parts : (P,)
-        Age of the next head as a share of the head's, by parts of its distribution; how
-        probable these are.
-    spacing_ms : (A, k)
-        Mean time until the next worker is free, given the arrivals meanwhile.
-    low, share : (longest + 1,)
-        A queue of any length as two levels: index of the lower one, probability of the next.
-    slo_ms : float
-    carries : bool
-        Whether the head's age is kept when the last idle worker starts.
-    load, leave, price, workers
-        λ per ms, 1/SLO, violation price, K.
-    restart : float
-        Rate per ms at which a queue with idle workers is returned to empty, all idle.
-    """
-
-    queue: IntArray
+    queue: IntArray  # levels
     idle: IntArray
     batch: IntArray
     accuracy: FloatArray
     mean_ms: FloatArray
-    held: FloatArray
+    held: FloatArray  # probability that a batch occupies its worker, mean / SLO, at most 1
+    # distribution of the arrivals until the next worker is free; what is missing to 1 restarts
     arrivals: FloatArray
-    slack_probability: FloatArray
+    slack_probability: FloatArray  # distribution of the slack bin
+    # in_time, earned: expected queries in time of a batch, and accuracy earned by it less price
+    # paid
     in_time: FloatArray
     earned: FloatArray
+    # lowest, highest: first and last needed bin
     lowest: IntArray
     highest: IntArray
+    # edge_ms, slack_ms, age_ms: low edge and middle of each bin; mean age of the head in it
     edge_ms: FloatArray
     slack_ms: FloatArray
     age_ms: FloatArray
+    # age of the next head as a share of the head's, by parts of its distribution; how probable
+    # these are
     left_age: FloatArray
     parts: FloatArray
-    spacing_ms: FloatArray
-    after_drop: NDArray[np.int16]
+    spacing_ms: FloatArray  # mean time until the next worker is free, given the arrivals meanwhile
+    after_drop: NDArray[np.int16]  # bin after dropping from a level to a lower one
+    # low, share: A queue of any length as two levels: index of the lower one, probability of the
+    # next
     low: IntArray
     share: FloatArray
     slo_ms: float
-    carries: bool
+    carries: bool  # whether the head's age is kept when the last idle worker starts
+    # load, leave, price, workers: λ per ms, 1/SLO, violation price, K
     load: float
     leave: float
     price: float
     workers: int
-    restart: float
+    restart: float  # rate per ms at which a queue with idle workers is returned to empty, all idle
 
 
 def central_model(problem: CentralProblem, restart: float) -> CentralArrays:

@@ -96,45 +96,28 @@ _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
 
 @dataclass(frozen=True, eq=False)
 class CentralProblem:
-    """The decision problem for one load; see the module's text.
+    """The decision problem for one load; see the module's text."""
 
-    Attributes
-    ----------
-    times : ServiceTimes
-        Of all models, batches 1 … B.
-    slo_ms : float
-    workers : int
-    load_qps : float
-        Of all requests, as it was asked for: ``load`` is made of it, never the other way.
-    price : float
-        Cost of a query that is late or dropped, in units of accuracy, >= 0.
-    action_model, action_batch : ndarray of int, shape (A,)
-        Batches that may be started, fastest first.
-    slack_ms : ndarray, shape (J,)
-        Low edges of the slack bins, from 0; bin 0 is also for negative slack.
-    idle, queue : ndarray of int, shapes (I,), (N,)
-        Levels, from 0.
-    random_ends : bool
-        Whether batches are taken to end at random instants, one independent of the other.
-    end_variability : float
-        Factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
-        the time, with service times that are fixed, end as regularly as they started.
-    prefer : str, optional
-        What decides between policies that are equally good; see :mod:`ramsis.cluster.preference`.
-    """
-
-    times: ServiceTimes
+    times: ServiceTimes  # of all models, batches 1 … B
     slo_ms: float
     workers: int
+    # of all requests, as it was asked for: ``load`` is made of it, never the other way
     load_qps: float
-    price: float
+    price: float  # cost of a query that is late or dropped, in units of accuracy, >= 0
+    # action_model, action_batch: batches that may be started, fastest first, shape (A,)
     action_model: IntArray
     action_batch: IntArray
+    # shape (J,): low edges of the slack bins, from 0; bin 0 is also for negative slack
     slack_ms: FloatArray
+    # idle, queue: levels, from 0, shape (I,), (N,)
     idle: IntArray
     queue: IntArray
+    # whether batches are taken to end at random instants, one independent of the other
     random_ends: bool = False
+    # factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
+    # the time, with service times that are fixed, end as regularly as they started.
     end_variability: float = 1.0
+    # what decides between policies that are equally good; see :mod:`ramsis.cluster.preference`
     prefer: str | None = None
 
     _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (
@@ -285,7 +268,7 @@ class CentralProblem:
 
     @cached_property
     def preference(self) -> FloatArray:
-        """What the preference takes away from each batch that is started, shape (N, A, J)."""
+        """Return the penalty of the preference for each started batch, shape (N, A, J)."""
         if self.prefer is None:
             return np.zeros((1, 1, 1))
         behind = np.arange(1.0, self.slack_in_queue_ms.shape[2] + 1.0)

@@ -63,37 +63,22 @@ _RESTARTS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # of the arrivals' rate, per w
 
 @dataclass(frozen=True, eq=False)
 class CentralSolution:
-    """The best policy of a problem.
-
-    Attributes
-    ----------
-    problem : CentralProblem
-    steady_state : SteadyState
-        Steady state of the model's optimal policy, which the table improves on.
-    rounds : int
-        Of policy iteration.
-    residual : float
-        Most that any one action could still gain.
-    spare_idle : int or None
-        Least number of idle workers with which, the queue being empty, lending one for a batch
-        of 1 on the fastest model costs less than :data:`FREE`, and with more idle too.
-    to, action : ndarrays of int16, shape (I, N, J)
-        The model's optimal policy: level to which the queue is dropped first, and then the
-        action.
-    values : ChainValues
-    chain : Chain
-        Of that policy.
-    """
+    """The best policy of a problem."""
 
     problem: CentralProblem
+    # steady state of the model's optimal policy, which the table improves on
     steady_state: SteadyState
-    rounds: int
-    residual: float
+    rounds: int  # of policy iteration
+    residual: float  # most that any one action could still gain
+    # least number of idle workers with which, the queue being empty, lending one for a batch of
+    # 1 on the fastest model costs less than :data:`FREE`, and with more idle too
     spare_idle: int | None
+    # to, action: shape (I, N, J): the model's optimal policy: level to which the queue is
+    # dropped first, and then the action
     to: Codes
     action: Codes
     values: ChainValues
-    chain: Chain
+    chain: Chain  # of that policy
 
     @cached_property
     def table(self) -> Codes:

@@ -11,7 +11,7 @@ from ramsis.synthesis.recipes import RECIPES, Analysis
 def problem_of(
     policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
 ) -> Any:
-    """The decision problem that a policy file describes.
+    """Return the decision problem that a policy file describes.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def problem_of(
 
 
 def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
-    """The stationary behaviour of a policy file's table, distributions included.
+    """Analyse the stationary behaviour of a policy's table, distributions included.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class _Search:
         return self.upper(one) <= self.budget
 
     def upper(self, one: _Tried) -> float:
-        """What the rate may be, by simulation and by the samples of service times."""
+        """Return the upper end of a violation rate, by simulation and by samples."""
         interval = one.policy.expectations.interval
         if interval is None:
             return one.found.upper
@@ -116,7 +116,7 @@ class _Search:
         return high + one.found.violation_half_width
 
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
-        """Whether what is left of the budget is worth next to nothing, or cannot be told."""
+        """Return whether the unused budget is negligible or below the resolution."""
         left = self.budget - self.upper(within)
         worth = max(within.price, _slope(beyond.found, within.found)) * left
         return worth < _WORTH or left < within.found.violation_half_width / 4
@@ -244,7 +244,7 @@ def _climb(search: _Search, one: _Tried) -> None:
 
 
 def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:
-    """The same at prices so close that the edge between them hides nothing."""
+    """Narrow the search to prices so close that no policy lies between them."""
     for _ in range(_PRICES):
         promised = [one.policy.expectations.violation_rate for one in (beyond, within)]
         hidden = (within.price - beyond.price) * (promised[0] - promised[1])
@@ -304,7 +304,7 @@ def _mixable(one: Policy, other: Policy) -> bool:
 
 
 def _slope(beyond: Simulated, within: Simulated) -> float:
-    """What a violation brings in accuracy, as measured between two policies."""
+    """Return the accuracy gained per violation between two measured policies."""
     more = beyond.violation_rate - within.violation_rate
     if more <= 0:
         return 0.0
@@ -338,7 +338,7 @@ def _stated(search: _Search) -> Policy:
 
 
 def _by_accuracy(search: _Search) -> Iterator[_Tried]:
-    """What was within the budget, the most accurate first; then what is at higher prices."""
+    """Return policies within the budget, most accurate first, then those at higher prices."""
     found = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
     yield from found
     price = max(0.25, 4.0 * max(one.price for one in found))

@@ -14,7 +14,7 @@ from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workloa
 
 
 def certified_bound(policy: Policy) -> float:
-    """The bound on effective accuracy − price × violation rate, for the policy's price and load.
+    """Return the bound on effective accuracy − price × violation rate of a policy.
 
     With gathering windows where arrivals are Poisson, service times fixed and all deadlines alike.
     """
@@ -27,7 +27,7 @@ def certified_bound(policy: Policy) -> float:
 
 
 def gap_of_promise(policy: Policy) -> dict[str, Any]:
-    """What a promise is short of at the policy's own price, with the price and the bound."""
+    """Return the gap of a promise to the bound at the policy's price, with price and bound."""
     price, bound, expected = policy.violation_price, certified_bound(policy), policy.expectations
     gap = certified_gap(expected.effective_accuracy, expected.violation_rate, price, bound)
     return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
@@ -36,7 +36,7 @@ def gap_of_promise(policy: Policy) -> dict[str, Any]:
 def gap_in_simulation(
     result: SimulationResult, policies: Policies | None, fleets: Fleets, workload: Workload
 ) -> dict[str, Any]:
-    """The same for simulated policies.
+    """Return the gap of simulated policies to the bound.
 
     At a constant load the bound is that of the long run, which luck can pass; on a trace it is
     the bound on the arrivals that were drawn. None where there are no policies, or they have
@@ -72,7 +72,7 @@ def _bound_in_simulation(
 
 
 def counts_of(result: SimulationResult) -> tuple[int, ...]:
-    """How many queries arrived in each run in which some did; what is reached is of these."""
+    """Return the number of requests of each run that has any."""
     return tuple(one.queries for one in result.metrics if one.queries)
 
 

@@ -24,7 +24,7 @@ def best_division(
     starts: Iterable[Division],
     steps: Sequence[int],
 ) -> Division:
-    """The best division found; see the module's text.
+    """Search for the best division; the module docstring has the method.
 
     Parameters
     ----------

@@ -33,16 +33,9 @@ _WORTH = 1e-5
 
 @dataclass(frozen=True)
 class Corner:
-    """A policy that is optimal at a price.
+    """A policy that is optimal at a price."""
 
-    Attributes
-    ----------
-    price : float
-        At which it was found; it is optimal at others too.
-    policy : Policy
-    """
-
-    price: float
+    price: float  # at which it was found; it is optimal at others too
     policy: Policy
 
     @property
@@ -58,19 +51,12 @@ class Corner:
 
 @dataclass(frozen=True)
 class Frontier:
-    """The upper concave hull of what a model's policies reach.
+    """Upper concave hull of accuracy against violations over the policies of a model."""
 
-    Attributes
-    ----------
-    corners : tuple of Corner
-        By rising violation rate: from the fewest violations to the unconstrained policy, which
-        is the only one where violations bring no accuracy.
-    hidden : float
-        Effective accuracy that the true hull has above the edges, at most.
-    """
-
+    # by rising violation rate: from the fewest violations to the unconstrained policy, which is
+    # the only one where violations bring no accuracy
     corners: tuple[Corner, ...]
-    hidden: float
+    hidden: float  # effective accuracy that the true hull has above the edges, at most
 
 
 def trace_frontier(
@@ -95,13 +81,7 @@ def trace_frontier(
 
 
 def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
-    """The frontier of the policies that ``make`` gives for prices, with so many corners at most.
-
-    Raises
-    ------
-    InvalidValueError
-        Fewer than two.
-    """
+    """Return the frontier of the policies that ``make`` gives, with ``points`` corners at most."""
     if points < 2:
         raise InvalidValueError("too few points", where="points", value=points,
                                 allowed="2 or more")

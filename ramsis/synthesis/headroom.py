@@ -63,27 +63,19 @@ Drawn = dict[tuple[float, float, int], DrawnRequests]
 
 
 class PlayedFigures(NamedTuple):
-    """What a policy comes to at some service times.
-
-    Attributes
-    ----------
-    effective_accuracy, violation_rate : float
-    gain : float
-        Of its objective.
-    half_width : float
-        Of a 95 % interval of the effective accuracy; 0 where it is not measured.
-    """
+    """Figures of a policy under other service times."""
 
     effective_accuracy: float
     violation_rate: float
-    gain: float
+    gain: float  # of its objective
+    # of a 95 % interval of the effective accuracy; 0 where it is not measured
     half_width: float = 0.0
 
 
 def replayed_at(
     policy: Policy, slower: float, *, own_arrivals: str | None = None, drawn: Drawn | None = None
 ) -> PlayedFigures | None:
-    """What a policy's table comes to when service takes a factor longer.
+    """Measure a policy's table when service takes a factor longer.
 
     None where that would take long, or the arrivals cannot be drawn. Runs last for 20 bursts at
     least, as those of promises.
@@ -131,7 +123,7 @@ def restated(policy: Policy, own_arrivals: str | None = None) -> Policy:
 
 
 class Chosen(NamedTuple, Generic[Plan]):
-    """A plan, and what the file says of it."""
+    """A chosen plan, and its record for the policy file."""
 
     plan: Plan
     record: HeadroomRecord
@@ -142,7 +134,7 @@ def most_robust(
     played: Callable[[Plan, float], PlayedFigures], headroom: float,
     policy: Policy | None = None,
 ) -> Chosen[Plan]:
-    """The plan for the longest service times that loses no more than the headroom.
+    """Return the plan for the longest service times whose loss is within the headroom.
 
     Parameters
     ----------
@@ -198,5 +190,5 @@ def _next(factor: float, lost: float | None, headroom: float, among: tuple[int, 
 
 
 def loss_of(best: PlayedFigures, given: PlayedFigures) -> float:
-    """What a policy loses against the optimum: effective accuracy, or gain where that is more."""
+    """Return the loss against the optimum: of effective accuracy, or of gain if larger."""
     return max(best.effective_accuracy - given.effective_accuracy, best.gain - given.gain)

@@ -38,24 +38,12 @@ __all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "HIGHEST_PRICE", "LIMIT
 
 
 class Limit(NamedTuple):
-    """What an option may be where others have some values.
+    """Constraint on one option, given the values of others."""
 
-    Attributes
-    ----------
-    given
-        Values of the other options, all of which must be met.
-    option
-        The one that is restricted.
-    rule
-        Its values.
-    why
-        The reason, in the model.
-    """
-
-    given: Mapping[str, str]
-    option: str
-    rule: Rule
-    why: str
+    given: Mapping[str, str]  # values of the other options, all of which must be met
+    option: str  # the one that is restricted
+    rule: Rule  # its values
+    why: str  # the reason, in the model
 
 
 def _words(*names: str, wrong: str = "not allowed") -> Rule:
@@ -195,7 +183,7 @@ def defaults_of(dispatch: str, objective: str | None) -> Mapping[str, Any]:
 
 
 def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with those of the paper added; None stands for what is not given.
+    """Return settings completed with those of the paper; None stands for an unset one.
 
     The grid may be any: the paper has several.
     """

@@ -66,7 +66,7 @@ _SEED = (1 << 21) - BURST  # of a burst of no requests
 def with_recovery(
     policy: Policy, burst: int = BURST, *, own_arrivals: str | None = None
 ) -> Policy:
-    """The policy with its recovery among its expectations, where its arrivals can be drawn.
+    """Return the policy with its recovery, where its arrivals can be drawn.
 
     Parameters are those of :func:`recovery`.
     """
@@ -81,7 +81,7 @@ def with_recovery(
 def recovery(
     policy: Policy, burst: int = BURST, *, seed: int = _SEED, own_arrivals: str | None = None
 ) -> Recovery:
-    """How long a policy takes to recover from a burst.
+    """Measure how long a policy takes to recover from a burst.
 
     Parameters
     ----------
@@ -121,17 +121,12 @@ def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> floa
 
 
 class _Losses(NamedTuple):
-    """d − 0.01 of requests.
+    """d − 0.01 of requests."""
 
-    Attributes
-    ----------
-    by_step : ndarray, shape (bursts, steps)
-        Sums over the requests that follow a burst, by time since then.
-    step, since_ms, lost : ndarray, shape (n,)
-        Of each request; the first two say how long after a burst it arrives.
-    """
-
+    # shape (bursts, steps): sums over the requests that follow a burst, by time since then
     by_step: FloatArray
+    # step, since_ms, lost: shape (n,): of each request; the first two say how long after a burst
+    # it arrives
     step: IntArray
     since_ms: FloatArray
     lost: FloatArray
@@ -162,7 +157,7 @@ def _recovered(by_step: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class _Replayed:
-    """A policy with what is needed to replay it."""
+    """A policy prepared for replays."""
 
     policy: Policy
     fleet: Fleet
@@ -173,7 +168,7 @@ class _Replayed:
 def _losses(
     replayed: _Replayed, burst: int, apart_ms: float, seed: int, times: int
 ) -> _Losses:
-    """What the requests of a replay lose by bursts."""
+    """Return the accuracy that requests of a replay lose by bursts."""
     policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.compiled
     rng = np.random.default_rng(seed + burst)
     bursts = min(max(_MOST_REQUESTS // burst, _FEWEST), times * int(

@@ -78,7 +78,7 @@ def replayed(
     policy: Policy, *, own_arrivals: str | None = None, queries: int | None = None,
     runs: int = RUNS,
 ) -> Policy:
-    """The policy, promising what its table does in simulation; see the module's text.
+    """Return the policy with a promise measured by replaying its table.
 
     Parameters
     ----------
@@ -86,11 +86,6 @@ def replayed(
         ``package.module:name`` of an arrival process of one's own.
     queries, runs : int
         To begin with; 200,000 queries by default, half as many of one worker with fixed times.
-
-    Raises
-    ------
-    InvalidValueError
-        The dispatch rule has no compiled simulation; or drawing the arrivals fails.
     """
     if not (settles(policy.load_qps, policy.slo_ms) and can_be_drawn(policy, own_arrivals)):
         return policy

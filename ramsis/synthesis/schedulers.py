@@ -75,12 +75,12 @@ class ComparedScheduler(Protocol):
 
     @property
     def spec(self) -> FleetScheduler | None:
-        """What is simulated; none where policies are made first."""
+        """Return the scheduler to simulate; None where policies are made first."""
         ...
 
     @property
     def largest_batch(self) -> int:
-        """What it may run beyond what all workers can."""
+        """Return the largest batch that it may run."""
         ...
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
@@ -92,7 +92,7 @@ class ComparedScheduler(Protocol):
         ...
 
     def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """The same on any workload."""
+        """Return the loads of a workload."""
         ...
 
     def ready(
@@ -111,11 +111,6 @@ class ComparedScheduler(Protocol):
             Names the policies in messages.
         on_level : callable, optional
             Called as each level is finished.
-
-        Raises
-        ------
-        InvalidValueError, InfeasibleError, NotConvergedError
-            As of :func:`ramsis.synthesis.generate_set`.
         """
         ...
 
@@ -171,21 +166,11 @@ class GivenScheduler:
 
 @dataclass(frozen=True)
 class PolicyScheduler:
-    """Policies to generate; see :class:`ComparedScheduler`.
+    """Policies to generate; see :class:`ComparedScheduler`."""
 
-    Attributes
-    ----------
-    name : str
-        How requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`.
-    given : Mapping
-        Settings that were given.
-    levels : int
-        Load levels for a trace, >= 2.
-    """
-
-    name: str
-    given: Mapping[str, Any]
-    levels: int = DEFAULT_LEVELS
+    name: str  # how requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`
+    given: Mapping[str, Any]  # settings that were given
+    levels: int = DEFAULT_LEVELS  # load levels for a trace, >= 2
     makes_policies = True
     spec = None
 
@@ -206,7 +191,7 @@ class PolicyScheduler:
         return self.settings(slo_ms=1.0, workers=1, service=FIXED).largest_batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
-        """Equally spaced loads that cover what the load monitor will read on a trace.
+        """Return equally spaced loads that cover the readings of the load monitor on a trace.
 
         Over its window of half a second a Poisson load λ is read with a standard deviation of
         √(2λ); levels go four of these below the lowest and above the highest rate. There are
@@ -250,7 +235,7 @@ class PolicyScheduler:
                 "loads": list(loads_qps)}
 
     def levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
-        """The same for a load between two ends."""
+        """Return equally spaced loads between two ends."""
         top = high_qps + _SPREAD * math.sqrt(high_qps / _WINDOW_S)
         bottom = low_qps - _SPREAD * math.sqrt(low_qps / _WINDOW_S)
         step = top / self.levels
@@ -277,7 +262,7 @@ def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
 
 
 def fleet_scheduler(text: str) -> ComparedScheduler:
-    """What a scheduler's text stands for.
+    """Parse the text of a scheduler.
 
     >>> fleet_scheduler("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}

@@ -25,7 +25,7 @@ def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTa
 def service_times(
     profile: ProfileSet, settings: SynthesisSettings
 ) -> tuple[LatencyTable, ServiceTimes | None]:
-    """Latencies, and their distributions where times are drawn.
+    """Return latencies, and their distributions where times are drawn.
 
     These are of the models that may be in time; batches that never are stand as infinite, but for
     those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them. The
@@ -59,7 +59,7 @@ def as_stated(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
 
 
 def without_overhead(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
-    """What the models take of times with an overhead in them, to 1 ns."""
+    """Subtract an overhead from service times, to 1 ns."""
     return np.asarray(np.round(times_ms - overhead_ms, _NANO)) if overhead_ms else times_ms
 
 

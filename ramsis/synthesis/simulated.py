@@ -81,7 +81,7 @@ def simulated(
     own_arrivals: str | None = None, slower: float = 1.0,
     drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
 ) -> Simulated:
-    """The rates of a policy in a simulation at its own load.
+    """Simulate a policy at its own load and return its rates.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def measured(
     policy: Policy, *, queries: int, runs: int, seed: int, own_arrivals: str | None = None,
     workers: int | None = None, warm_up_slos: float | None = None, full: bool = False,
 ) -> tuple[dict[str, float], Replay]:
-    """All figures of a policy's promise in a simulation at its own load, and their error.
+    """Simulate a policy at its own load and return all figures of its promise with errors.
 
     Parameters are those of :func:`simulated`, and
 

@@ -61,14 +61,6 @@ class ClusterProblem:
     ----------
     one_station : bool
         Whether the cluster has like workers and one SLO, so that nothing is divided.
-
-    Raises
-    ------
-    InvalidValueError
-        Words or numbers that do not go together, or arrivals that cannot be split at random where
-        there are several stations.
-    InfeasibleError
-        The SLO of a class is below every latency.
     """
 
     def __init__(self, cluster: Cluster, settings: SynthesisSettings) -> None:
@@ -88,7 +80,7 @@ class ClusterProblem:
 
     @cached_property
     def kinds(self) -> tuple[LikeWorkers, ...]:
-        """The worker types, those that are alike as one."""
+        """Return the worker types, with types of equal service times merged."""
         settings = self.settings
         types = [replace(one, profile=settings.profile_for(one.profile))
                  for one in self.cluster.worker_types]
@@ -108,13 +100,7 @@ class ClusterProblem:
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 
     def prepared(self, load_qps: float) -> Callable[[], Level[Policy]]:
-        """The synthesis for a load, its input checked; call it for the best policies found.
-
-        Raises
-        ------
-        InvalidValueError, InfeasibleError
-            Where there is one station, as :func:`ramsis.synthesis.generate_policy`.
-        """
+        """The synthesis for a load, its input checked; call it for the best policies found."""
         if not self.one_station:
             return partial(self._divided, load_qps)
         types = self.cluster.worker_types
@@ -122,17 +108,11 @@ class ClusterProblem:
         return lambda: level_of(make(), tuple(one.name for one in types))
 
     def level(self, load_qps: float) -> Level[Policy]:
-        """The best policies found for a load.
-
-        Raises
-        ------
-        InvalidValueError, InfeasibleError, NotConvergedError
-            As :func:`ramsis.synthesis.generate_policy`.
-        """
+        """The best policies found for a load."""
         return self.prepared(load_qps)()
 
     def inputs(self, station: Station[Policy]) -> Inputs:
-        """What a policy for the workers and classes of a station would be made from here."""
+        """Return the fingerprints of the inputs of a policy for a station."""
         policy = station.policy
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
                            slo_classes=policy.slo_classes, slowness=policy.slowness)

@@ -42,18 +42,9 @@ Stations = tuple[Station[Policy], ...]
 
 @dataclass(frozen=True, eq=False)
 class LikeWorkers:
-    """Workers of one type, or of several that run alike.
+    """Workers of one type, or of several types with equal service times."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of the types.
-    profile : ProfileSet
-    times : ServiceTimes
-    workers : int
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the types
     profile: ProfileSet
     times: ServiceTimes
     workers: int
@@ -182,7 +173,7 @@ class TypeLoads:
         return Ways(shared, stations(best))
 
     def _of_all(self, loads: Iterable[float]) -> float:
-        """The share of all requests that some loads are; 1 for those of all classes."""
+        """Return the share of all requests that some loads cover; 1 for all classes."""
         return math.fsum(loads) / self._whole
 
     @staticmethod

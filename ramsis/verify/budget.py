@@ -22,7 +22,7 @@ _MEASURED = ("violation_rate", "violation_half_width", "effective_accuracy",
 def budget_checks(
     policy: Policy, derived: Interval | None, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """The claims of a policy that has a ``budget``.
+    """Check the claims of a policy that has a ``budget``.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def central_claims(
 def _headroom_checks(
     policy: Policy, plans: Plans, plan: CentralSolution, tolerance: float
 ) -> tuple[Check, ...]:
-    """What a policy's file says of its headroom, worked out again.
+    """Check the headroom that a policy file states.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ _SAME_RUNS = 1e-9
 
 @dataclass(frozen=True)
 class Check:
-    """One claim and what became of it.
+    """One claim, its stated and derived figures, and whether it holds.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ def headroom_checks(
     stated: HeadroomRecord, derived: HeadroomRecord, played: Mapping[float, PlayedFigures],
     pure: PlayedFigures, tolerance: float,
 ) -> tuple[Check, ...]:
-    """What a file says of its headroom.
+    """Check the stated headroom against derived figures.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ _ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02  # of the nodes' rows, and of a gain by t
 def worker_claims(
     policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Every claim of a policy's file, checked against the problem that it holds.
+    """Check every claim of a policy file against the problem it describes.
 
     Parameters
     ----------
@@ -150,42 +150,25 @@ def worker_claims(
 
 
 class Remade(NamedTuple):
-    """What a file's table was chosen among, made again.
+    """What a file's table was chosen among, made again."""
 
-    Attributes
-    ----------
-    tables : PlannedTables
-        At the true times.
-    pure : WorkerSolution
-    chosen : Chosen of WorkerPlan
-    """
-
-    tables: PlannedTables
+    tables: PlannedTables  # at the true times
     pure: WorkerSolution
     chosen: Chosen[WorkerPlan]
 
 
 class MadeAgain(NamedTuple):
-    """What a solver makes of a file's problem again.
+    """Solution of a file's problem, solved again."""
 
-    Attributes
-    ----------
-    analysis : WorkerAnalysis
-        Of the file's policy, by the model.
-    certificate : CertificateRecord
-    headroom : Remade or None
-        None where the file says nothing of headroom.
-    """
-
-    analysis: WorkerAnalysis
+    analysis: WorkerAnalysis  # of the file's policy, by the model
     certificate: CertificateRecord
-    headroom: Remade | None
+    headroom: Remade | None  # none where the file says nothing of headroom
 
 
 def _made_again(
     policy: Policy, problem: WorkerProblem, own_arrivals: str | None
 ) -> MadeAgain:
-    """What the solver that a file names makes of the file's problem again."""
+    """Solve a file's problem again with the solver that it names."""
     solver: Any = policy.certificate.solver
     pure = pure_problem(problem)
     worker = WorkerModel(pure)
@@ -209,7 +192,7 @@ def _headroom_checks(
     policy: Policy, problem: WorkerProblem, table: IntArray | None, remade: Remade | None,
     tolerance: float,
 ) -> tuple[Check, ...]:
-    """What a policy's file says of its headroom, worked out again.
+    """Check the headroom that a policy file states.
 
     Parameters
     ----------
@@ -249,7 +232,7 @@ def _measured_checks(
 def _modelled_checks(
     stated: Expectations, analysis: WorkerAnalysis, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    """What is the model's where it cannot be measured."""
+    """Check figures that are the model's because they cannot be measured."""
     return [*_rate_checks(stated, derived, tolerance),
             *_expectation_checks(stated, derived, tolerance),
             *_spread_checks(stated, analysis, _LOOSER * tolerance)]

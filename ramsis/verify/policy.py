@@ -30,7 +30,7 @@ def verify_policy(
     tolerance: float = TOLERANCE,
     own_arrivals: str | None = None,
 ) -> tuple[Check, ...]:
-    """Every claim of a policy file, checked.
+    """Check every claim of a policy file.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def verify_policy(
 
 
 def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
-    """Whether a file says the same of what it was made for in all of its places."""
+    """Check that a file states its inputs consistently."""
     inputs, options = policy.inputs, policy.inputs.options
     budget, headroom = policy.budget, policy.headroom
     interval = policy.expectations.interval

@@ -52,7 +52,7 @@ class _Bursts:
 
     @property
     def load_qps(self) -> float:
-        """What the policy is told."""
+        """Return the load that the policy is told."""
         return self.policy.load_qps
 
     @property
@@ -112,22 +112,14 @@ def recovery_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Ch
 
 @dataclass(frozen=True)
 class _Lost:
-    """Accuracy that requests lose by a burst, and how long after which burst they arrive.
+    """Accuracy that requests lose by a burst, and how long after which burst they arrive."""
 
-    Attributes
-    ----------
-    since_ms, burst, lost : ndarray, shape (n,)
-    error : float
-        Standard error of what requests have without bursts.
-    most : float
-        That a request can lose.
-    """
-
+    # since_ms, burst, lost: shape (n,)
     since_ms: FloatArray
     burst: IntArray
     lost: FloatArray
-    error: float
-    most: float
+    error: float  # standard error of what requests have without bursts
+    most: float  # that a request can lose
 
     def unseen(self, low_ms: float, high_ms: float) -> float:
         """What requests of an interval may lose on the mean by losses that none of them shows."""

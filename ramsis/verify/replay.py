@@ -131,7 +131,7 @@ def _exactly(claim: str, stated: float | None, derived: float | None) -> Check:
 def _by_player(
     name: str, figure: float, half_width: float, other: Estimate | None
 ) -> Check:
-    """A figure held against that of the other simulator."""
+    """Check a figure against the other simulator."""
     claim = f"{_words(name)} by a simulator of its own"
     if other is None:  # too rare to be seen there
         return Check(claim, figure, None, figure <= _FEW * _RUNS / _QUERIES)
@@ -147,7 +147,7 @@ def played(
     policy: Policy, *, queries: int = _QUERIES, runs: int = _RUNS, seed: int = _SEED,
     own_arrivals: str | None = None, warm_up_slos: float = SETTLES,
 ) -> dict[str, Estimate]:
-    """All figures of a policy's table by the simulator of its own, over independent runs.
+    """Measure all figures of a policy's table with verify's simulator, over independent runs.
 
     Parameters are those of :func:`ramsis.synthesis.simulated.measured`.
     """

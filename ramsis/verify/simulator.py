@@ -28,107 +28,57 @@ _DISPATCHES = ("central-queue", "round-robin", "shortest-queue")
 
 
 class TableArrays(NamedTuple):
-    """The decision table in arrays.
+    """The decision table in arrays."""
 
-    Attributes
-    ----------
-    idle, queued : ndarray of int
-        Levels.
-    edge_ms : ndarray, shape (J,)
-        Slacks that reach the bins.
-    row_of : ndarray of int, shape (I, N)
-        Row by idle level and queue level, but for 0.
-    code, ends : ndarray of int, shape (R, J)
-        Answer by row and bin; the bin below whose edge a wait ends, 0 where it does not.
-    longer : int
-        Code for a longer queue; -3 for that of the last level.
-    place : ndarray of int, shape (5,)
-        Idle level, queue level and bin with a second action, that code, and the end of its wait;
-        the first is -1 where there is none.
-    probability : float
-        Of the second action.
-    """
-
+    # idle, queued: levels
     idle: IntArray
     queued: IntArray
-    edge_ms: FloatArray
-    row_of: IntArray
+    edge_ms: FloatArray  # slacks that reach the bins, shape (J,)
+    row_of: IntArray  # row by idle level and queue level, but for 0, shape (I, N)
+    # code, ends: shape (R, J): answer by row and bin; the bin below whose edge a wait ends, 0
+    # where it does not
     code: IntArray
     ends: IntArray
-    longer: int
+    longer: int  # code for a longer queue; -3 for that of the last level
+    # shape (5,): idle level, queue level and bin with a second action, that code, and the end of
+    # its wait; the first is -1 where there is none
     place: IntArray
-    probability: float
+    probability: float  # of the second action
 
 
 class _Batches(NamedTuple):
-    """What the actions do.
+    """Sizes, accuracies and service times of the actions."""
 
-    Attributes
-    ----------
-    size : ndarray of int, shape (A,)
-    accuracy : ndarray, shape (A,)
-    time_ms : ndarray, shape (A, Q)
-        Quantiles of the service time.
-    level : ndarray, shape (Q,)
-        Levels of the quantiles; one where times are fixed.
-    """
-
-    size: IntArray
-    accuracy: FloatArray
-    time_ms: FloatArray
-    level: FloatArray
+    size: IntArray  # shape (A,)
+    accuracy: FloatArray  # shape (A,)
+    time_ms: FloatArray  # quantiles of the service time, shape (A, Q)
+    level: FloatArray  # shape (Q,): levels of the quantiles; one where times are fixed
 
 
 class Chance(NamedTuple):
-    """All that a replay leaves to chance.
+    """All that a replay leaves to chance."""
 
-    Attributes
-    ----------
-    arrival_ms : ndarray, shape (n,)
-        Rising.
-    slo_ms : ndarray, shape (n,)
-        Of each request.
-    kind : ndarray of int, shape (n,)
-        Class of each request, from 0.
-    luck : ndarray, shape (n,)
-        In [0, 1): draws the service times of the batches, in the order of their starts.
-    coin : ndarray, shape (n,)
-        In [0, 1): the draws at a place with two actions, used in turn, over and over.
-    """
-
-    arrival_ms: FloatArray
-    slo_ms: FloatArray
-    kind: IntArray
+    arrival_ms: FloatArray  # rising, shape (n,)
+    slo_ms: FloatArray  # of each request, shape (n,)
+    kind: IntArray  # class of each request, from 0, shape (n,)
+    # shape (n,): in [0, 1): draws the service times of the batches, in the order of their starts
     luck: FloatArray
+    # shape (n,): in [0, 1): the draws at a place with two actions, used in turn, over and over
     coin: FloatArray
 
 
 class Replayed(NamedTuple):
-    """What happened.
+    """What happened."""
 
-    Attributes
-    ----------
-    answer_ms : ndarray, shape (n,)
-        When each request was answered; NaN if it was not.
-    earned : ndarray, shape (n,)
-        Accuracy of its model if it was in time, else 0.
-    at_ms : ndarray, shape (d,)
-        Of each decision: a batch that is started or a request that is dropped.
-    code, queued : ndarray of int, shape (d,)
-        The answer, and the requests in the queue before.
-    slack_ms : ndarray, shape (d,)
-        Of the earliest deadline.
-    end_ms : ndarray, shape (d,)
-        When the batch ends; NaN for a drop.
-    """
-
-    answer_ms: FloatArray
-    earned: FloatArray
+    answer_ms: FloatArray  # when each request was answered; NaN if it was not, shape (n,)
+    earned: FloatArray  # accuracy of its model if it was in time, else 0, shape (n,)
+    # shape (d,): of each decision: a batch that is started or a request that is dropped
     at_ms: FloatArray
+    # code, queued: the answer, and the requests in the queue before, shape (d,)
     code: IntArray
     queued: IntArray
-    slack_ms: FloatArray
-    end_ms: FloatArray
+    slack_ms: FloatArray  # of the earliest deadline, shape (d,)
+    end_ms: FloatArray  # when the batch ends; NaN for a drop, shape (d,)
 
 
 def table_of(document: Document) -> TableArrays:
@@ -182,19 +132,11 @@ def _batches_of(document: Document) -> _Batches:
 
 
 class LongQueue(NamedTuple):
-    """How a queue is served that is longer than the table, where requests wait however late.
-
-    Attributes
-    ----------
-    model : str
-    batch : int
-    served_qps : float
-        Requests a second, by all workers.
-    """
+    """How a queue is served that is longer than the table, where requests wait however late."""
 
     model: str
     batch: int
-    served_qps: float
+    served_qps: float  # requests a second, by all workers
 
     def figures(self) -> dict[str, float]:
         """What workers tend to that requests come faster to."""
@@ -418,7 +360,7 @@ def events(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _due_first(first: IntArray, arrival: FloatArray, slo: FloatArray) -> int:
-    """The line whose head is due first; at one instant that of the older request."""
+    """Return the queue whose head is due first; of equals the queue with the older request."""
     best = -1
     for line in range(first.size):
         head = first[line]

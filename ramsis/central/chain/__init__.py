@@ -54,34 +54,19 @@ class ChainValues:
 
 @dataclass(frozen=True, eq=False)
 class SteadyState:
-    """How a policy behaves in the steady state of its model.
+    """How a policy behaves in the steady state of its model."""
 
-    Attributes
-    ----------
-    gain : float
-        Effective accuracy less price times violation rate.
-    started : ndarray, shape (A, J)
-        Batches of each action by the head's slack bin, per query that arrives.
-    in_time : ndarray, shape (A,)
-        Queries of each action in time, per query that arrives.
-    dropped, overflow : float
-        Share of the queries dropped, and of those because the queue was at its longest.
-    queue : ndarray, shape (N,)
-        Distribution of the queue when a batch is started.
-    late_share : float
-        Mean over the batches of the share of its queries that is late.
-    restart : float
-        Share of the arrivals' rate at which the chain was returned to empty.
-    """
-
-    gain: float
+    gain: float  # effective accuracy less price times violation rate
+    # shape (A, J): batches of each action by the head's slack bin, per query that arrives
     started: FloatArray
-    in_time: FloatArray
+    in_time: FloatArray  # shape (A,): queries of each action in time, per query that arrives
+    # dropped, overflow: share of the queries dropped, and of those because the queue was at its
+    # longest
     dropped: float
     overflow: float
-    queue: FloatArray
-    late_share: float
-    restart: float
+    queue: FloatArray  # distribution of the queue when a batch is started, shape (N,)
+    late_share: float  # mean over the batches of the share of its queries that is late
+    restart: float  # share of the arrivals' rate at which the chain was returned to empty
 
     @property
     def batches(self) -> FloatArray:
@@ -101,7 +86,6 @@ class Chain:
 
     Parameters
     ----------
-    model : CentralArrays
     to, action : ndarrays of int16, shape (I, N, J)
         The policy: level to which the queue is dropped first, and then the action.
     near : Chain, optional
@@ -138,7 +122,7 @@ class Chain:
         return ChainValues(gain, parts[0].copy(), parts[1].copy(), last, direct or exact <= EXACT)
 
     def steady_state(self) -> SteadyState | None:
-        """What the policy does, from the visits of the rows; None as for the values."""
+        """Return the steady state of the policy from the visits of the rows, or None."""
         visits = self._solved(turned=True, exact=EXACT)
         if visits is None:
             return None

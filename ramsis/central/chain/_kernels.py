@@ -18,49 +18,29 @@ from ramsis.compiling import njit
 
 
 class System(NamedTuple):
-    """A linear system, row by row, in any order.
+    """A linear system, row by row, in any order."""
 
-    Attributes
-    ----------
-    start, end : (R,)
-        First entry of each row, which is that of its own unknown, and that after its last.
-    column, weight : (E,)
-        Entries; more than are used while it is written.
-    constant, cost : (R,)
-        Right-hand side, and factor of the gain.
-    """
-
+    # start, end: first entry of each row, which is that of its own unknown, and that after its
+    # last
     start: IntArray
     end: IntArray
+    # column, weight: entries; more than are used while it is written
     column: IntArray
     weight: FloatArray
+    # constant, cost: right-hand side, and factor of the gain
     constant: FloatArray
     cost: FloatArray
 
 
 class ChainRates(NamedTuple):
-    """Rates per ms under a policy.
+    """Rates per ms under a policy."""
 
-    Attributes
-    ----------
-    batches : (A, J)
-        Batches started, by the head's slack that they found.
-    in_time : (A,), dropped : float
-        Queries of them in time, queries dropped.
-    queue : (N,)
-        Batches started by the queue that they found.
-    mean_late : float
-        Batches, each counted by the share of its queries that is late.
-    overflow : float
-        Queries dropped because the queue was at its highest level.
-    """
-
-    batches: FloatArray
-    in_time: FloatArray
+    batches: FloatArray  # batches started, by the head's slack that they found
+    in_time: FloatArray  # queries of them in time, queries dropped
     dropped: float
-    queue: FloatArray
-    mean_late: float
-    overflow: float
+    queue: FloatArray  # batches started by the queue that they found
+    mean_late: float  # batches, each counted by the share of its queries that is late
+    overflow: float  # queries dropped because the queue was at its highest level
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -377,7 +357,7 @@ def rates(
     model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], visits: FloatArray,
     last: FloatArray,
 ) -> ChainRates:
-    """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
+    """Return the rates of a policy from the visits of each row: (3, I, N), and (N, J)."""
     queue_of, batch, arrivals, drawn = (
         model.queue, model.batch, model.arrivals, model.slack_probability)
     in_time_of, after_drop = model.in_time, model.after_drop

@@ -27,33 +27,22 @@ from ramsis.compiling import njit, put
 
 
 class Levels(NamedTuple):
-    """The system eliminated down to level 1.
+    """The system eliminated down to level 1."""
 
-    Attributes
-    ----------
-    waits, needed : (I, N)
-        Place of each queue in W_i and D_i, or -1; with all idle, place 0 of W_i is the gain's.
-    sizes : (I, 2)
-        Of W_i and D_i.
-    place : (I, 4)
-        Where in ``numbers`` the matrices of a level begin: of W_i, (w, w); of what W_i takes from
-        D_i, (w, d); W_i by D_{i−1} and 1, (w, d⁻ + 1); f and h, (d + 1).
-    numbers : (M,)
-    last, right, cost : (N + w, N + w), (N + w,), (N + w,)
-        The system of D_1 and W_1, its right-hand side, and the time of each row.
-    gain : (N + 1,)
-        f and h of level 1; none where that is the only one.
-    """
-
+    # waits, needed: place of each queue in W_i and D_i, or -1; with all idle, place 0 of W_i is
+    # the gain's
     waits: IntArray
     needed: IntArray
-    sizes: IntArray
+    sizes: IntArray  # of W_i and D_i
+    # where in ``numbers`` the matrices of a level begin: of W_i, (w, w); of what W_i takes from
+    # D_i, (w, d); W_i by D_{i−1} and 1, (w, d⁻ + 1); f and h, (d + 1)
     place: IntArray
     numbers: FloatArray
+    # last, right, cost: the system of D_1 and W_1, its right-hand side, and the time of each row
     last: FloatArray
     right: FloatArray
     cost: FloatArray
-    gain: FloatArray
+    gain: FloatArray  # f and h of level 1; none where that is the only one
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

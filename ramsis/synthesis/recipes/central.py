@@ -77,7 +77,7 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,
     ) -> Policy:
-        """The policy that does best.
+        """Return the best of the candidate policies.
 
         The optimum for several workers is replayed in simulation, but for so many that this would
         take millions of queries. Where it earns less there than it promises, batches do not end
@@ -123,12 +123,9 @@ class Central(Recipe["CentralProblem"]):
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
-        """See :meth:`Recipe.analysis`; of the model's optimal policy, which the table improves on.
+        """See :meth:`Recipe.analysis`.
 
-        Raises
-        ------
-        InputFileError
-            The table is not that of the model, as within a budget of violations.
+        Of the model's optimal policy, which the table improves on.
         """
         from ramsis.analysis.central import CentralAnalysis
 
@@ -148,7 +145,7 @@ def _steps(grid: str | None) -> int | None:
 def policy_of_regular_ends(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
-    """The best policy where service times are fixed and the load is near the capacity.
+    """Return the best policy for fixed service times near capacity.
 
     The more of the time workers are busy, the more evenly their batches end: the departures of a
     queue with Poisson arrivals and fixed service times have a squared coefficient of variation of
@@ -201,7 +198,7 @@ def _as_policy(
     found: CentralAnalysis, solution: CentralSolution, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """A solution as a policy; what it promises is the model's."""
+    """Return a solution as a policy that promises the model's figures."""
     problem, times = found.problem, found.problem.times
     expectations, overhead_ms = promise_of(found), settings.overhead_ms
     return Policy(

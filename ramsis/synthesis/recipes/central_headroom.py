@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 
 
 class Plans:
-    """The policies of a problem, by how much longer service is planned to take.
+    """Policies of a problem, by the factor on service times that they are planned for.
 
     Solutions and steady states are kept: what is asked for again is not worked out again. All are
     found from the pure optimum, and so do not depend on what was asked for before.
@@ -82,7 +82,7 @@ class Plans:
         return solve_central(problem.varied(times=problem.times.scaled(factor)), self.solution())
 
     def played(self, plan: CentralSolution, slower: float = 1.0) -> CentralAnalysis:
-        """What a policy does when service takes a factor longer than the true times."""
+        """Simulate a policy when service takes a factor longer than profiled."""
         from ramsis.analysis.central import CentralAnalysis
         from ramsis.central.solve import evaluate_central
 
@@ -95,7 +95,7 @@ class Plans:
         return self._played[plan, slower]
 
     def most_robust(self, headroom: float) -> Chosen[CentralSolution]:
-        """The policy planned for the longest service times that loses no more than the headroom.
+        """Return the policy for the longest service times whose loss is within the headroom.
 
         Its problem is that of the longer times.
         """
@@ -108,7 +108,7 @@ class Plans:
         return most_robust(self.solution(), planned, self.figures, headroom, self.policy)
 
     def figures(self, plan: CentralSolution, slower: float) -> PlayedFigures:
-        """What a policy comes to when service takes a factor longer than the true times."""
+        """Return the figures of a policy when service takes a factor longer than profiled."""
         for other, factor, known in self._figures:
             if factor == slower and (other is plan or (
                     other.problem.same_decisions(plan.problem)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 
 
 def promise_of(found: CentralAnalysis) -> Expectations:
-    """What a policy promises at the times of its analysis."""
+    """Return the promise of a policy under its analysis."""
     problem = found.problem
     bound = fluid_bound(problem.times, slo_ms=problem.slo_ms, workers=problem.workers,
                         load_qps=problem.load_qps, max_batch=problem.times.max_batch)

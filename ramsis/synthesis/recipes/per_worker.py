@@ -234,7 +234,7 @@ def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
 
 
 def certificate_of(solution: WorkerSolution, gain: float) -> CertificateRecord:
-    """Of the optimal table's solution, with the gain of the table that is made."""
+    """Return the certificate of the optimal table, with the gain of the table that is made."""
     found = solution.certificate
     on_nodes = solution.solver in ("policy-iteration", "value-iteration")
     return CertificateRecord(

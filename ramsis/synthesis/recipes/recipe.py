@@ -64,7 +64,7 @@ class Recipe(ABC, Generic[Problem]):
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> Problem:
-        """The problem that a policy file describes.
+        """Return the problem that a policy file describes.
 
         Parameters
         ----------

@@ -21,18 +21,11 @@ from ramsis.worker.structure.evaluation import StateFrequency
 
 @dataclass(frozen=True, eq=False)
 class WorkerPlan:
-    """A table, and the factor on service times that it was planned with.
+    """A table, and the factor on service times that it was planned with."""
 
-    Attributes
-    ----------
-    table : ndarray of int, shape (N, D+1)
-    factor : float
-    slack_ms : ndarray, shape (D+1,)
-    """
-
-    table: IntArray
+    table: IntArray  # shape (N, D+1)
     factor: float
-    slack_ms: FloatArray
+    slack_ms: FloatArray  # shape (D+1,)
 
 
 class PlannedTables:
@@ -42,7 +35,6 @@ class PlannedTables:
     ----------
     model : WorkerModel
         At the true times.
-    solver : str
     grid : str or ndarray
         Slack grid, as of :meth:`ramsis.worker.problem.WorkerProblem.create`.
     policy : Policy, optional
@@ -75,7 +67,7 @@ class PlannedTables:
             self.figures, headroom, self.policy)
 
     def figures(self, plan: WorkerPlan, slower: float) -> PlayedFigures:
-        """What a table comes to when service takes a factor longer than it does."""
+        """Return the figures of a table when service takes a factor longer than profiled."""
         if self.policy is not None and self._measured:
             measured = replayed_at(with_table(self.policy, self.true.problem, plan), slower,
                                    own_arrivals=self.own_arrivals, drawn=self._drawn)
@@ -84,7 +76,7 @@ class PlannedTables:
         return _played(self.analysis(plan, slower))
 
     def planned(self, factor: float, near: WorkerPlan | None = None) -> WorkerPlan | None:
-        """The best table where service takes a factor longer; None where there is none.
+        """Solve for the best table when service takes a factor longer; None where there is none.
 
         It is looked for from a table ``near``, of the true times.
         """
@@ -163,7 +155,7 @@ def pure_grid(problem: WorkerProblem) -> str | FloatArray:
 
 
 def can_be_measured(policy: Policy) -> bool:
-    """Whether simulation tells what a table comes to: not where workers may collapse.
+    """Return whether simulation can measure a table: not where workers may collapse.
 
     Nor does it tell the gain of the objective ``per-decision``.
     """
