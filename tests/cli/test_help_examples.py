@@ -73,6 +73,13 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    for batch in (1, 4, 8):  # perf_analyzer -b BATCH -f perf_bBATCH.csv, in µs
+        (tmp_path / f"perf_b{batch}.csv").write_text(
+            "Concurrency,Inferences/Second,Client Send,Server Queue,Server Compute Infer,"
+            "Client Recv,p50 latency,p90 latency,p95 latency,p99 latency\n"
+            f"1,{1e6 * batch / (8000 + 1000 * batch):.3f},100,50,{7800 + 1000 * batch},50,"
+            f"{7900 + 1000 * batch},{8200 + 1000 * batch},{8300 + 1000 * batch},"
+            f"{8500 + 1000 * batch}\n")
     (tmp_path / "nsys.csv").write_text(TRACE)
     (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "scenario.json").write_text(json.dumps(document()))
