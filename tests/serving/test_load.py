@@ -119,7 +119,8 @@ def serving() -> Iterator[Callable[..., Server]]:
         server = Server(**terms)
         listening = socket.create_server(("127.0.0.1", 0))
         server.port = listening.getsockname()[1]
-        running = uvicorn.Server(uvicorn.Config(server.application(), log_level="error"))
+        running = uvicorn.Server(uvicorn.Config(
+            server.application(), log_config=None, log_level="error"))
         thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
         thread.start()
         started.append((running, thread))

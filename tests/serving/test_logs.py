@@ -115,7 +115,7 @@ def test_a_signal_lets_requests_end_and_a_second_one_does_not(folder: Path) -> N
         begun = time.monotonic()
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(20) == 0
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 15  # of the 60 s that the batch and the drain may take
         ((status, _, document),) = answers(hung, 1)
     assert (status, "the server has stopped" in str(document)) == (500, True)
 
