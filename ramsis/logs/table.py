@@ -265,13 +265,13 @@ class LogTable:
         import pandas as pd
 
         self.dated = True
-        first = re.sub(r" (?:UTC|GMT)$", "Z", texts[texts != ""].iloc[0])
+        texts = texts.str.replace(r" (?:UTC|GMT)$", "Z", regex=True)
+        first = texts[texts != ""].iloc[0]
         form = next((form for form in _DATES if not pd.isna(
             pd.to_datetime(first.replace(",", ".") if form == "ISO8601" else first,
                            errors="coerce", utc=True, format=form))), "ISO8601")
         if form == "ISO8601" and "," in first:
             texts = texts.str.replace(",", ".", regex=False)
-        texts = texts.str.replace(r" (?:UTC|GMT)$", "Z", regex=True)
         stamps = pd.to_datetime(texts, errors="coerce", utc=True, format=form)
         base = stamps.min()
         if pd.isna(base):
