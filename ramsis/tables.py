@@ -123,11 +123,13 @@ _EFFECTIVE = "effective accuracy"
 def effective_words(*accuracies: float | None) -> str:
     """What effective accuracy is called: where each answer counts 1, a share of the requests.
 
-    >>> effective_words(1.0, None), effective_words(1.0, 0.9)
+    >>> effective_words(0.9999999999999999, None), effective_words(1.0, 0.9)
     ('answered in time', 'effective accuracy')
     """
-    stated = {accuracy for accuracy in accuracies if accuracy is not None}
-    return "answered in time" if stated == {1.0} else _EFFECTIVE
+    stated = [accuracy for accuracy in accuracies if accuracy is not None]
+    # A mean of ones differs from 1 by a rounding error on some processors.
+    ones = bool(stated) and all(math.isclose(accuracy, 1.0) for accuracy in stated)
+    return "answered in time" if ones else _EFFECTIVE
 
 
 def in_their_terms(
