@@ -3,6 +3,7 @@
     scripts/golden.py keep FOLDER          runs every case, and keeps what it printed and wrote
     scripts/golden.py compare FOLDER       runs them again, and says which differ; exit code 1 then
     scripts/golden.py compare FOLDER --only place --only cluster
+    scripts/golden.py compare FOLDER --without recovery    leaves a removed field of JSON out
 
 A case is a few commands in a folder of its own. Settings are drawn with a fixed seed and are not
 round. What is kept is compared byte for byte, but for seconds that work took. The two runs have to
@@ -36,8 +37,9 @@ _KINDS = {"digits-cpu": (15, 60, 900), "text-cpu": (40, 300, 60), "image-cpu": (
 _SCHEMES = (
     "jellyfish-plus", "jellyfish-plus:headroom=1.2", "model-switching", "greedy",
     "clipper:model={}", "bentoml:model={},batch=4", "symphony:model={}", "fixed:model={},batch=3",
-    "round-robin:max_queue=8,grid=fixed:20", "central-queue:max_queue=8,grid=fixed:20",
-    "shortest-queue:max_queue=8,grid=fixed:20")
+    "round-robin:max_queue=8,grid=fixed:20,headroom=0",
+    "central-queue:max_queue=8,grid=fixed:20,headroom=0",
+    "shortest-queue:max_queue=8,grid=fixed:20,headroom=0")
 _SCHEDULERS = (
     "clockwork", "planned", "planned-loading", "lru", "random", "autoscale", "baseline",
     "modified-baseline", "clockwork-adjusted", "round-robin")
@@ -83,14 +85,14 @@ def _policies(rng: random.Random, number: int) -> Case:
     _, words, load = _setting(rng)
     words += ["--load", f"{load:g}"]
     words += ["--dispatch", rng.choice(["round-robin", "central-queue", "shortest-queue"])]
-    words += rng.choice([[], [], ["--headroom", "0"], ["--prefer", "less-work"],
-                         ["--violation-price", "2.5"], ["--overhead-ms", "1.3"]])
+    words += rng.choice([[], [], ["--violation-price", "2.5"], ["--overhead-ms", "1.3"]])
     if "round-robin" in words:
         words += rng.choice([[], ["--batching", "variable"], ["--late", "serve"],
                              ["--service", "distribution"], ["--paper"],
                              ["--arrivals", "negative-binomial:3.3"],
                              ["--max-violation", "0.013"]])
-    words += ["--grid", "fixed:37", "--max-queue", "17", "--out", "out", "--json"]
+    words += ["--grid", "fixed:37", "--max-queue", "17", "--headroom", "0", "--out", "out",
+              "--json"]
     after: list[tuple[str, ...]] = [("analyze", "out", "--json")]
     if number % 8 == 0:
         after += [("verify", "out", "--all", "--json"), ("validate", "out"),
@@ -108,8 +110,8 @@ def _simulation(rng: random.Random, number: int) -> Case:
                          ["--slow-spells", "share=0.05,factor=2,length-ms=300"]])
     words += ["--seed", str(rng.randrange(1000)), "--json"]
     return Case(f"simulate-{number:02d}", {}, (
-        ("simulate", *words, "--scheme", first, "--timeline", "timeline.json", "--request-log",
-         "requests.csv"), ("simulate", *words, "--scheme", first, "--scheme", second)))
+        ("simulate", *words, "--scheduler", first, "--timeline", "timeline.json", "--request-log",
+         "requests.csv"), ("simulate", *words, "--scheduler", first, "--scheduler", second)))
 
 
 def _models(profile: str) -> list[str]:
@@ -142,8 +144,8 @@ def _cluster(rng: random.Random, number: int) -> Case:
     chosen = rng.sample(_SCHEDULERS, 3)
     words = [word for one in chosen for word in ("--scheduler", one)]
     return Case(f"cluster-{number:02d}", {"scenario.json": _scenario(rng)}, (
-        ("cluster", "scenario.json", *words, "--seed", str(rng.randrange(99)), "--bound", "--json",
-         "--timeline", "timeline.json", "--csv", "rows.csv"),))
+        ("simulate", "scenario.json", *words, "--seed", str(rng.randrange(99)), "--bound",
+         "--json", "--timeline", "timeline.json", "--csv", "rows.csv"),))
 
 
 def _placement(rng: random.Random, number: int) -> Case:
@@ -164,25 +166,27 @@ def _others() -> Iterator[Case]:
          "--load", "801.3", "--json")))
     yield Case("capacity", {}, (
         ("capacity", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "2003",
-         "--min-accuracy", "0.95", "--duration-s", "5", "--scheme", "round-robin",
-         "--scheme", "greedy", "--json"),))
+         "--min-accuracy", "0.95", "--duration-s", "5", "--scheduler", "round-robin:headroom=0",
+         "--scheduler", "greedy", "--json"),))
     yield Case("frontier", {}, (
         ("frontier", *digits, "--load", "7003", "--queries", "50000", "--json"),))
     yield Case("classes", {}, (
         ("generate", "--profiles", "old=digits-cpu,new=digits-cpu", "--workers", "old=2,new=1",
-         "--slo-ms", "15:0.3,25:0.7", "--load", "801.3", "--out", "out", "--json"),
+         "--slo-ms", "15:0.3,25:0.7", "--load", "801.3", "--headroom", "0", "--out", "out",
+         "--json"),
         ("verify", "out", "--json"), ("analyze", "out", "--json")))
     yield Case("words", {}, (
         ("profile", "show", "digits-cpu", "--json"), ("profile", "check", "digits-cpu"),
-        *((("help", topic)) for topic in ("profiles", "traces", "schemes", "processes", "files"))))
+        *(("help", topic)
+          for topic in ("profiles", "traces", "schedulers", "processes", "files"))))
     yield Case("audit", {}, (
-        ("simulate", *digits, "--load", "1303", "--scheme", "greedy", "--duration-s", "5",
+        ("simulate", *digits, "--load", "1303", "--scheduler", "greedy", "--duration-s", "5",
          "--request-log", "requests.csv", "--json"),
-        ("audit", "requests.csv", "--profiles", "digits-cpu", "--workers", "3", "--scheme",
-         "central-queue:max_queue=8,grid=fixed:20", "--json")))
+        ("audit", "requests.csv", "--profiles", "digits-cpu", "--workers", "3", "--scheduler",
+         "central-queue:max_queue=8,grid=fixed:20,headroom=0", "--json")))
     sweep = ('profiles = "digits-cpu"\nworkers = [1, 3]\nslo_ms = [24.7]\n'
              'load_qps = [313, 1711.5]\nduration_s = 3\n'
-             'scheme = ["greedy", "round-robin:max_queue=8,grid=fixed:20"]\n')
+             'scheduler = ["greedy", "round-robin:max_queue=8,grid=fixed:20,headroom=0"]\n')
     yield Case("sweep", {"sweep.toml": sweep}, (
         ("sweep", "sweep.toml", "--out", "out", "--processes", "1", "--json"),))
     for preset in ("gpu-sharing", "usher", "igniter", "alpaserve", "infaas"):
@@ -230,6 +234,8 @@ def main() -> None:
     parser.add_argument("what", choices=["keep", "compare"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", action="append", help="cases whose name begins so")
+    parser.add_argument("--without", action="append", default=[],
+                        help="fields of JSON documents that are not compared")
     given = parser.parse_args()
     chosen = [case for case in cases() if case.name.startswith(tuple(given.only or [""]))]
     kept, differ, begun = given.folder.absolute(), list[str](), time.monotonic()
@@ -241,7 +247,7 @@ def main() -> None:
                     (kept / name / path).parent.mkdir(parents=True, exist_ok=True)
                     (kept / name / path).write_text(text, newline="")
             else:
-                differ += _differences(kept / name, found)
+                differ += _differences(kept / name, found, set(given.without))
             print(f"\r{i + 1} of {len(chosen)} cases, {time.monotonic() - begun:.0f} s",
                   end="", file=sys.stderr)
     print(file=sys.stderr)
@@ -252,18 +258,35 @@ def main() -> None:
     raise SystemExit(bool(differ))
 
 
-def _differences(kept: Path, found: dict[str, str]) -> list[str]:
-    """A line for each file of a case that differs, or that only one run has."""
+def _differences(kept: Path, found: dict[str, str], without: set[str]) -> list[str]:
+    """Return a line for each file of a case that differs, or that only one run has."""
     before = {str(path.relative_to(kept)): path.read_bytes().decode()
               for path in kept.rglob("*") if path.is_file()}
     lines = [f"{kept.name}: {name}: only {'now' if name in found else 'before'}"
              for name in sorted(before.keys() ^ found.keys())]
     for name in sorted(before.keys() & found.keys()):
-        if before[name] != found[name]:
-            pair = zip(before[name].splitlines(), found[name].splitlines(), strict=False)
+        texts = [_stripped(files[name], without) for files in (before, found)]
+        if texts[0] != texts[1]:
+            pair = zip(*(text.splitlines() for text in texts), strict=False)
             line = next(((was, now) for was, now in pair if was != now), ("(length)", ""))
             lines.append(f"{kept.name}: {name}: {line[0][:120]!r} is now {line[1][:120]!r}")
     return lines
+
+
+def _stripped(text: str, without: set[str]) -> str:
+    """Return a JSON document, after the exit code if there is one, less some of its fields."""
+    first, text = text.split("\n", 1) if text.startswith("exit ") else ("", text)
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return first + text
+    return first + json.dumps(_less(document, without), indent=1)
+
+
+def _less(value: Any, without: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _less(item, without) for name, item in value.items() if name not in without}
+    return [_less(item, without) for item in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":
