@@ -2,7 +2,7 @@
 
     python scripts/evaluate.py fig5 --profiles NAME [--quick]
     python scripts/evaluate.py fleets fleet_promises robustness --profiles image-cpu text-cpu \
-        --docs docs/measurements
+        --docs docs/results
 
 ``python scripts/evaluate.py --help`` lists them. Results in --out are reused while the version of
 the program is the same: after a change of how policies are made, remove that folder.

@@ -1,4 +1,4 @@
-"""Central-queue policies beside other schedulers, with random service times (measurements page).
+"""Central-queue policies beside other schedulers, with random service times (results page).
 
 Three experiments on each profile set, by the rules of :mod:`evaluation.case` and these:
 
