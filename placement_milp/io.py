@@ -34,20 +34,30 @@ from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles import load
 from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import names
-from ramsis.schemas import read_schema
+from ramsis.runtime.records import DIALECT, names
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
-_SCHEMAS = ("placement-problem-1", "value-table-1", "placement-1")
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
-    if name not in _SCHEMAS:
+    schemas = {"placement-problem-1": Problem.schema, "value-table-1": _values_schema,
+               "placement-1": Placement.schema}
+    if name not in schemas:
         raise InvalidValueError("no such schema", where="name", value=name,
-                                allowed=", ".join(_SCHEMAS))
-    return read_schema("placement_milp", name)
+                                allowed=", ".join(schemas))
+    return schemas[name]()
+
+
+def _values_schema() -> dict[str, Any]:
+    """The JSON schema of a value table; further fields are allowed, and left alone."""
+    row = {**ValueRow.schema(), "additionalProperties": True}
+    return {"$schema": DIALECT, "title": VALUES_FORMAT,
+            "description": "What policies make of workers at loads.", "type": "object",
+            "required": ["format", "rows"],
+            "properties": {"format": {"const": VALUES_FORMAT},
+                           "rows": {"type": "array", "items": row, "minItems": 1}}}
 
 
 def read_problem(path: str | os.PathLike[str]) -> Problem:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 from ramsis.errors import InputFileError
 from ramsis.runtime.fields import Fields
@@ -33,6 +33,8 @@ Layout = tuple[tuple[str, int], ...]
 _MOST_SLICES = 16
 _MOST_LAYOUTS = 5_000
 _Slices = Annotated[int, Whole(1, _MOST_SLICES)]
+_STARTS = {"type": "array", "minItems": 1, "uniqueItems": True,
+           "items": {"type": "integer", "minimum": 0, "maximum": _MOST_SLICES - 1}}
 
 
 def _starts(item: Fields, key: str) -> tuple[int, ...]:
@@ -48,23 +50,22 @@ def _starts(item: Fields, key: str) -> tuple[int, ...]:
 class Instance(Record):
     """A kind of instance."""
 
-    name: str  # as the driver has it, such as ``2g.20gb``
-    # compute_slices, memory_slices: what it takes of a GPU, each >= 1
-    compute_slices: _Slices
-    memory_slices: _Slices
-    memory_mb: Positive  # for variants, > 0
-    starts: Annotated[tuple[int, ...], Reader(_starts)]  # memory slices at which it may start
+    name: Annotated[str, "As the driver has it, such as 2g.20gb."]
+    compute_slices: Annotated[_Slices, "Compute slices that it takes of a GPU."]
+    memory_slices: Annotated[_Slices, "Memory slices that it takes of a GPU."]
+    memory_mb: Annotated[Positive, "Memory for variants."]
+    starts: Annotated[
+        tuple[int, ...], Reader(_starts, _STARTS), "Memory slices at which it may start."]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable(Record):
     """Instances that a GPU can be cut into, and where."""
 
-    name: str  # of the GPU
-    # compute_slices, memory_slices: that it has
-    compute_slices: _Slices
-    memory_slices: _Slices
-    instances: tuple[Instance, ...]  # kinds of instances
+    name: Annotated[str, "Of the GPU."]
+    compute_slices: Annotated[_Slices, "Compute slices of the GPU."]
+    memory_slices: Annotated[_Slices, "Memory slices of the GPU."]
+    instances: Annotated[tuple[Instance, ...], "Kinds of instances."]
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:
@@ -72,6 +73,13 @@ class PartitionTable(Record):
         if not isinstance(item.value(key), str):
             return cls.from_fields(item.child(key))
         return shipped_partitions()[item.text(key, tuple(shipped_partitions()))]
+
+    @classmethod
+    def field_schema(cls) -> dict[str, Any]:
+        """The JSON schema of a table, or of the name of a shipped one."""
+        name = {"type": "string", "minLength": 1,
+                "description": "A GPU that is known, such as A100-80GB."}
+        return {"oneOf": [name, cls.schema()]}
 
     def instance(self, name: str) -> Instance:
         """The kind of that name."""

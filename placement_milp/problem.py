@@ -8,8 +8,9 @@ checked in :mod:`placement_milp.consistency`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from placement_milp.partitions import PartitionTable, instance_worker
 from ramsis.errors import ABOVE_ZERO, INNER, Rule, at_least
@@ -24,7 +25,9 @@ from ramsis.runtime.records import (
     Record,
     Whole,
     record_of,
+    schema_of,
     stated,
+    texts,
 )
 from ramsis.runtime.table import MAX_WORKERS
 
@@ -42,61 +45,81 @@ METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "m
 COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
 """Kinds of co-location rules."""
 
-_DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1e12)
+_DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1e12,
+               bounds=(("exclusiveMinimum", 0), ("maximum", 1e12)))
 """Solvers take numbers from 1e20 on for infinite."""
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
+    "fewest-workers": (), "lexicographic": ("unserved_penalty", "order"),
+    "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points"),
+}
+"""Of an objective, by its kind."""
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "apart": (), "alone": (), "only-on": ("worker_types",), "slow-down": ("factor",)}
+"""Fields of a co-location rule, by its kind."""
+_OF_SEVERAL = ("apart", "slow-down")
+"""Kinds of rules about two or more members."""
+_ORDER = {"type": "array", "items": {"enum": list(METRICS)}, "minItems": 1, "uniqueItems": True}
+
+
+def _schema_by_kind(
+    record: type[Record], kinds: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+) -> dict[str, Any]:
+    """The JSON schema of a record whose field ``kind`` decides which others there are.
+
+    ``kinds`` has the others of each kind, and those of them that must be there.
+    """
+    schema = schema_of(record)
+    return {"oneOf": [{
+        **schema, "required": ["kind", *needed],
+        "properties": {"kind": {"const": kind},
+                       **{name: schema["properties"][name] for name in fields}},
+    } for kind, (fields, needed) in kinds.items()]}
 
 
 @dataclass(frozen=True, slots=True)
 class Family(Record):
     """An application: queries that any variant of its family can answer."""
 
-    name: str  # unique
-    demand_qps: Annotated[float, _DEMAND]  # queries per second, > 0
-    slo_ms: Positive  # deadline after arrival, > 0
-    weight: Positive = 1.0  # weight of a query of this family in the objective, > 0
-    # minimum mean accuracy of the queries answered in time, a fraction
-    min_accuracy: Fraction = 0.0
-    # minimum share of the demand that is answered in time; ``None`` is 0, and 1 where the
-    # objective is ``cheapest`` or ``fewest-workers``
-    min_served: Fraction | None = None
-    # maximum number of workers that may hold a variant of the family
-    max_workers: int | None = None
+    name: Annotated[str, "Unique."]
+    demand_qps: Annotated[float, _DEMAND, "Queries per second."]
+    slo_ms: Annotated[Positive, "Deadline after arrival."]
+    weight: Annotated[Positive, "Weight of a query of this family in the objective."] = 1.0
+    min_accuracy: Annotated[
+        Fraction, "Minimum mean accuracy of the queries answered in time."] = 0.0
+    min_served: Annotated[
+        Fraction | None,
+        "Minimum share of the demand that is answered in time; 0 if absent, and 1 where the "
+        "objective is cheapest or fewest-workers.",
+    ] = None
+    max_workers: Annotated[
+        int | None, "Maximum number of workers that may hold a variant of the family."] = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerType(Record):
-    """Workers of one kind: number, memory, cost, and how they can be cut.
+    """Workers of one kind: number, memory, cost, and how they can be cut."""
 
-    Attributes
-    ----------
-    name
-        Unique.
-    count
-        Number of workers of this type that can be used, or rented.
-    memory_mb
-        Memory of a worker for variants, > 0. With ``partitions`` that of the largest instance.
-    cost_per_hour
-        Of a worker that is used.
-    latency_like, relative_speed
-        Latencies that a variant does not list for this type are those listed for the type
-        ``latency_like``, divided by ``relative_speed``.
-    workers
-        Names of the workers; without them ``NAME-1`` to ``NAME-count``.
-    partitions
-        Instances that a GPU of this type is cut into; ``None`` for whole workers.
-    instance_ms
-        Time to make an instance or to destroy one, >= 0.
-    """
-
-    name: str
-    count: Annotated[int, Whole(0, MAX_WORKERS)]
-    memory_mb: Positive
-    cost_per_hour: NonNegative = 0.0
-    latency_like: str | None = None
-    relative_speed: Positive = 1.0
-    workers: tuple[str, ...] = ()
-    partitions: Annotated[PartitionTable | None, Reader(PartitionTable.from_field)] = None
-    instance_ms: NonNegative = 0.0
+    name: Annotated[str, "Unique."]
+    count: Annotated[
+        int, Whole(0, MAX_WORKERS), "Workers there are, or the most that can be rented."]
+    memory_mb: Annotated[
+        Positive, "Memory of a worker for variants; with partitions that of the largest instance."]
+    cost_per_hour: Annotated[NonNegative, "Of a worker that is used."] = 0.0
+    latency_like: Annotated[
+        str | None,
+        "Another type, whose latencies apply where a variant lists none for this one.",
+    ] = None
+    relative_speed: Annotated[Positive, "What those latencies are divided by."] = 1.0
+    workers: Annotated[
+        tuple[str, ...], "Names, as many as count; NAME-1 to NAME-count if absent."] = ()
+    partitions: Annotated[
+        PartitionTable | None,
+        Reader(PartitionTable.from_field, PartitionTable.field_schema()),
+        "Instances that a GPU of this type is cut into; an instance is a worker of type "
+        "NAME/INSTANCE, named GPU/INSTANCE@START.",
+    ] = None
+    instance_ms: Annotated[NonNegative, "Time to make an instance, or to destroy one."] = 0.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> WorkerType:
@@ -109,6 +132,15 @@ class WorkerType(Record):
             largest = max(kind.memory_mb for kind in partitions.instances)
             return record_of(cls, item, memory_mb=largest, partitions=partitions)
         return record_of(cls, item)
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema, with what fields need of each other."""
+        schema = schema_of(cls)
+        schema["required"].remove("memory_mb")
+        return {**schema, "anyOf": [{"required": ["memory_mb"]}, {"required": ["partitions"]}],
+                "dependentRequired": {"relative_speed": ["latency_like"],
+                                      "instance_ms": ["partitions"]}}
 
     def check(self, item: Fields) -> None:
         """Refuse fields that mean nothing without others, and workers that are not counted."""
@@ -149,25 +181,22 @@ class WorkerType(Record):
 class Latency(Record):
     """Time and memory of a batch of a variant on a worker type."""
 
-    worker_type: str  # its name
-    batch: Count  # queries in the batch, from 1
-    latency_ms: Positive  # time of the batch, > 0
-    # memory that the variant needs with this batch, of all processes together; ``None`` is the
-    # variant's ``memory_mb``
-    memory_mb: Positive | None = None
-    # share of the worker's processors that the batch keeps busy, for the presets that divide a
-    # worker by it
-    compute_share: Fraction | None = None
-    # occupancy, weighted_occupancy, utilisation: largest and mean achieved occupancy, and mean
-    # share of the multiprocessors in use, for the presets that look at one of these; without
-    # them they look at ``compute_share``
-    occupancy: Fraction | None = None
-    weighted_occupancy: Fraction | None = None
-    utilisation: Fraction | None = None
-    # processes of the variant that run such batches side by side on the worker, from 1
-    processes: Count = 1
-    # measured throughput of all of them; ``None`` is ``processes`` x ``batch`` / ``latency_ms``
-    rate_qps: Positive | None = None
+    worker_type: Annotated[str, "Its name."]
+    batch: Annotated[Count, "Queries in the batch."]
+    latency_ms: Annotated[Positive, "Time of the batch."]
+    memory_mb: Annotated[
+        Positive | None, "Memory with this batch, instead of the variant's."] = None
+    compute_share: Annotated[
+        Fraction | None, "Share of the worker's processors that it keeps busy."] = None
+    occupancy: Annotated[Fraction | None, "Largest achieved occupancy."] = None
+    weighted_occupancy: Annotated[Fraction | None, "Achieved occupancy, mean over time."] = None
+    utilisation: Annotated[
+        Fraction | None, "Share of the multiprocessors in use, mean over time."] = None
+    processes: Annotated[Count, "Processes that run such batches side by side."] = 1
+    rate_qps: Annotated[
+        Positive | None,
+        "Measured throughput of all processes, instead of processes x batch / latency.",
+    ] = None
 
     @property
     def throughput_qps(self) -> float:
@@ -181,14 +210,22 @@ class Latency(Record):
 class Variant(Record):
     """A model that answers the queries of one family."""
 
-    name: str  # unique
-    family: str  # name of its family
-    accuracy: Fraction  # fraction in [0, 1]
-    # memory that it takes once loaded, >= 0; 0 where every listed batch is known to fit
-    memory_mb: NonNegative
-    load_ms: NonNegative = 0.0  # time to load it onto a worker
-    # by worker type and batch; may be empty for a variant that only value tables use
-    latency: Annotated[tuple[Latency, ...], EMPTY] = ()
+    name: Annotated[str, "Unique."]
+    family: Annotated[str, "Name of its family."]
+    accuracy: Fraction
+    memory_mb: Annotated[
+        NonNegative, "Memory once loaded; 0 where every listed batch is known to fit."]
+    load_ms: Annotated[NonNegative, "Time to load it onto a worker."] = 0.0
+    latency: Annotated[
+        tuple[Latency, ...], EMPTY,
+        "By worker type and batch; may be empty for a variant that only value tables use.",
+    ] = ()
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema; the field ``latency`` must be there."""
+        schema = schema_of(cls)
+        return {**schema, "required": [*schema["required"], "latency"]}
 
     def check(self, item: Fields) -> None:
         """Refuse a variant that does not say whether it has latencies."""
@@ -207,26 +244,32 @@ class Holding(Record):
 class PlacementObjective(Record):
     """The objective of a placement problem."""
 
-    kind: Annotated[str, KINDS] = "effective-accuracy"  # one of :data:`KINDS`
-    # price of a query that is not answered in time, in accuracy
-    unserved_penalty: NonNegative = 0.0
-    # price of a second of loading variants that workers do not hold now, and of making and
-    # destroying instances
-    moving_price: NonNegative = 0.0
-    # price of one unit of cost per hour, in accuracy (``effective-accuracy`` only)
-    cost_price: NonNegative = 0.0
-    order: tuple[str, ...] = ()  # for ``lexicographic``: :data:`METRICS`, the most important first
-    points: Annotated[int, Whole(2, 1000)] = 10  # for ``pareto``: points on the front
+    kind: Annotated[str, KINDS] = "effective-accuracy"
+    unserved_penalty: Annotated[
+        NonNegative, "Price of a query not answered in time, in accuracy."] = 0.0
+    moving_price: Annotated[
+        NonNegative,
+        "Price of a second of loading, and of making and destroying instances.",
+    ] = 0.0
+    cost_price: Annotated[NonNegative, "Price of one unit of cost per hour, in accuracy."] = 0.0
+    order: Annotated[
+        tuple[str, ...], Reader(texts, _ORDER),
+        "For lexicographic: the most important metric first.",
+    ] = ()
+    points: Annotated[int, Whole(2, 1000), "For pareto: points on the front."] = 10
 
     @classmethod
     def from_fields(cls, item: Fields) -> PlacementObjective:
         """The object ``objective``, with the parameters that its kind knows."""
-        known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
-                 "fewest-workers": (),
-                 "lexicographic": ("unserved_penalty", "order"),
-                 "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points")}
-        item.only(("kind", "moving_price", *known[item.text("kind", KINDS)]))
+        item.only(("kind", "moving_price", *_PARAMETERS[item.text("kind", KINDS)]))
         return record_of(cls, item)
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema of each kind."""
+        return _schema_by_kind(cls, {
+            kind: (("moving_price", *names), ("order",) if "order" in names else ())
+            for kind, names in _PARAMETERS.items()})
 
     def check(self, item: Fields) -> None:
         """Refuse an order of metrics that is missing, or not of metrics."""
@@ -242,48 +285,64 @@ class PlacementObjective(Record):
 class Rules(Record):
     """Limits that every placement keeps."""
 
-    # A batch may take this share of the SLO; 0.5 leaves as much time for gathering it
-    latency_share_of_slo: Annotated[float, ABOVE_ZERO] = 0.5
-    # maximum number of variants that share a worker, 1 or 2
-    variants_per_worker: Annotated[int, Whole(1, 2)] = 1
-    # factor >= 1 on the latencies of variants that share a worker
-    interference: Annotated[float, at_least(1)] = 1.0
-    max_workers: int | None = None  # maximum number of workers in use
-    max_cost_per_hour: NonNegative | None = None  # maximum of their cost per hour
-    # quantile of the response times, in (0, 1), that has to be within the SLO under Poisson
-    # arrivals, instead of ``latency_share_of_slo``; ``None`` leaves queueing out
-    in_time_quantile: Annotated[float, INNER] | None = None
-    # with ``in_time_quantile``: share by which latencies may be longer than listed
-    headroom: NonNegative = 0.05
+    latency_share_of_slo: Annotated[
+        float, ABOVE_ZERO,
+        "Share of the SLO that a batch may take; the rest is for gathering it.",
+    ] = 0.5
+    variants_per_worker: Annotated[
+        int, Whole(1, 2), "Most variants that share a worker."] = 1
+    interference: Annotated[
+        float, at_least(1), "Factor on the latencies of variants that share a worker."] = 1.0
+    max_workers: Annotated[int | None, "Maximum number of workers in use."] = None
+    max_cost_per_hour: Annotated[NonNegative | None, "Maximum of their cost per hour."] = None
+    in_time_quantile: Annotated[
+        Annotated[float, INNER] | None,
+        "Quantile of the response times that has to be within the SLO under Poisson arrivals, "
+        "instead of latency_share_of_slo.",
+    ] = None
+    headroom: Annotated[
+        NonNegative, "With in_time_quantile: share by which latencies may be longer."] = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Colocation(Record):
     """A rule about what may share a worker, or where a family may run."""
 
-    # ``apart``: no two of ``members`` on one worker. ``alone``: members share a worker with no
-    # other variant. ``only-on``: members only on ``worker_types``. ``slow-down``: where any two
-    # of the members share a worker, their latencies grow by ``factor`` instead of
-    # ``rules.interference``.
-    kind: Annotated[str, COLOCATIONS]
-    members: tuple[str, ...]  # names of families or variants; a family stands for all its variants
-    worker_types: tuple[str, ...] = ()  # for ``only-on``
-    factor: Annotated[float, at_least(1)] = 1.0  # for ``slow-down``, >= 1
+    kind: Annotated[
+        str, COLOCATIONS,
+        "apart: no two of the members on one worker; alone: members share a worker with no other "
+        "variant; only-on: members only on these worker types; slow-down: where any two of the "
+        "members share a worker, their latencies grow by the factor instead of "
+        "rules.interference.",
+    ]
+    members: Annotated[
+        tuple[str, ...], "Names of families or variants; a family stands for all its variants."]
+    worker_types: Annotated[tuple[str, ...], "For only-on."] = ()
+    factor: Annotated[float, at_least(1), "For slow-down."] = 1.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:
         """The rule in an entry of ``colocation``, with what its kind needs."""
-        more = {"only-on": ("worker_types",), "slow-down": ("factor",)}.get(
-            item.text("kind", COLOCATIONS), ())
+        more = _NEEDED[item.text("kind", COLOCATIONS)]
         item.only(("kind", "members", *more))
         rule = record_of(cls, item)
         for key in more:
             item.value(key)
         return rule
 
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema of each kind."""
+        schema = _schema_by_kind(cls, {
+            kind: (("members", *more), ("members", *more)) for kind, more in _NEEDED.items()})
+        for kind in schema["oneOf"]:
+            if kind["properties"]["kind"]["const"] in _OF_SEVERAL:
+                kind["properties"]["members"] = {**kind["properties"]["members"], "minItems": 2}
+        return schema
+
     def check(self, item: Fields) -> None:
         """Refuse a rule about two members that names one."""
-        if self.kind in ("apart", "slow-down") and len(self.members) < 2:
+        if self.kind in _OF_SEVERAL and len(self.members) < 2:
             raise item.refusal("members", "too few members", value=list(self.members),
                                allowed="two or more")
 
@@ -292,13 +351,13 @@ class Colocation(Record):
 class ValueRow(Record):
     """A row of a value table: what a policy promises for some workers at a load."""
 
-    worker_type: str  # name of the type of all the workers
-    model_set: tuple[str, ...]  # names of the models that each of them holds
-    workers: Count  # how many, from 1
-    load_qps: Positive  # load that they share, > 0
-    slo_ms: Positive  # the deadline that the policy was made for
-    expected_effective_accuracy: Fraction  # accuracy x (1 - violation rate), per query
-    expected_violation_rate: Fraction  # share of the queries not answered in time
+    worker_type: Annotated[str, "Name of the type of all the workers."]
+    model_set: Annotated[tuple[str, ...], "Models that each of the workers holds."]
+    workers: Annotated[Count, "How many there are."]
+    load_qps: Annotated[Positive, "Load that the workers share."]
+    slo_ms: Annotated[Positive, "The deadline that the policy was made for."]
+    expected_effective_accuracy: Annotated[Fraction, "Accuracy x (1 - violation rate)."]
+    expected_violation_rate: Annotated[Fraction, "Share of the queries not answered in time."]
 
     @property
     def case(self) -> tuple[object, ...]:
@@ -316,30 +375,71 @@ class ValueRow(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """The value table of a family."""
+class Values(Record):
+    """The value table of a family that policies serve."""
 
     family: str
     rows: tuple[ValueRow, ...]
 
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema: the table itself, or the file that it stands in."""
+        return {"oneOf": [schema_of(ValuesFile), schema_of(cls)]}
+
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A placement problem; see the classes of its fields.
+class ValuesFile(Record):
+    """The file of a value table of a family that policies serve."""
 
-    ``current`` lists the workers that hold variants now, ``values`` the tables of the families
-    that policies serve.
+    family: str
+    file: Annotated[str, "A ramsis.value-table/1 beside this file."]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile(Record):
+    """Batches of models on instances, added to variants of the same names."""
+
+    worker_type: Annotated[str, "One with partitions, or an instance of it, TYPE/INSTANCE."]
+    file: Annotated[
+        str,
+        "Beside this file: a CSV profile of instances; for one instance a profile that was "
+        "measured on it.",
+    ]
+    gpu_type: Annotated[str | None, "Rows of this GPU only."] = None
+    max_processes: Annotated[Count | None, "Most processes of the rows that count."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Record):
+    """Which models could run where, and who asks for them.
+
+    A reader checks, too, that names are used once and exist, that there is one entry for each
+    type and batch of a variant, a row for the SLO of a family with a value table, and a cost
+    where cost is to be minimised.
     """
+
+    FORMAT: ClassVar[str] = PROBLEM_FORMAT
 
     name: str
     families: tuple[Family, ...]
     worker_types: tuple[WorkerType, ...]
-    variants: tuple[Variant, ...]
+    variants: Annotated[tuple[Variant, ...], EMPTY]
     objective: PlacementObjective = field(default_factory=PlacementObjective)
     rules: Rules = field(default_factory=Rules)
-    current: tuple[Holding, ...] = ()
-    colocation: tuple[Colocation, ...] = ()
-    values: tuple[Values, ...] = ()
+    current: Annotated[tuple[Holding, ...], EMPTY, "What workers hold now."] = ()
+    colocation: Annotated[tuple[Colocation, ...], EMPTY] = ()
+    values: Annotated[tuple[Values, ...], EMPTY] = ()
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema; a file states an objective, and variants or profiles."""
+        schema = schema_of(cls)
+        needed = [*schema["required"], "objective"]
+        needed.remove("variants")
+        profiles = {"type": "array", "items": schema_of(ProfileFile), "minItems": 1}
+        return {**schema, "required": needed,
+                "properties": {**schema["properties"], "profiles": profiles},
+                "anyOf": [{"required": ["variants"]}, {"required": ["profiles"]}]}
 
     @property
     def total_weighted_demand(self) -> float:

@@ -6,114 +6,125 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from placement_milp.problem import Problem
+from placement_milp.problem import PROBLEM_FORMAT, Problem
 from ramsis.figures import figure_of
-from ramsis.runtime.records import EMPTY, Count, Fraction, NonNegative, Positive, WrittenRecord
+from ramsis.runtime.records import (
+    DIALECT,
+    EMPTY,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    WrittenRecord,
+)
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PLACEMENT_FORMAT = "ramsis.placement/1"
+STATUSES = ("optimal", "time-limit", "interrupted", "heuristic")
+"""How solving ended; ``heuristic`` is without any proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use(WrittenRecord):
     """What one of the variants on a worker does, or the policy of a station of workers."""
 
-    # family, variants: which queries, answered by which variants: one, or the model set of a
-    # policy
-    family: str
-    variants: tuple[str, ...]
-    # batch, latency_ms: batch size, and its time with the slow-down of sharing; ``None`` under a
-    # policy
-    batch: Count | None
-    latency_ms: Positive | None
-    accuracy: Fraction  # of the queries answered in time
-    in_time: Fraction  # share of the load that is answered in time
-    rate_qps: Positive  # queries per second that it can take
-    load_qps: NonNegative  # queries per second that it is sent
-    # share of the worker's multiprocessors that it is held to; ``None`` is no limit
-    mps_share: Fraction | None = None
-    processes: Count = 1  # processes that run such batches side by side
+    family: Annotated[str, "Whose queries."]
+    variants: Annotated[
+        tuple[str, ...], "The variants that answer them: one, or the model set of a policy."]
+    batch: Annotated[Count | None, "Batch size; null under a policy."]
+    latency_ms: Annotated[
+        Positive | None, "Time of a batch, with the slow-down of sharing; null under a policy."]
+    accuracy: Annotated[Fraction, "Of the queries answered in time."]
+    in_time: Annotated[Fraction, "Share of the load that is answered in time."]
+    rate_qps: Annotated[Positive, "Queries per second that it can take."]
+    load_qps: Annotated[NonNegative, "Queries per second that it is sent."]
+    mps_share: Annotated[
+        Fraction | None,
+        "Share of the worker's multiprocessors that it is held to; null is no limit.",
+    ] = None
+    processes: Annotated[Count, "Processes that run such batches side by side."] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Group(WrittenRecord):
     """Workers of one type that do the same."""
 
-    worker_type: str  # name of their type
-    # their names. With ``together`` = k > 1, every k of them in turn form a station.
-    workers: tuple[str, ...]
-    # workers of a station, which one policy serves; rates and loads are those of one station
-    together: Count
-    uses: tuple[Use, ...]  # what each does
-    # memory_mb, memory_limit_mb: used, and there, on each
-    memory_mb: NonNegative
-    memory_limit_mb: Positive
-    cycle_ms: Positive | None  # time in which each variant runs once; ``None`` under a policy
-    cost_per_hour: NonNegative  # of all of them
+    worker_type: Annotated[str, "Name of their type."]
+    workers: Annotated[
+        tuple[str, ...], "Alike; every `together` of them in turn are one sub-fleet."]
+    together: Annotated[
+        Count,
+        "Workers of a station, which one policy serves; rates and loads are those of one "
+        "station.",
+    ]
+    uses: Annotated[tuple[Use, ...], "What each does."]
+    memory_mb: Annotated[NonNegative, "Memory that is used on each."]
+    memory_limit_mb: Annotated[Positive, "Memory that each has."]
+    cycle_ms: Annotated[
+        Positive | None, "Time in which each variant runs once; null under a policy."]
+    cost_per_hour: Annotated[NonNegative, "Of all of them."]
 
 
 @dataclass(frozen=True, slots=True)
 class CutGpu(WrittenRecord):
     """A GPU in use that is cut into instances."""
 
-    # gpu, worker_type: its name and type
-    gpu: str
-    worker_type: str
-    instances: tuple[str, ...]  # all that it has, ``INSTANCE@START``, by start; idle ones too
-    # made, destroyed: those of them that have to be made, and those that it has now and that
-    # have to go
-    made: Annotated[tuple[str, ...], EMPTY]
-    destroyed: Annotated[tuple[str, ...], EMPTY]
-    cost_per_hour: NonNegative  # of the GPU
+    gpu: Annotated[str, "Its name."]
+    worker_type: Annotated[str, "Its type."]
+    instances: Annotated[tuple[str, ...], "INSTANCE@START, idle ones too."]
+    made: Annotated[tuple[str, ...], EMPTY, "Instances that have to be made."]
+    destroyed: Annotated[
+        tuple[str, ...], EMPTY, "Instances that it has now and that have to go."]
+    cost_per_hour: Annotated[NonNegative, "Of the GPU."]
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyResult:
+class FamilyResult(WrittenRecord):
     """Demand of a family and the part of it that is answered."""
 
-    # name, demand_qps, slo_ms: as asked
     name: str
-    demand_qps: float
-    slo_ms: float
-    served_qps: float  # answered in time
-    served_share: float  # the same as a share of the demand
-    accuracy: float | None  # of these; ``None`` when there are none
-    effective_accuracy: float  # ``accuracy`` x ``served_share``, 0 for none
-    # longest time of a query answered in time, its wait for a batch included; ``None`` when no
-    # query is answered by a variant of known latency
-    worst_latency_ms: float | None
-    workers: int  # that hold a variant of it
+    demand_qps: Positive
+    slo_ms: Positive
+    served_qps: Annotated[NonNegative, "Answered in time."]
+    served_share: Annotated[NonNegative, "The same as a share of the demand."]
+    accuracy: Annotated[float | None, "Mean accuracy of these; null when there are none."]
+    effective_accuracy: Annotated[NonNegative, "Accuracy x served share, 0 for none."]
+    worst_latency_ms: Annotated[
+        float | None,
+        "Longest time of a query answered in time, its wait for a batch included; null when no "
+        "query is answered by a variant of known latency.",
+    ]
+    workers: Annotated[int, "Workers that hold a variant of it."]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A worker that has to change what it holds; ``load_ms`` is the time of loading."""
+class Move(WrittenRecord):
+    """A worker that has to change what it holds."""
 
     worker: str
-    load: tuple[str, ...]
-    unload: tuple[str, ...]
-    load_ms: float
+    load: Annotated[tuple[str, ...], EMPTY]
+    unload: Annotated[tuple[str, ...], EMPTY]
+    load_ms: Annotated[NonNegative, "Time of loading."]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(WrittenRecord):
     """One stage of the optimisation; values of earlier stages are kept."""
 
-    metric: str  # the metric that was optimised
-    # objective, dual_bound: reached; a bound on all placements
-    objective: float
-    dual_bound: float
-    gap: float  # their difference relative to ``objective``
+    metric: Annotated[str, "The metric that was optimised."]
+    objective: Annotated[float, "The value that was reached."]
+    dual_bound: Annotated[float, "A bound on all placements."]
+    gap: Annotated[NonNegative, "Their difference relative to the objective."]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(WrittenRecord):
     """A point on the front of accuracy and cost; no placement is better in both."""
 
-    cost_per_hour: float
+    cost_per_hour: NonNegative
     effective_accuracy: float
     dual_bound: float
     workers: int
@@ -124,7 +135,7 @@ class Placement:
     """A placement with its proof: which worker holds what, objective and dual bound."""
 
     name: str  # of the problem
-    status: str  # ``optimal``, ``time-limit``, ``interrupted``, or ``heuristic`` without any proof
+    status: str  # one of :data:`STATUSES`
     # objective, dual_bound, gap: of the first stage. ``dual_bound`` and ``gap`` are ``None`` for
     # heuristics.
     objective: float
@@ -205,6 +216,36 @@ class Placement:
                            Column("utilisation", "busy", ".1%")), rows,
                           caption=f"Placement {self.name}: {self.status}, objective "
                                   f"{self.objective:.4g}")
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON schema of a placement file."""
+        lists: dict[str, type[WrittenRecord]] = {
+            "stages": Stage, "groups": Group, "families": FamilyResult,
+            "moves": Move, "front": Point, "gpus": CutGpu,
+        }
+        text, number = {"type": "string", "minLength": 1}, {"type": "number"}
+        amount, number_or_null = {**number, "minimum": 0}, {"type": ["number", "null"]}
+        properties = {
+            "format": {"const": PLACEMENT_FORMAT}, "name": text,
+            "status": {"enum": list(STATUSES)},
+            "objective": number, "dual_bound": number_or_null, "gap": number_or_null,
+            "seconds": amount, "cost_per_hour": amount,
+            "effective_accuracy": {**amount, "maximum": 1},
+            **{name: {"type": "array", "items": record.schema()}
+               for name, record in lists.items()},
+            "prices": {"type": "object", "additionalProperties": amount},
+            "notes": {"type": "array", "items": {"type": "string"}},
+            "problem": {
+                "type": "object", "required": ["format"],
+                "properties": {"format": {"const": PROBLEM_FORMAT}},
+                "description": "What the placement answers; value tables stand in it."},
+            "command": text,
+        }
+        needed = [name for name in properties if name not in ("gpus", "command")]
+        return {"$schema": DIALECT, "title": PLACEMENT_FORMAT,
+                "description": "What runs where.", "type": "object",
+                "additionalProperties": False, "required": needed, "properties": properties}
 
     def to_document(self) -> dict[str, Any]:
         """The JSON document of a placement file."""

@@ -167,6 +167,7 @@ class Rule(NamedTuple):
     allowed: str
     holds: Callable[[Any], bool]
     wrong: str = "out of range"
+    bounds: tuple[tuple[str, float], ...] = ()  # the range in the words of JSON Schema
 
     def number(self, value: object) -> float | None:
         """A value as a float; ``None`` when it is no number, or breaks the rule."""
@@ -208,7 +209,8 @@ class Rule(NamedTuple):
 
 def at_least(least: float) -> Rule:
     """The rule of finite numbers from one on."""
-    return Rule(f"a finite number >= {least:g}", lambda value: least <= value < math.inf)
+    return Rule(f"a finite number >= {least:g}", lambda value: least <= value < math.inf,
+                bounds=(("minimum", least),))
 
 
 def whole(low: int, high: int | None = None) -> Rule:
@@ -220,12 +222,17 @@ def whole(low: int, high: int | None = None) -> Rule:
 
 
 FINITE = Rule("a finite number", math.isfinite)
-POSITIVE = Rule("a finite number > 0", lambda value: 0 < value < math.inf, "not positive")
+POSITIVE = Rule("a finite number > 0", lambda value: 0 < value < math.inf, "not positive",
+                (("exclusiveMinimum", 0),))
 NON_NEGATIVE = at_least(0)
-FRACTION = Rule("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
-BELOW_ONE = Rule("a fraction in [0, 1)", lambda value: 0 <= value < 1)
-ABOVE_ZERO = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
-INNER = Rule("a fraction in (0, 1)", lambda value: 0 < value < 1)
+FRACTION = Rule("a fraction in [0, 1]", lambda value: 0 <= value <= 1,
+                bounds=(("minimum", 0), ("maximum", 1)))
+BELOW_ONE = Rule("a fraction in [0, 1)", lambda value: 0 <= value < 1,
+                 bounds=(("minimum", 0), ("exclusiveMaximum", 1)))
+ABOVE_ZERO = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1,
+                  bounds=(("exclusiveMinimum", 0), ("maximum", 1)))
+INNER = Rule("a fraction in (0, 1)", lambda value: 0 < value < 1,
+             bounds=(("exclusiveMinimum", 0), ("exclusiveMaximum", 1)))
 
 check_positive, check_not_negative = POSITIVE.check, NON_NEGATIVE.check
 

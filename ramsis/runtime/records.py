@@ -1,7 +1,8 @@
-"""Records that are declared once: fields with types, ranges and units, and their reader.
+"""Records that are declared once: fields with types, ranges, units and descriptions.
 
 A record is a frozen dataclass that derives from :class:`Record`. The annotation of a field says
-what a file may have there, and :meth:`Record.from_fields` reads a JSON object by it:
+what a file may have there. :meth:`Record.from_fields` reads a JSON object by it, and
+:func:`schema_of` derives the JSON schema:
 
 - ``float`` is a finite number, ``Annotated[float, RULE]`` one that satisfies the rule;
 - ``int`` is a whole number, ``Annotated[int, Whole(LOW, HIGH)]`` one in a range;
@@ -10,7 +11,8 @@ what a file may have there, and :meth:`Record.from_fields` reads a JSON object b
   ``tuple[RECORD, ...]`` one of objects; each has an entry or more, unless the annotation says
   :data:`EMPTY`;
 - ``dict[str, float]`` is an object of numbers, a record's class is an object;
-- ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads.
+- ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads;
+- a text in ``Annotated[X, "..."]`` is the description of the field.
 
 A field without a default must be there, and null is no value, as files that people write have it.
 A :class:`WrittenRecord` is what a program writes: there a field that may be ``None`` may be null,
@@ -20,13 +22,16 @@ together is checked by :meth:`Record.check`. Standard library only, as the runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
 from functools import cache
+from inspect import getdoc
 from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     NamedTuple,
     Self,
     TypeVar,
@@ -40,6 +45,8 @@ from typing import (
 from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE
 from ramsis.runtime.fields import Fields
 
+Schema = Mapping[str, Any]
+
 
 class Whole(NamedTuple):
     """Range of a whole number, both ends included."""
@@ -48,13 +55,21 @@ class Whole(NamedTuple):
     high: int | None = None
 
 
-class Reader(NamedTuple):
-    """What reads a field that is like no other: ``read(item, key)``."""
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """What reads a field that is like no other: ``read(item, key)``, and its JSON schema."""
 
     read: Callable[[Fields, str], Any]
+    schema: Schema | None = None
 
 
-EMPTY = "may be empty"
+class _Mark(Enum):
+    EMPTY = "may be empty"
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+"""The version of JSON Schema."""
+EMPTY = _Mark.EMPTY
 """Marks a list that may have no entry."""
 
 Positive = Annotated[float, POSITIVE]
@@ -68,10 +83,17 @@ class Record:
 
     __slots__ = ()
 
+    FORMAT: ClassVar[str] = ""  # of a file that has the record at its top
+
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
         """The record in an object."""
         return record_of(cls, item)
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema of the record."""
+        return schema_of(cls)
 
     def check(self, item: Fields) -> None:
         """Refuse fields that contradict each other; ``item`` is what the record was read from."""
@@ -89,9 +111,11 @@ RecordType = TypeVar("RecordType", bound=Record)
 def record_of(record: type[RecordType], item: Fields, **known: Any) -> RecordType:
     """A record in an object; ``known`` are values of fields that are not read here."""
     readers = _readers(cast(Hashable, record))
-    item.only(readers)
-    found = {name: read(item, name) for name, (read, needed) in readers.items()
-             if name not in known and (needed or name in item)}
+    if record.FORMAT:
+        item.of_format(record.FORMAT)
+    item.only(("format", *readers) if record.FORMAT else readers)
+    found = {name: field.read(item, name) for name, field in readers.items()
+             if name not in known and (field.needed or name in item)}
     made = record(**found, **known)
     made.check(item)
     return made
@@ -108,57 +132,113 @@ def names(record: type[Any]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(record))
 
 
+class _Field(NamedTuple):
+    """How a field is read and described, and whether it must be there."""
+
+    read: Callable[[Fields, str], Any]
+    needed: bool
+    schema: Schema
+
+
 @cache
-def _readers(record: Hashable) -> dict[str, tuple[Callable[[Fields, str], Any], bool]]:
-    """How each field is read, and whether it must be."""
+def _readers(record: Hashable) -> dict[str, _Field]:
+    """The fields of a record."""
     assert isinstance(record, type)
     kinds = get_type_hints(record, include_extras=True)
     written = issubclass(record, WrittenRecord)
     found = {}
     for item in fields(record):
-        read = _reader(kinds[item.name])
+        if not item.compare:
+            continue
+        plain, marks = _unwrapped(kinds[item.name])
+        read, schema = _reader(plain, *marks)
+        schema = {**schema, **_description(marks)}
         needed = item.default is MISSING and item.default_factory is MISSING
-        if written and NoneType in get_args(kinds[item.name]):
+        if written and NoneType in get_args(plain):
             read, needed = _or_none(read), True
-        if item.compare:
-            found[item.name] = read, needed
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        elif isinstance(item.default, bool | int | float | str) and item.default != "":
+            schema["default"] = item.default
+        found[item.name] = _Field(read, needed, schema)
     return found
 
 
-def _reader(kind: Any, *marks: Any) -> Callable[[Fields, str], Any]:
-    """What reads a field of a kind, with what ``Annotated`` says besides."""
-    mark = marks[0] if marks else None
+def schema_of(record: type[Record]) -> dict[str, Any]:
+    """The JSON schema of a record that the annotations of its fields state."""
+    members = _readers(cast(Hashable, record))
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    properties = {name: member.schema for name, member in members.items()}
+    needed = [name for name, member in members.items() if member.needed
+              and not (issubclass(record, WrittenRecord) and "anyOf" in member.schema)]
+    if record.FORMAT:
+        schema = {"$schema": DIALECT,
+                  "title": record.FORMAT, **schema}
+        properties = {"format": {"const": record.FORMAT}, **properties}
+        needed.insert(0, "format")
+    return {**schema, "description": getdoc(record) or "", "required": needed,
+            "properties": properties}
+
+
+def _description(marks: tuple[Any, ...]) -> Schema:
+    text = " ".join(mark for mark in marks if isinstance(mark, str))
+    return {"description": text} if text else {}
+
+
+def _unwrapped(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The type of a field, and what ``Annotated`` says besides."""
+    return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
+
+
+_Kind = tuple[Callable[[Fields, str], Any], Schema]
+
+
+def _reader(kind: Any, *marks: Any) -> _Kind:
+    """What reads a field of a kind, and its schema."""
+    mark = next((mark for mark in marks if not isinstance(mark, str)), None)
     origin, inner = get_origin(kind), get_args(kind)
     if isinstance(mark, Reader):
-        return mark.read
+        return mark.read, mark.schema or {}
     if origin is Annotated:
         return _reader(inner[0], *inner[1:], *marks)
     if origin in (Union, UnionType):
-        return _reader(next(one for one in inner if one is not NoneType))
+        return _reader(next(part for part in inner if part is not NoneType), *marks)
     if origin is tuple:
-        read = _list_reader(inner[0])
-        return _unless_empty(read) if EMPTY in marks else read
+        read, schema = _list_reader(inner[0])
+        listed: dict[str, Any] = {"type": "array", "items": schema}
+        if inner[0] is str:
+            listed["uniqueItems"] = True
+        if EMPTY in marks:
+            return _unless_empty(read), listed
+        return read, {**listed, "minItems": 1}
     if origin is dict:
-        read = _reader(inner[1])
-        return lambda item, key: {name: read(item.child(key), name) for name in item.child(key)}
+        read, schema = _reader(inner[1])
+        return (lambda item, key: {name: read(item.child(key), name) for name in item.child(key)},
+                {"type": "object", "additionalProperties": schema})
     if kind is float:
-        return lambda item, key: item.number(key, mark or FINITE)
+        rule = mark or FINITE
+        return lambda item, key: item.number(key, rule), {"type": "number", **dict(rule.bounds)}
     if kind is int:
-        return lambda item, key: item.whole(key, *mark or Whole(0))
+        low, high = mark or Whole(0)
+        bounds = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+        return lambda item, key: item.whole(key, low, high), {"type": "integer", **bounds}
     if kind is str:
-        return lambda item, key: item.text(key, mark)
+        schema = {"type": "string", "minLength": 1} if mark is None else {"enum": list(mark)}
+        return lambda item, key: item.text(key, mark), schema
     if kind is bool:
-        return Fields.flag
-    return lambda item, key: kind.from_fields(item.child(key))
+        return Fields.flag, {"type": "boolean"}
+    return lambda item, key: kind.from_fields(item.child(key)), kind.schema()
 
 
-def _list_reader(kind: Any) -> Callable[[Fields, str], tuple[Any, ...]]:
-    plain, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+def _list_reader(kind: Any) -> _Kind:
+    """What reads a list, and the schema of an entry."""
+    plain, marks = _unwrapped(kind)
+    schema = _reader(kind)[1]
     if plain is str:
-        return texts
+        return texts, schema
     if plain is float:
-        return lambda item, key: tuple(item.numbers(key, marks[0] if marks else FINITE))
-    return lambda item, key: tuple(map(plain.from_fields, item.children(key)))
+        rule = marks[0] if marks else FINITE
+        return lambda item, key: tuple(item.numbers(key, rule)), schema
+    return lambda item, key: tuple(map(plain.from_fields, item.children(key))), schema
 
 
 def _unless_empty(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:

@@ -6,20 +6,17 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ramsis.errors import POSITIVE
 from ramsis.files import canonical_json, read_document, write_atomic
 from ramsis.runtime.fields import Fields
 from ramsis.scenario.consistency import check_consistency
-from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
-from ramsis.schemas import read_schema
 
 __all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "write_scenario"]
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of scenario files."""
-    return read_schema("ramsis.scenario", "scenario-1")
+    return Scenario.schema()
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
@@ -36,17 +33,7 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
     """The scenario in a parsed file; ``where`` stands before the place in every message."""
-    top = Fields(document, where)
-    top.of_format(SCENARIO_FORMAT)
-    top.only(("format", "name", "duration_s", "worker_types", "models", "streams", "start"))
-    scenario = Scenario(
-        top.text("name"), top.number("duration_s", POSITIVE),
-        tuple(ScenarioWorkerType.from_fields(one) for one in top.children("worker_types")),
-        tuple(ScenarioModel.from_fields(one) for one in top.children("models")),
-        tuple(Stream.from_fields(one) for one in top.children("streams")),
-        tuple(StartState.from_fields(one) for one in top.children("start"))
-        if "start" in top and top.value("start") != [] else (),
-    )
+    scenario = Scenario.from_fields(Fields(document, where))
     check_consistency(scenario, where)
     return scenario
 

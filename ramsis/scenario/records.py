@@ -1,13 +1,13 @@
 """The records of a scenario file, a dataclass for each kind of object.
 
-Each reads itself from a JSON object by the annotations of its fields. References between records
+Each reads and describes itself by the annotations of its fields. References between records
 are checked in :mod:`ramsis.scenario.consistency`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from ramsis.errors import POSITIVE
 from ramsis.runtime.fields import Fields
@@ -19,13 +19,17 @@ from ramsis.runtime.records import (
     Reader,
     Record,
     record_of,
+    schema_of,
 )
-from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
+from ramsis.scenario.workloads import WorkloadOf, workload_from_fields, workload_schema
 
 LOADINGS = ("beside", "blocking")
 """Whether batches run while a model is loaded onto the same worker, or not."""
 BATCHINGS = ("static", "none", "continuous")
 """How requests share a run of a model."""
+_QUANTILES = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1}
+_TOKENS = {"anyOf": [_QUANTILES["items"], _QUANTILES]}
+_MODELS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
 
 
 def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
@@ -57,21 +61,30 @@ def _models(item: Fields, key: str) -> tuple[str, ...]:
 class ScenarioWorkerType(Record):
     """Like workers."""
 
-    name: str  # unique
-    count: Count  # how many there are
-    # of one worker for models, > 0; ``None`` where it does not matter
-    memory_mb: Positive | None = None
-    # most models that a worker holds at a time, those included that are being loaded
-    max_models: Count | None = None
-    cores: Count = 1  # of one worker, for the processing of requests before and after inference
-    lanes: Count = 1  # most batches that a worker runs at a time
-    # at this rate models are loaded that do not state a time; ``None``: they take none
-    load_mb_per_s: Positive | None = None
-    # ``beside`` inference, or ``blocking``: then a worker loads or runs batches, never both
-    loading: Annotated[str, LOADINGS] = "beside"
-    loads_at_a_time: Count = 1  # most models that a worker loads at a time
-    scale_up_ms: NonNegative = 0.0  # time from the order to start a worker until it is active
-    active: int | None = None  # how many workers are active at the start; ``None``: all
+    name: Annotated[str, "Unique."]
+    count: Annotated[Count, "How many there are."]
+    memory_mb: Annotated[
+        Positive | None, "Of one worker for models; any number of them fits if absent."] = None
+    max_models: Annotated[
+        Count | None,
+        "Most models that a worker holds at a time, those included that are being loaded.",
+    ] = None
+    cores: Annotated[Count, "Of one worker, for processing before and after inference."] = 1
+    lanes: Annotated[Count, "Most batches that a worker runs at a time."] = 1
+    load_mb_per_s: Annotated[
+        Positive | None,
+        "Rate at which models are loaded that state no time; they take none if absent.",
+    ] = None
+    loading: Annotated[
+        str, LOADINGS,
+        "Whether batches run while a model is loaded onto the same worker; with blocking a "
+        "worker loads or runs batches, never both.",
+    ] = "beside"
+    loads_at_a_time: Annotated[Count, "Most models that a worker loads at a time."] = 1
+    scale_up_ms: Annotated[
+        NonNegative, "Time from the order to start a worker until it is active."] = 0.0
+    active: Annotated[
+        int | None, "How many workers are active at the start; all if absent."] = None
 
     def check(self, item: Fields) -> None:
         """Refuse more active workers than there are."""
@@ -88,13 +101,24 @@ class ScenarioWorkerType(Record):
 class BatchTime(Record):
     """Time of a batch of a model on a worker type."""
 
-    worker_type: str  # its name
-    batch: Count  # requests in the batch, from 1
-    # time of the batch, > 0; of an autoregressive model that of a step, in which each request of
-    # the batch gets a token. ``None`` where there are quantiles.
-    latency_ms: Positive | None = None
-    # quantiles at the midpoints of as many equal parts, rising, of a time that is drawn
-    quantiles_ms: tuple[Positive, ...] = ()
+    worker_type: Annotated[str, "Its name."]
+    batch: Annotated[Count, "Requests in the batch, from 1."]
+    latency_ms: Annotated[
+        Positive | None,
+        "Time of the batch; of an autoregressive model that of a step, in which each request of "
+        "the batch gets a token.",
+    ] = None
+    quantiles_ms: Annotated[
+        tuple[Positive, ...],
+        "Instead of latency_ms: quantiles at the midpoints of as many equal parts of a time that "
+        "is drawn, rising.",
+    ] = ()
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The JSON schema, with a time that is stated once."""
+        return {**schema_of(cls),
+                "oneOf": [{"required": ["latency_ms"]}, {"required": ["quantiles_ms"]}]}
 
     def check(self, item: Fields) -> None:
         """Refuse a time that is stated nowhere or twice, and quantiles that fall."""
@@ -117,13 +141,17 @@ class LoadTime(Record):
 class Inference(Record):
     """Inference of a model: how requests form batches, and how many tokens they make."""
 
-    # ``static``: requests are put together before a batch starts, and end together; ``none``:
-    # one request at a time; ``continuous``: requests join and leave a batch that runs, and the
-    # speed of all depends on how many there are
-    batching: Annotated[str, BATCHINGS] = "static"
-    # quantiles, at the midpoints of as many equal parts, of the tokens that a request makes;
-    # empty for one-shot inference. A static batch ends with its longest request.
-    output_tokens: Annotated[tuple[float, ...], Reader(_one_or_more)] = ()
+    batching: Annotated[
+        str, BATCHINGS,
+        "static: requests are put together before a batch starts, and end together; none: one "
+        "request at a time; continuous: requests join and leave a batch that runs, and the speed "
+        "of all depends on how many there are.",
+    ] = "static"
+    output_tokens: Annotated[
+        tuple[float, ...], Reader(_one_or_more, _TOKENS),
+        "Tokens that a request makes, or their quantiles at the midpoints of as many equal "
+        "parts; one-shot inference if absent. A static batch ends with its longest request.",
+    ] = ()
 
     def check(self, item: Fields) -> None:
         """Refuse quantiles that fall."""
@@ -134,22 +162,28 @@ class Inference(Record):
 class ScenarioModel(Record):
     """A model, or several copies of it that count as separate models."""
 
-    name: str  # unique. Several copies are called ``NAME-1`` to ``NAME-copies``.
-    # by worker type and batch. A batch of a size that is not listed runs as the next larger one
-    # that is; a worker type without any cannot run the model.
-    latency: tuple[BatchTime, ...]
-    memory_mb: NonNegative = 0.0  # once loaded, >= 0
-    # time to load it; ``None``: memory over the bandwidth of the worker type
-    load_ms: NonNegative | None = None
-    # time of the first load in the whole cluster; ``None``: as any other
-    first_load_ms: NonNegative | None = None
-    load: tuple[LoadTime, ...] = ()  # times by worker type that differ from these
-    copies: Count = 1  # how many models there are of this kind
-    inference: Inference = field(default_factory=Inference)  # what a run does
-    # the task: requests for a model of a family can be answered by any other of it; ``None``: by
-    # the model alone
-    family: str | None = None
-    accuracy: Fraction = 1.0  # of its answers, a fraction
+    name: Annotated[str, "Unique. Several copies are called NAME-1 to NAME-copies."]
+    latency: Annotated[
+        tuple[BatchTime, ...],
+        "A batch of a size that is not listed runs as the next larger one that is; a worker type "
+        "without any cannot run the model.",
+    ]
+    memory_mb: Annotated[NonNegative, "Once loaded."] = 0.0
+    load_ms: Annotated[
+        NonNegative | None, "Time to load it; memory over bandwidth if absent."] = None
+    first_load_ms: Annotated[
+        NonNegative | None,
+        "Time of the first load in the whole cluster; as any other if absent.",
+    ] = None
+    load: Annotated[tuple[LoadTime, ...], "Times by worker type that differ from these."] = ()
+    copies: Annotated[Count, "Models of this kind, called NAME-1, NAME-2 and so on."] = 1
+    inference: Annotated[Inference, "What a run does."] = field(default_factory=Inference)
+    family: Annotated[
+        str | None,
+        "The task: any model of a family answers the requests of the others; the model alone if "
+        "absent.",
+    ] = None
+    accuracy: Annotated[Fraction, "Of its answers."] = 1.0
 
     def instance_names(self) -> tuple[str, ...]:
         """The name of each copy."""
@@ -162,27 +196,32 @@ class ScenarioModel(Record):
 class Stream(Record):
     """Requests of one kind."""
 
-    name: str  # unique
-    # name of the model, or of one copy. Each request of a model with several copies goes to one
-    # of them at random.
-    model: str
-    # when requests come; see :mod:`ramsis.scenario.workloads`
-    workload: Annotated[WorkloadOf, Reader(_workload)]
-    slo_ms: Positive  # deadline after arrival, > 0
-    # an answer earlier than this after arrival is not in time either
-    earliest_ms: NonNegative = 0.0
-    shares: tuple[NonNegative, ...] = ()  # weights of the copies, >= 0; empty: all alike
-    tenant: str = ""  # whose requests these are
-    # pre_ms, post_ms: processing of a request before and after inference, on a machine
-    pre_ms: NonNegative = 0.0
-    post_ms: NonNegative = 0.0
-    cores: int = 0  # of the machine, that a request holds from its start to its end
-    # network_ms, network_back_ms: time to an inference that runs on another machine, and back
-    network_ms: NonNegative = 0.0
-    network_back_ms: NonNegative = 0.0
-    # name of another stream: the time of this one begins when all requests of the other have
-    # been answered or dropped
-    after: str | None = None
+    name: Annotated[str, "Unique."]
+    model: Annotated[
+        str,
+        "A model, or one copy; the requests of a model with several copies go to them at random.",
+    ]
+    workload: Annotated[
+        WorkloadOf, Reader(_workload, workload_schema()), "When requests come."]
+    slo_ms: Annotated[Positive, "Deadline after arrival."]
+    earliest_ms: Annotated[
+        NonNegative, "An answer earlier than this after arrival is not in time either."] = 0.0
+    shares: Annotated[tuple[NonNegative, ...], "Weights of the copies; all alike if absent."] = ()
+    tenant: Annotated[str, "Whose requests these are."] = ""
+    pre_ms: Annotated[NonNegative, "Processing before inference, on a machine."] = 0.0
+    post_ms: Annotated[NonNegative, "Processing after inference."] = 0.0
+    cores: Annotated[
+        int,
+        "Of the machine, that a request holds from its start to its end; 1 where there is "
+        "processing or network time, else 0, if absent.",
+    ] = 0
+    network_ms: Annotated[NonNegative, "Time to an inference that runs on another machine."] = 0.0
+    network_back_ms: Annotated[NonNegative, "Time back from there."] = 0.0
+    after: Annotated[
+        str | None,
+        "Another stream: the time of this one begins when all its requests have been answered or "
+        "dropped.",
+    ] = None
 
     @property
     def processed(self) -> bool:
@@ -207,6 +246,8 @@ class Stream(Record):
 class StartState(Record):
     """Models that are loaded at the start."""
 
-    worker: str  # name of a worker (``TYPE-1``), or of a type: all workers of it
-    # names of models or of copies; of a model with several copies all of them
-    models: Annotated[tuple[str, ...], Reader(_models)]
+    worker: Annotated[str, "A worker (TYPE-1), or a type: all its workers."]
+    models: Annotated[
+        tuple[str, ...], Reader(_models, _MODELS),
+        "Models or copies; of a model with several copies all of them.",
+    ]

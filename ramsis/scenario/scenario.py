@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from ramsis.runtime.records import stated
+from ramsis.runtime.records import EMPTY, Positive, Record, stated
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 
@@ -14,20 +14,22 @@ SCENARIO_FORMAT = "ramsis.scenario/1"
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """Worker types, models and streams of requests; see the classes of its fields.
+class Scenario(Record):
+    """Worker types, models that come and go, and streams of requests.
 
-    ``duration_s`` is when requests stop to come; what was begun is finished. ``start`` says what
-    is loaded at the start. :func:`ramsis.scenario.scenario_from_document` makes a scenario and
-    checks that its records agree.
+    :func:`ramsis.scenario.scenario_from_document` makes a scenario and checks that its records
+    agree: names are used once and exist, each model fits a worker type that runs it, the start
+    state fits, and there is a share for each copy of a model.
     """
 
+    FORMAT: ClassVar[str] = SCENARIO_FORMAT
+
     name: str
-    duration_s: float
+    duration_s: Annotated[Positive, "When requests stop to come; what was begun is finished."]
     worker_types: tuple[ScenarioWorkerType, ...]
     models: tuple[ScenarioModel, ...]
     streams: tuple[Stream, ...]
-    start: tuple[StartState, ...] = ()
+    start: Annotated[tuple[StartState, ...], EMPTY, "What is loaded at the start."] = ()
 
     @property
     def duration_ms(self) -> float:

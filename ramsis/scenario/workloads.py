@@ -38,7 +38,14 @@ from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.arrivals.trace_formats.rates import read_function_minutes
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.records import Count, NonNegative, Positive, Record, record_of
+from ramsis.runtime.records import (
+    Count,
+    NonNegative,
+    Positive,
+    Record,
+    Schema,
+    record_of,
+)
 
 _MINUTE_MS = 60_000.0
 _WITHIN = ("uniform", "poisson")
@@ -81,8 +88,11 @@ class WorkloadOf(Protocol):
 class _Spell(Record):
     """What all workloads that go on for some time have."""
 
-    start_ms: NonNegative = field(default=0.0, kw_only=True)
-    duration_s: Positive | None = field(default=None, kw_only=True)
+    start_ms: Annotated[NonNegative, "When it begins, from the stream's time 0."] = field(
+        default=0.0, kw_only=True)
+    duration_s: Annotated[
+        Positive | None, "For how long; to the scenario's end if absent."] = field(
+        default=None, kw_only=True)
 
     @property
     def loop(self) -> None:
@@ -112,8 +122,9 @@ class LoadOf(_Spell):
 
     key: ClassVar[str] = "load_qps"
 
-    load_qps: Positive
-    arrivals: str = "poisson"
+    load_qps: Annotated[Positive, "A constant load."]
+    arrivals: Annotated[
+        str, "Arrival process, as ramsis simulate --arrivals names it."] = "poisson"
 
     def check(self, item: Fields) -> None:
         """Refuse an arrival process that does not exist, or not with this load."""
@@ -138,8 +149,11 @@ class MinuteBins(_Spell):
 
     key: ClassVar[str] = "minutes"
 
-    minutes: tuple[NonNegative, ...]
-    within: Annotated[str, _WITHIN] = "uniform"
+    minutes: Annotated[tuple[NonNegative, ...], "Requests in each minute."]
+    within: Annotated[
+        str, _WITHIN,
+        "Each minute has this many requests at random times, or a Poisson number of this mean.",
+    ] = "uniform"
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Each request at a random time of its minute."""
@@ -177,13 +191,24 @@ class FunctionTrace(_InFile):
 
     key: ClassVar[str] = "functions"
 
-    functions: str
+    functions: Annotated[
+        str,
+        "A file of invocations of functions by minute (Azure Functions 2019); each function in "
+        "turn is assigned to a copy of the model.",
+    ]
     first_minute: int = 0
-    last_minute: int | None = None
+    last_minute: Annotated[int | None, "The first minute that is left out."] = None
     scale: Positive = 1.0
-    within: Annotated[str, _WITHIN] = "uniform"
-    first_function: int = 0
-    every: Count = 1
+    within: Annotated[
+        str, _WITHIN,
+        "Each minute has this many requests at random times, or a Poisson number of this mean.",
+    ] = "uniform"
+    first_function: Annotated[int, "The first function that is taken, counted from 0."] = 0
+    every: Annotated[
+        Count,
+        "Steps between the functions that are taken from there on; so several streams share a "
+        "file.",
+    ] = 1
     held: FloatArray | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def check(self, item: Fields) -> None:
@@ -223,7 +248,7 @@ class TimesOf(_Spell):
 
     key: ClassVar[str] = "times_ms"
 
-    times_ms: tuple[NonNegative, ...]
+    times_ms: Annotated[tuple[NonNegative, ...], "Times, rising or equal."]
 
     def check(self, item: Fields) -> None:
         """Refuse times that go back."""
@@ -242,11 +267,12 @@ class RecordedFile(_InFile):
 
     key: ClassVar[str] = "file"
 
-    file: str
+    file: Annotated[str, "A trace, as ramsis simulate --trace reads it."]
     format: Annotated[str, TRACE_FORMATS] | None = None
     unit: Annotated[str, tuple(UNITS)] | None = None
     time_column: str | None = None
-    scale: Positive = 1.0
+    scale: Annotated[
+        Positive, "Multiplies loads; recorded times are played that much faster."] = 1.0
     held: RateTrace | Recorded | None = field(default=None, kw_only=True, compare=False,
                                               repr=False)
 
@@ -278,9 +304,11 @@ class ClosedLoopOf(Record):
 
     key: ClassVar[str] = "users"
 
-    users: Count
+    users: Annotated[
+        Count, "A closed loop: users who each wait for an answer, think, and ask again."]
     think_ms: NonNegative = 0.0
-    requests: Count | None = None
+    requests: Annotated[
+        Count | None, "Of all users together; until the scenario's end if absent."] = None
     start_ms: NonNegative = 0.0
 
     @property
@@ -307,10 +335,9 @@ class ClosedLoopOf(Record):
         return Drawn(np.empty(0))
 
 
+_RECORDS = (LoadOf, MinuteBins, FunctionTrace, TimesOf, RecordedFile, ClosedLoopOf)
 _KINDS: Mapping[str, Callable[[Fields], WorkloadOf]] = {
-    kind.key: kind.from_fields
-    for kind in (LoadOf, MinuteBins, FunctionTrace, TimesOf, RecordedFile, ClosedLoopOf)
-}
+    kind.key: kind.from_fields for kind in _RECORDS}
 
 
 def workload_from_fields(item: Fields) -> WorkloadOf:
@@ -320,3 +347,8 @@ def workload_from_fields(item: Fields) -> WorkloadOf:
         raise item.refusal(keys[1] if keys else "load_qps", "no workload, or several",
                            value=", ".join(keys), allowed=f"one of {', '.join(_KINDS)}")
     return _KINDS[keys[0]](item)
+
+
+def workload_schema() -> Schema:
+    """The JSON schema of ``streams[i].workload``."""
+    return {"oneOf": [kind.schema() for kind in _RECORDS]}

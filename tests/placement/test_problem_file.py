@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from placement_milp import place, problem_from_document, read_problem, read_values
-from placement_milp.io import shipped_problems
+from placement_milp.io import schema, shipped_problems
 from ramsis.errors import InfeasibleError, InputFileError
-from ramsis.schemas import read_schema
 from tests.placement.samples import document, documents, variant
 from tests.placement.samples import value_row as row
 
@@ -22,12 +21,12 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def valid(found: dict[str, Any], name: str = "placement-problem-1") -> bool:
-    return Draft202012Validator(read_schema("placement_milp", name)).is_valid(found)
+    return Draft202012Validator(schema(name)).is_valid(found)
 
 
 @pytest.mark.parametrize("name", ["placement-problem-1", "value-table-1", "placement-1"])
 def test_schemas_are_schemas(name: str) -> None:
-    Draft202012Validator.check_schema(read_schema("placement_milp", name))
+    Draft202012Validator.check_schema(schema(name))
 
 
 @given(found=documents(sharing=True))

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ramsis.schemas import read_schema
+from ramsis.scenario import schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import sigmaos
@@ -74,7 +74,7 @@ def test_rows_and_scenarios_are_written(
     assert len(written) == len(TABLES) + 2
     for path in written:
         jsonschema.validate(json.loads(path.read_text()),
-                            read_schema("ramsis.scenario", "scenario-1"))
+                            schema())
 
 
 def test_constants_are_those_of_the_extract(reference_dir: Path) -> None:
