@@ -41,7 +41,7 @@ _SCHEMES = (
     "central-queue:max_queue=8,grid=fixed:20,headroom=0",
     "shortest-queue:max_queue=8,grid=fixed:20,headroom=0")
 _SCHEDULERS = (
-    "clockwork", "planned", "planned-loading", "lru", "random", "autoscale", "baseline",
+    "clockwork", "planned", "planned:worth=0.1", "lru", "random", "autoscale", "baseline",
     "modified-baseline", "clockwork-adjusted", "round-robin")
 
 

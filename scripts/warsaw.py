@@ -75,8 +75,7 @@ SCHEDULERS: Mapping[str, str] = {
     "round-robin-b": "round-robin:variant=b",
     "round-robin-c": "round-robin:variant=c",
     "round-robin-d": "round-robin:variant=d",
-    "planned": "planned-loading",
-    "planned, hindsight": "planned-loading:hindsight=true",
+    "planned": "planned:worth=0.1,window_ms=5000",
 }
 """Rows, and how ``ramsis cluster --scheduler`` names what they show."""
 

@@ -89,8 +89,7 @@ def _policies(files: str) -> Policies:
 
 _LAZY = {  # what takes long to load
     "clockwork": "clockwork:Clockwork", "lru": "least_recently_used:LeastRecentlyUsed",
-    "planned": "planned:Planned", "planned-loading": "planned_loading:PlannedLoading",
-    "random": "random:RandomScheduler",
+    "planned": "planned:Planned", "random": "random:RandomScheduler",
 }
 SCHEDULERS = Schedulers({
     **FLEET_SCHEDULERS, "policies": _policies,

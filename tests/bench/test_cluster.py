@@ -53,7 +53,6 @@ NOT_HERE = {
     **dict.fromkeys((*FLEET_SCHEDULERS, "policies"), "serves variants of one task; see below"),
 }
 NOT_ON_AZURE = {
-    "planned-loading": "refuses so many models: weighs each on each worker",
     "round-robin": "ends with a line: a large model has no room in the place of a small one, so "
                    "that the last requests wait for ever",
 }

@@ -31,7 +31,7 @@ _IMPORT = ["profile", "import", "{file}", "--out", "{out}"]
 _REPORT = ["report", "{file}", "--out", "{out}"]
 _SCENARIO = [
     ["validate", "{file}"], ["cluster", "{file}"], ["cluster", "{file}", "--scheduler", "planned"],
-    ["cluster", "{file}", "--scheduler", "random", "--scheduler", "planned-loading", "--bound"],
+    ["cluster", "{file}", "--scheduler", "random", "--scheduler", "lru", "--bound"],
     ["cluster", "{file}", "--timeline", "{out}", "--scheduler", "modified-baseline"],
     ["scenario", "placement", "{file}", "--out", "{out}"]]
 
@@ -94,7 +94,7 @@ READERS: Mapping[str, Kind] = {
     "rich scenario": Kind("rich.toml", "toml", [
         ["cluster", "{file}", "--scheduler", name, "--scheduler", other] for name, other in (
             ("lru", "random"), ("clockwork", "planned"), ("round-robin:variant=d", "autoscale"),
-            ("planned-loading", "modified-baseline:load_when=no-idle"),
+            ("planned", "modified-baseline:load_when=no-idle"),
             ("sigmaos-dynamic", "sigmaos-registry"))]),
     "sweep of scenarios": Kind("scenarios.toml", "toml", [
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.studies.warsaw.autoscale import Demand
 
 NAMES = tuple(f"autoscale:of={of},down_after_ms=2000" for of in ("modified-baseline",
                                                                  "round-robin", "planned"))
@@ -82,3 +84,35 @@ def test_a_model_that_no_active_worker_can_run_starts_one() -> None:
 def test_an_unknown_scheduler_within_is_refused() -> None:
     with pytest.raises(ValueError, match="modified-baseline"):
         served(fleet(), "autoscale:of=nothing")
+
+
+def test_rates_are_those_of_all_arrivals_seen() -> None:
+    rng = np.random.default_rng(1)
+    demand = Demand(3)
+    seen: list[list[float]] = [[], [], []]
+    at_ms = 0.0
+    for i in range(3000):
+        at_ms += float(rng.exponential(0.5 if 1000 < i < 2000 else 12.0))
+        model = int(rng.choice(3, p=(0.9, 0.09, 0.01)))
+        demand.seen(model, at_ms)
+        seen[model].append(at_ms)
+        if i % 37 == 0:
+            rates = demand.rates(at_ms)
+            for m, times in enumerate(seen):
+                long_ms = min(30_000.0, max(at_ms, 1000.0))
+                rate = sum(time >= at_ms - long_ms for time in times) / long_ms
+                for window_ms in (500.0, 1000.0, 3000.0):
+                    n = sum(time >= at_ms - window_ms for time in times)
+                    rate = max(rate, (n - 1.5 * math.sqrt(n)) / window_ms)
+                assert rates[m] == rate
+
+
+def test_a_rate_follows_a_rise_and_is_nothing_without_requests() -> None:
+    demand = Demand(1)
+    assert demand.rates(5.0).tolist() == [0.0]
+    for at_ms in np.arange(0, 60_000, 100.0).tolist():
+        demand.seen(0, at_ms)
+    assert demand.rates(60_000.0)[0] == pytest.approx(0.01, rel=0.01)
+    for at_ms in np.arange(60_000, 61_000, 10.0).tolist():
+        demand.seen(0, at_ms)
+    assert demand.rates(61_000.0)[0] > 0.05

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
@@ -15,7 +14,7 @@ from tests.scenario.samples import model, scenario, stream
 ROUND_ROBIN = tuple(f"round-robin:quantum_ms=200,variant={variant}"
                     for variant in ("plain", "a", "b", "c", "d"))
 NAMES = ("baseline", "modified-baseline", "modified-baseline:load_when=no-idle",
-         "clockwork-adjusted", "planned-loading", *ROUND_ROBIN)
+         "clockwork-adjusted", *ROUND_ROBIN)
 
 
 def served(made: Scenario, name: str, seed: int = 0) -> Run:
@@ -141,30 +140,21 @@ def test_clockwork_adjusted_keeps_what_has_more_to_do_than_what_waits() -> None:
     assert first[0] > 900  # a, with a queue from its load on, has the higher priority till then
 
 
-def test_planned_loading_gives_copies_to_the_model_whose_rate_rises() -> None:
+def test_planned_gives_copies_to_the_model_whose_rate_rises() -> None:
     calm = [at(name, *range(0, 20_000, 500)) for name in "abc"]
     calm.append(at("d", *np.arange(8000, 12_000, 4.0).tolist(), slo_ms=500))
-    run = served(cluster(6, "abcd", calm, max_models=1), "planned-loading")
+    run = served(cluster(6, "abcd", calm, max_models=1), "planned:worth=0.1")
     loads = run.load_start_ms[run.load_model == 3]
     assert ((loads > 8000) & (loads < 9500)).sum() >= 1
     assert run.in_time[run.asked == 3].mean() > 0.5
     assert run.in_time[run.asked != 3].mean() > 0.95
 
 
-def test_hindsight_loads_before_the_rate_rises() -> None:
-    calm = [at(name, *range(0, 20_000, 500)) for name in "abc"]
-    calm.append(at("d", *np.arange(15_000, 19_000, 4.0).tolist(), slo_ms=500))
-    run = served(cluster(6, "abcd", calm, max_models=1), "planned-loading:hindsight=true")
-    later = run.load_start_ms[run.load_model == 3][1:]
-    assert (later < 15_000).any()
-
-
-def test_the_past_alone_decides_without_hindsight() -> None:
+def test_planned_decides_by_the_past_alone() -> None:
     early = [stream(name, name, slo_ms=300, workload={"load_qps": 30, "duration_s": 4})
              for name in "abc"]
     late = at("a", *np.arange(5000, 6000, 5.0).tolist(), name="later")
-    runs = [served(cluster(2, "abc", streams), "planned-loading")
-            for streams in (early, [*early, late])]
+    runs = [served(cluster(2, "abc", streams), "planned") for streams in (early, [*early, late])]
     until = [np.array(list(zip(one.start_ms, one.worker, one.model, strict=True)))
              for one in runs]
     assert (until[0][until[0][:, 0] < 5000] == until[1][until[1][:, 0] < 5000]).all()
@@ -175,9 +165,3 @@ def test_the_past_alone_decides_without_hindsight() -> None:
 def test_unknown_rules_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="allowed"):
         served(cluster(1, "a", [at("a", 0)]), name)
-
-
-def test_planned_loading_says_when_there_is_too_much_to_weigh() -> None:
-    made = scenario(models=[model(copies=10_001, load_ms=1.0)], start=[])
-    with pytest.raises(InputFileError, match="10001 models, 1 workers'; allowed: a product of"):
-        served(made, "planned-loading")

@@ -1,13 +1,13 @@
 """Workers of several types, started and stopped as rates change.
 
 Every ``every_ms`` the rate of requests for each model is estimated from those seen
-(:class:`~ramsis.sim.schedulers.loading.replanning.Demand`). Models, the ones with most work first,
-are given to the worker type on which a request takes least time, as far as workers of it suffice
-at a utilisation of ``target``, and the rest to the next type. What a type is given, over
-``target`` and rounded up, is the number of its workers that are wanted; where requests wait for a
-model that no active worker can run, at least one of a type that can. Workers that are missing are
-started. When more have been active than wanted for ``down_after_ms``, idle ones are stopped, those
-with the fewest models first. So a request that runs, or waits, is never lost.
+(:class:`Demand`). Models, the ones with most work first, are given to the worker type on which a
+request takes least time, as far as workers of it suffice at a utilisation of ``target``, and the
+rest to the next type. What a type is given, over ``target`` and rounded up, is the number of its
+workers that are wanted; where requests wait for a model that no active worker can run, at least
+one of a type that can. Workers that are missing are started. When more have been active than
+wanted for ``down_after_ms``, idle ones are stopped, those with the fewest models first. So a
+request that runs, or waits, is never lost.
 
 Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
 no idle worker holds the model), ``round-robin`` (with earliest deadlines) or ``planned``.
@@ -19,15 +19,19 @@ Kubernetes' horizontal autoscaler, by type: workers in proportion to use over ta
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, inf
 
+import numpy as np
+
+from ramsis.arrays import FloatArray
 from ramsis.errors import check_known
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import OFF
 from ramsis.sim.schedulers.loading.planned import Planned
-from ramsis.sim.schedulers.loading.replanning import Demand
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
 from ramsis.studies.warsaw.round_robin import RoundRobin
@@ -38,6 +42,42 @@ _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "round-robin": partial(RoundRobin, variant="d"),
 }
 _LOOK = object()
+_LONG_MS = 30_000.0  # the mean over this window is the rate, unless a short one shows a rise
+_SHORT_MS = (500.0, 1000.0, 3000.0)
+_Z = 1.5  # standard deviations that chance may add to the count of a short window
+_FIRST_MS = 1000.0  # least length of the long window, while the run is younger
+
+
+class Demand:
+    """Rates of requests by model, estimated from the arrivals seen so far."""
+
+    def __init__(self, models: int) -> None:
+        self._models = models
+        self._model_of = array("q")  # of each arrival
+        self._at_ms = array("d")  # not falling
+
+    def seen(self, model: int, at_ms: float) -> None:
+        """Note an arrival; none may be earlier than the last one."""
+        self._model_of.append(model)
+        self._at_ms.append(at_ms)
+
+    def rates(self, now_ms: float) -> FloatArray:
+        """Return the rate of each model in requests per ms, shape (M,).
+
+        It is the mean of the last 30 s, or that of a shorter window, less what chance makes of a
+        count n there: (n - 1.5·√n) / window.
+        """
+        long_ms = min(_LONG_MS, max(now_ms, _FIRST_MS))
+        rates = self._count(now_ms - long_ms) / long_ms
+        for window_ms in _SHORT_MS:
+            count = self._count(now_ms - window_ms)
+            rates = np.maximum(rates, (count - _Z * np.sqrt(count)) / window_ms)
+        return rates
+
+    def _count(self, since_ms: float) -> FloatArray:
+        """Return the arrivals of each model since a time."""
+        latest = self._model_of[bisect_left(self._at_ms, since_ms):]
+        return np.bincount(np.asarray(latest), minlength=self._models).astype(float)
 
 
 class Autoscale(Scheduler[ClusterEngine]):
