@@ -86,7 +86,7 @@ class CentralAnalysis:
             return None
         late = steady.batches * problem.action_batch - steady.in_time
         started = [
-            Started(times.models[m], int(times.run_as[m, batch - 1]), problem.quantiles_ms[a],
+            Started(times.models[m], problem.quantiles_ms[a],
                     int(times.samples[m, batch - 1]), steady.started[a] * batch, float(late[a]),
                     problem.load * float(steady.batches[a]) * (problem.workers == 1))
             for a, (m, batch) in enumerate(zip(problem.action_model.tolist(),

@@ -17,7 +17,7 @@ moves to l. It has all that a long batch does: to its own requests, to those tha
 those that are dropped, and to what the table then decides. It takes one evaluation of the policy.
 
 By the delta method, samples n_i that are drawn anew give v the variance Σ_i Var J_i / n_i. Batches
-that are run as the same size rest on the same samples; their J_i are added first. What samples
+with the same law rest on the same samples; their J_i are added first. What samples
 that were not seen would do is in :mod:`ramsis.analysis.sampled`. Beyond the longest time of any
 batch J_i is taken to rise by the requests that are late then, and from the SLO on by what arrives
 meanwhile and is late.
@@ -64,7 +64,7 @@ def evidence_of(
     onward = mdp.passages.worth(found.onward_value)
     times = np.unique(np.concatenate([grid, problem.slack_ms[problem.slack_ms > grid[-1]],
                                       [np.nextafter(problem.slo_ms, np.inf)]]))
-    groups: dict[tuple[int, int], list[Effect]] = {}
+    groups: dict[tuple[int, bytes], list[Effect]] = {}
     for n in range(problem.max_queue):
         for model in np.unique(outcome.model[n][outcome.service[n] >= 0]).tolist():
             own = np.where((outcome.service[n] >= 0) & (outcome.model[n] == model), visits[n], 0.0)
@@ -74,9 +74,9 @@ def evidence_of(
                 return None
             later = -(onward @ (own @ mdp.phase[n]))
             meanwhile = float(own.sum()) * problem.arrivals.rate_per_ms / problem.workers
-            size = int(problem.latency.run_as[model, n])
-            groups.setdefault((model, size), []).append(Effect(
-                problem.latency.models[model], problem.quantiles_ms[model, n],
+            quantiles_ms = problem.quantiles_ms[model, n]
+            groups.setdefault((model, quantiles_ms.tobytes()), []).append(Effect(
+                problem.latency.models[model], quantiles_ms,
                 int(problem.samples[model, n]), times,
                 _late(problem, n, own, times) + np.interp(times, grid, later), meanwhile))
     weights = hat_weights(problem.quantile_levels)

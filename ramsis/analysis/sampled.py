@@ -173,10 +173,8 @@ def evidence_of_effects(
 class Started(NamedTuple):
     """Batches of a size on a model, where a queue is treated by groups."""
 
-    # model, size: the model, and the size that is run
     model: str
-    size: int
-    quantiles_ms: FloatArray  # shape (Q,)
+    quantiles_ms: FloatArray  # shape (Q,); batches with the same ones rest on the same samples
     samples: int  # 0 where the number is not known
     queries: FloatArray  # shape (J,): share of all queries that they serve, by the head's slack
     late: float  # share of all queries that is late in them
@@ -195,7 +193,7 @@ def evidence_of_groups(
     slack_ms : ndarray, shape (J,)
         Low edges of the slack bins, from 0.
     """
-    groups = dict[tuple[str, int], list[tuple[Effect, float]]]()
+    groups = dict[tuple[str, bytes], list[tuple[Effect, float]]]()
     times = np.append(slack_ms[slack_ms < slo_ms], slo_ms)
     variance = 0.0
     for one in started:
@@ -206,7 +204,8 @@ def evidence_of_groups(
         upto = one.more * np.append(0.0, np.cumsum(one.queries))
         effect = Effect(one.model, one.quantiles_ms, one.samples, times,
                         np.append(upto[: len(times) - 1], upto[-1]), one.per_ms)
-        groups.setdefault((one.model, one.size), []).append((effect, max(one.late, 0.0)))
+        groups.setdefault((one.model, one.quantiles_ms.tobytes()), []).append(
+            (effect, max(one.late, 0.0)))
     effects, late = list[Effect](), 0.0
     for parts in groups.values():
         effect = reduce(Effect.and_also, [part for part, _ in parts])

@@ -205,9 +205,8 @@ class WorkerAnalysis:
         per_query = problem.arrivals.rate_per_ms / problem.workers
         twice = (1.0 + _shares(waited, late)) ** 2
         started = [
-            Started(problem.latency.models[m], int(problem.latency.run_as[m, column]),
-                    problem.quantiles_ms[m, column], int(problem.samples[m, column]),
-                    by_slack[m, column], float(late[m, column]),
+            Started(problem.latency.models[m], problem.quantiles_ms[m, column],
+                    int(problem.samples[m, column]), by_slack[m, column], float(late[m, column]),
                     per_query * float(by_slack[m, column].sum()) / (column + 1.0),
                     float(twice[m, column]))
             for m, column in np.argwhere(by_slack.sum(axis=2) > 0.0).tolist()]

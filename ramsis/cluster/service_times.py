@@ -59,7 +59,6 @@ class ServiceTimes:
     # shape (M, B): the batch size that is run for each batch, and takes these times; by default
     # the same
     run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    padding: bool = True  # whether batches may be run as larger ones
     # what the measured batches of the profile share, those that are not among ``models`` too
     tails: Tails | None = None
 
@@ -95,13 +94,13 @@ class ServiceTimes:
             ("service times", max_batch),
             lambda: (*service_quantiles(profile, table), _samples_behind(profile, table)))
         return cls(table.models, table.accuracy, times, service, levels, samples, table.run_as,
-                   table.padding, profile.once(("tails",), lambda: _tails(profile)))
+                   profile.once(("tails",), lambda: _tails(profile)))
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
         """Return times fixed at a latency table, with its models in its order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
-                   run_as=table.run_as, padding=table.padding)
+                   run_as=table.run_as)
 
     def select(self, rows: IntArray) -> ServiceTimes:
         """Return the times of some of the models."""

@@ -101,8 +101,6 @@ class Policy:
     quantile_levels
         Where service times are drawn, the levels of the models' quantiles, rising, in (0, 1];
         null for the midpoints of as many equal parts.
-    padding
-        Whether a batch may be run as a larger one that is faster.
     overhead_ms
         What every batch takes besides its model, >= 0; the models' own times are without it,
         :attr:`latency_ms` and the other times of this class with it.
@@ -143,7 +141,6 @@ class Policy:
     replay: Replay | None = None
     random_ends: bool = False
     quantile_levels: FloatArray | None = None
-    padding: bool = True
     overhead_ms: float = 0.0
     headroom: HeadroomRecord | None = None
     tails: Tails | None = None
@@ -222,16 +219,6 @@ class Policy:
         if self.quantile_levels is not None:
             return self.quantile_levels
         return midpoint_levels(len(self.models[0].service_ms[0]))
-
-    @property
-    def run_as(self) -> IntArray:
-        """The batch size to run for each batch, at least this, shape (M, B)."""
-        shape = self.service_ms.shape[:2]
-        result = np.tile(1 + np.arange(shape[1]), (shape[0], 1))
-        for row, model in zip(result, self.models, strict=True):
-            sizes = (model.run_as or ())[: shape[1]]
-            row[: len(sizes)] = sizes
-        return result
 
     @property
     def samples(self) -> IntArray:
@@ -376,8 +363,6 @@ class Policy:
             found["random_ends"] = True
         if self.quantile_levels is not None:
             found["quantile_levels"] = self.quantile_levels.tolist()
-        if not self.padding:
-            found["padding"] = False
         if self.overhead_ms:
             found["overhead_ms"] = float(self.overhead_ms)
         if self.slowness != 1.0:
@@ -437,7 +422,6 @@ class Policy:
             replay=optional(Replay, fields, "replay"),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             quantile_levels=levels_in(fields, models),
-            padding="padding" not in fields or fields.flag("padding"),
             overhead_ms=0.0 if overhead is None else overhead,
             headroom=optional(HeadroomRecord, fields, "headroom"),
             tails=tails_in(fields),

@@ -82,7 +82,7 @@ def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError
 def _check_models(policy: Policy, where: str) -> None:
     for i, model in enumerate(policy.models):
         for b, (one, next_ms) in enumerate(pairwise(model.latency_ms), start=1):
-            if next_ms < one and model.quantiles_ms is None and policy.padding:
+            if next_ms < one and model.quantiles_ms is None:
                 raise _refusal(where, f"models[{i}].latency_ms[{b}]",
                                "latency falls as the batch grows", value=next_ms,
                                allowed=f"a number >= {one}")

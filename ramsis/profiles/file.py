@@ -27,7 +27,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
 """Where shipped sets lie: in a wheel, and in the repository of an editable installation."""
 
-_SET_FIELDS = ("format", *(item.name for item in fields(ProfileSet) if item.name != "padding"))
+_SET_FIELDS = ("format", *(item.name for item in fields(ProfileSet)))
 _MODEL_FIELDS = tuple(item.name for item in fields(ModelProfile))
 _BATCH_FIELDS = tuple(item.name for item in fields(BatchProfile))
 

@@ -126,8 +126,6 @@ class ProfileSet:
         One or more, no name twice.
     hardware, measurement : Mapping
         Free-form notes (JSON values) on what was measured where, and how.
-    padding : bool
-        Whether a batch may be run as a larger one that is faster; files do not say.
 
     Raises
     ------
@@ -139,7 +137,6 @@ class ProfileSet:
     models: tuple[ModelProfile, ...]
     hardware: Mapping[str, Any] = field(default_factory=dict)
     measurement: Mapping[str, Any] = field(default_factory=dict)
-    padding: bool = True
 
     def __post_init__(self) -> None:
         text(self.name, "name")
@@ -170,12 +167,6 @@ class ProfileSet:
                                         where="models", value=name, allowed=", ".join(near))
             chosen.append(by_name[name])
         return replace(self, models=tuple(chosen))
-
-    def with_padding(self, padding: bool) -> ProfileSet:
-        """The set for servers that can, or cannot, run a batch as a larger one."""
-        if padding == self.padding:
-            return self
-        return self.once(("padding", padding), lambda: replace(self, padding=padding))
 
     def slower(self, slowness: float) -> ProfileSet:
         """Return the set with every latency so many times as long.
@@ -282,7 +273,6 @@ class ProfileSet:
             models=tuple(model.name for model in self.models),
             accuracy=np.array([model.accuracy for model in self.models]),
             latency_ms=latency_ms, origin=origin, statistic=statistic, run_as=run_as,
-            padding=self.padding,
         )
 
     def _row(
@@ -291,7 +281,7 @@ class ProfileSet:
         """A model's row of the latency table, dips that are noise smoothed."""
         sizes = np.array([item.batch for item in model.batches])
         values, steady = model.statistic_by_batch(statistic)
-        latency_ms, origin, run_as = fill_row(sizes, steady, max_batch, self.padding)
+        latency_ms, origin, run_as = fill_row(sizes, steady, max_batch)
         changed = np.append(steady != values, False)
         at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
         origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED

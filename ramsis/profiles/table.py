@@ -17,8 +17,7 @@ Other dips are facts. A batch of b requests may be padded up to a measured large
 
     l(m, b) = min over v(m, b') of measured b' >= b, and over v(m, b) itself when b was filled,
 
-and the size b' at which the minimum is reached is the size to *run*. For servers that cannot pad,
-l(m, b) = v(m, b), which may fall with b.
+and the size b' at which the minimum is reached is the size to *run*.
 
 A filled value is never offered to a smaller batch, so it lowers no measured one. The rows do
 not fall with b: on a rising stretch between two measured sizes both terms of the minimum
@@ -72,16 +71,14 @@ class LatencyTable:
     accuracy : ndarray, shape (M,)
         Fractions in [0, 1].
     latency_ms : ndarray, shape (M, B)
-        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, and, with
-        padding, not falling along a row.
+        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, not
+        falling along a row.
     origin : ndarray of int8, shape (M, B)
         An :class:`Origin` for each entry.
     statistic : str
         Which statistic the latencies are, such as ``"p95"``.
     run_as : ndarray of int, shape (M, B), optional
         The batch size to run for a batch of b, at least b; by default b.
-    padding : bool
-        Whether batches may be run as larger ones.
 
     Raises
     ------
@@ -99,7 +96,6 @@ class LatencyTable:
     origin: NDArray[np.int8]
     statistic: str = "p95"
     run_as: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    padding: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -154,7 +150,7 @@ class LatencyTable:
             check_known("unknown model", name, self.models, "models")
         rows = [self.models.index(name) for name in models]
         return LatencyTable(tuple(models), self.accuracy[rows], self.latency_ms[rows],
-                            self.origin[rows], self.statistic, self.run_as[rows], self.padding)
+                            self.origin[rows], self.statistic, self.run_as[rows])
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic], where: str) -> NDArray[Any]:
@@ -202,7 +198,7 @@ def _check_entries(table: LatencyTable) -> None:
     _refuse_entry(table, ~positive, "latency is not positive", "a finite number > 0")
     falling = np.zeros_like(positive)
     falling[:, 1:] = np.diff(table.latency_ms, axis=1) < 0
-    _refuse_entry(table, falling & table.padding, "latency falls with the batch size",
+    _refuse_entry(table, falling, "latency falls with the batch size",
                   "at least the latency of the batch before")
 
 
@@ -277,8 +273,7 @@ def _pooled(
 
 
 def fill_row(
-    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int,
-    padding: bool = True,
+    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
     """One row of the latency table, by the rules of this module.
 
@@ -290,13 +285,11 @@ def fill_row(
         The statistic at these sizes, > 0.
     max_batch : int
         Largest batch size B wanted; measured sizes above it still serve for padding.
-    padding : bool
-        Whether batches may be run as larger ones.
 
     Returns
     -------
     latency_ms : ndarray, shape (B,)
-        l(m, 1 … B); with padding not falling.
+        l(m, 1 … B), not falling.
     origin : ndarray of int8, shape (B,)
         An :class:`Origin` for each entry.
     run_as : ndarray of int, shape (B,)
@@ -312,9 +305,6 @@ def fill_row(
         own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
     origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
     origin[beyond] = Origin.EXTRAPOLATED
-    if not padding:
-        return own, origin.astype(np.int8), sizes
-
     least_above = np.minimum.accumulate(values_ms[::-1])[::-1]
     padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
     lower = padded < own

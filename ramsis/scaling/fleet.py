@@ -67,9 +67,7 @@ class DecisionTables:
     accuracy: FloatArray  # shape (M,)
     levels: FloatArray  # those of the quantiles, shape (Q,)
     tables: Mapping[int, Compiled]  # by number of active workers
-    # shape (M, B, Q): what batches take, where those numbers of workers are active; Q = 1 where
-    # it is fixed
-    quantiles_ms: Mapping[int, FloatArray]
+    quantiles_ms: FloatArray  # what batches take, shape (M, B, Q); Q = 1 where it is fixed
     network_ms: float = 0.0  # added to each batch
     _sizes: tuple[int, ...] = field(init=False, repr=False, default=())
 
@@ -118,9 +116,9 @@ class DecisionTables:
             assert plan.compiled is not None
             plan.compiled.check(len(fleet.models), fleet.max_batch)
             compiled[workers] = plan.compiled
-        return cls(dispatch, fleet.models, fleet.table.accuracy, fleet.service_times.levels,
-                   compiled, {workers: fleet.running(one.run_as)
-                              for workers, one in compiled.items()}, fleet.network_ms)
+        times = fleet.service_times
+        return cls(dispatch, fleet.models, fleet.table.accuracy, times.levels, compiled,
+                   np.ascontiguousarray(times.quantiles_ms), fleet.network_ms)
 
     @classmethod
     def _as_made(
@@ -152,8 +150,7 @@ class DecisionTables:
             compiled[workers] = Compiled(
                 "central-queue" if dispatch == "central-queue" else "round-robin", tables)
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
-        return cls(dispatch, names, accuracy, every[0].levels, compiled,
-                   dict.fromkeys(compiled, quantiles_ms))
+        return cls(dispatch, names, accuracy, every[0].levels, compiled, quantiles_ms)
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -492,15 +489,14 @@ class _Tables:
     def __init__(self, tables: DecisionTables, given: DrawnRequests, fleet: FleetTerms) -> None:
         self.tables, self.known = tables, dict[int, tuple[Any, RunTerms]]()
         self.arrival_ms, window_ms = given.arrival_ms, float(fleet.window_ms)
-        terms = RunTerms(
+        terms = uniform(RunTerms(
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
-            quantiles_ms=np.empty((0, 0, 0)), quantile_levels=tables.levels,
+            quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
             near_level=near_levels(tables.levels), uniform=given.uniform, coin=given.coin,
-            spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0)
+            spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0))
         for workers, compiled in tables.tables.items():
-            self.known[workers] = (uniform(compiled.tables), uniform(
-                terms._replace(quantiles_ms=tables.quantiles_ms[workers])))
+            self.known[workers] = uniform(compiled.tables), terms
 
     def at(self, active: int) -> tuple[Any, RunTerms]:
         """For so many active workers."""

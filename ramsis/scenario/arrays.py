@@ -46,7 +46,6 @@ class ScenarioArrays:
     # shape (T, K, B, Q): quantiles at the midpoints of Q equal parts of a batch of b + 1;
     # infinite for a batch that is not run. Q is 1 where all times are fixed.
     quantiles_ms: FloatArray
-    run_as: IntArray  # shape (T, K, B): the size that a batch is run at; 0 where it is not run
     stream_models: tuple[IntArray, ...]  # the models that each stream's requests go to
     stream_shares: tuple[FloatArray, ...]  # the probability of each of them
     start: tuple[tuple[int, ...], ...]  # the models that each worker holds at the start
@@ -60,7 +59,6 @@ class ScenarioArrays:
         copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
         counts = [worker_type.count for worker_type in types]
-        quantiles, run_as = _times(types, models)
         load = np.array([[_load_ms(kind, one, False) for kind in models] for one in types])
         first = np.array([[_load_ms(kind, one, True) for kind in models] for one in types])
         places = _places(models)
@@ -83,7 +81,7 @@ class ScenarioArrays:
             load_ms=load[:, kind], first_load_ms=first[:, kind],
             batch_sizes=tuple(tuple(tuple(sorted(_listed(model, worker_type))) for model in models)
                               for worker_type in types),
-            quantiles_ms=quantiles, run_as=run_as,
+            quantiles_ms=_quantiles_ms(types, models),
             stream_models=tuple(np.arange(one.start, one.stop) for one in chosen),
             stream_shares=tuple(_shares(one.shares, len(place))
                                 for one, place in zip(streams, chosen, strict=True)),
@@ -103,7 +101,7 @@ class ScenarioArrays:
     @property
     def max_batch(self) -> int:
         """Largest batch of any kind, B."""
-        return int(self.run_as.shape[2])
+        return int(self.quantiles_ms.shape[2])
 
 
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
@@ -134,22 +132,20 @@ def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[f
             if one.worker_type == kind.name}
 
 
-def _times(
+def _quantiles_ms(
     types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel]
-) -> tuple[FloatArray, IntArray]:
-    """Quantiles and sizes of all batches, each run as the next listed size."""
+) -> FloatArray:
+    """Return quantiles of all batches, each at the time of the next listed size."""
     largest = max(entry.batch for model in models for entry in model.latency)
     width = max(len(entry.quantiles_ms) or 1 for model in models for entry in model.latency)
     quantiles = np.full((len(types), len(models), largest, width), np.inf)
-    run_as = np.zeros(quantiles.shape[:3], dtype=np.int64)
     for t, kind in enumerate(types):
         for k, model in enumerate(models):
             done = 0
             for batch, values in sorted(_listed(model, kind).items()):
                 quantiles[t, k, done:batch] = _finer(np.array(values), width)
-                run_as[t, k, done:batch] = batch
                 done = batch
-    return quantiles, run_as
+    return quantiles
 
 
 def _finer(values: FloatArray, width: int) -> FloatArray:

@@ -89,7 +89,8 @@ def replay(
     terms = uniform(_kernels.RunTerms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
-        quantiles_ms=fleet.running(scheduler.run_as), quantile_levels=fleet.service_times.levels,
+        quantiles_ms=np.ascontiguousarray(fleet.service_times.quantiles_ms),
+        quantile_levels=fleet.service_times.levels,
         near_level=near_levels(fleet.service_times.levels),
         uniform=given.uniform if fleet.draws else np.empty(0),
         coin=given.coin if scheduler.by_chance else np.empty(0),

@@ -8,7 +8,7 @@ times are drawn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -36,17 +36,11 @@ class Fleet:
 
     # what schedulers see: accuracy (M,), latency_ms (M, B), by the slowness that they are told
     table: LatencyTable
-    service_times: ServiceTimes  # what batches take that are run at the size of the table
+    service_times: ServiceTimes  # what batches take
     workers: int
     slo_ms: float  # deadline after arrival; with SLO classes the longest
     network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
     classes: tuple[SloClass, ...] = ()  # two or more by rising SLO, or none: one deadline for all
-    # shape (M, S, Q): what batches of each size take that are run as they are. Empty where that
-    # is not known: then what schedulers say of the size to run is taken to be what
-    # ``service_times`` are for.
-    own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
-    # measured batch sizes of each model; none where they are not known
-    measured: tuple[frozenset[int], ...] = ()
     # schedulers are told that batches take so many times as long as profiled
     slowness: float = 1.0
 
@@ -82,14 +76,11 @@ class Fleet:
         """The workers of a type of a cluster."""
         table = seen_table(one.profile, service, max_batch)
         times = ServiceTimes.of_all(one.profile, service, max_batch)
-        own_ms = _times_as_they_are(one.profile, times)
         if one.speed != 1.0:
             table = replace(table, latency_ms=table.latency_ms / one.speed)
-            times, own_ms = times.scaled(1.0 / one.speed), own_ms / one.speed
+            times = times.scaled(1.0 / one.speed)
         return cls(table, times, one.count or 0, float(cluster.slo_ms),
-                   classes=cluster.classes if len(cluster.classes) > 1 else (), own_ms=own_ms,
-                   measured=tuple(frozenset(item.batch for item in model.batches)
-                                  for model in one.profile.models))
+                   classes=cluster.classes if len(cluster.classes) > 1 else ())
 
     def slower(self, slowness: float, told: float) -> Fleet:
         """The same workers when batches take so many times as long.
@@ -102,21 +93,9 @@ class Fleet:
             The slowness that schedulers are told, > 0.
         """
         return replace(
-            self, slowness=told, own_ms=slowness * self.own_ms,
+            self, slowness=told,
             table=replace(self.table, latency_ms=told * self.table.latency_ms),
             service_times=self.service_times.scaled(slowness))
-
-    def running(self, run_as: IntArray | None) -> FloatArray:
-        """Return quantiles of service times for batches that run at other sizes.
-
-        Parameters
-        ----------
-        run_as : ndarray of int, shape (M, B), or None
-            Size to run for each batch; None for the table's.
-        """
-        if run_as is None or not self.own_ms.size:
-            return np.ascontiguousarray(self.service_times.quantiles_ms)
-        return np.take_along_axis(self.own_ms, run_as[:, :, None] - 1, axis=1)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -285,18 +264,3 @@ def drawn_slos(
     place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
     slos: FloatArray = np.array([slo_class.slo_ms for slo_class in classes])[place]
     return slos
-
-
-def _times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
-    """Return times of batches that run at their own size, up to the largest size that runs.
-
-    Parameters
-    ----------
-    times : ServiceTimes
-        Of all models of the profile, as its latency table has them.
-    """
-    largest = int(times.run_as.max())
-    if (times.run_as == 1 + np.arange(times.max_batch)).all():
-        return np.ascontiguousarray(times.quantiles_ms)
-    own = ServiceTimes.of_all(profile.with_padding(False), times.service, largest)
-    return np.ascontiguousarray(own.quantiles_ms)

@@ -206,13 +206,11 @@ class StationView:
         """When the answer to a request is due."""
         return self._engine.deadline_ms(request)
 
-    def run(
-        self, worker: int, model: int, requests: Sequence[int], *, run_as: int | None = None
-    ) -> int:
+    def run(self, worker: int, model: int, requests: Sequence[int]) -> int:
         """Start a batch on an idle worker of the station; errors as of the engine."""
         known = 0 <= worker < self.fleet.workers
         return self._engine.run(self._first + worker if known else -1, self._first_model + model,
-                                requests, run_as=run_as)
+                                requests)
 
     def drop(self, request: int) -> None:
         """Give a waiting request up; errors as of the engine."""

@@ -74,8 +74,6 @@ class Compiled:
 
     kernel: str  # one of :data:`KERNELS`
     tables: Tables | CentralTables
-    # shape (M, B): size that each batch is run at; None for that of the fleet's latency table
-    run_as: NDArray[np.int64] | None = None
     slowness: float = 1.0  # batches take so many times as long as the tables count on
 
     @property

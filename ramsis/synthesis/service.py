@@ -45,11 +45,11 @@ def service_times(
     last[0] = batches
     beyond = np.arange(batches) >= last[:, None]
     origin = profile.latency_table("p95", batches).select(law.models).origin
-    means = np.maximum.accumulate(law.mean_ms, axis=1) if law.padding else law.mean_ms
+    means = np.maximum.accumulate(law.mean_ms, axis=1)
     keep = np.flatnonzero(last > 0)
     kept = replace(law, quantiles_ms=np.where(beyond[:, :, None], np.inf, quantiles)).select(keep)
     table = LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION,
-                         kept.run_as, kept.padding)
+                         kept.run_as)
     return table, kept
 
 
@@ -75,5 +75,4 @@ def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                        DISTRIBUTION, problem.quantile_levels, run_as=table.run_as[:, :batches],
-                        padding=table.padding)
+                        DISTRIBUTION, problem.quantile_levels)

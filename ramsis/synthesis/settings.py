@@ -80,8 +80,6 @@ class SynthesisSettings:
         What decides between policies that are equally good: ``early`` answers or ``less-work``;
         see :mod:`ramsis.cluster.preference`. By default ``early``; with the objective
         ``per-decision`` nothing.
-    padding : bool
-        Whether a batch may be run as a larger one that is faster.
     confidence : float
         Of the intervals that follow from the number of samples, in (0, 1); a budget of
         violations is met at the upper end.
@@ -115,7 +113,6 @@ class SynthesisSettings:
     overhead_ms: float = _OF_DISPATCH
     headroom: float = _OF_DISPATCH
     prefer: str | None = _OF_DISPATCH
-    padding: bool = True
     confidence: float = CONFIDENCE
     slowness: float = 1.0
 
@@ -171,9 +168,8 @@ class SynthesisSettings:
         return replace(self, dispatch="central-queue", grid=None, batching=_OF_DISPATCH)
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
-        """A profile with slowness and overhead in its times, for servers that pad or do not."""
-        padded = profile.with_padding(self.padding and profile.padding)
-        return padded.slower(self.slowness).with_overhead(self.overhead_ms)
+        """Return a profile with slowness and overhead in its times."""
+        return profile.slower(self.slowness).with_overhead(self.overhead_ms)
 
     def chosen_service(self, *profiles: ProfileSet) -> str:
         """The service times for workers with some profiles."""
@@ -189,8 +185,7 @@ class SynthesisSettings:
         for name in ("max_violation", "slo_classes"):
             if not shared[name]:
                 del shared[name]
-        for name, usual in (("padding", True), ("confidence", CONFIDENCE),
-                            ("slowness", 1.0)):
+        for name, usual in (("confidence", CONFIDENCE), ("slowness", 1.0)):
             if shared[name] == usual:
                 del shared[name]
         return {

@@ -175,8 +175,7 @@ def measured(
     """
     fleet = Fleet.of(profile_of(setting.profile), workers=setting.workers, slo_ms=setting.slo_ms,
                      service=service, max_batch=largest_batch([scheduler]))
-    fleet = replace(fleet, service_times=fleet.service_times.scaled(slower),
-                    own_ms=slower * fleet.own_ms)
+    fleet = replace(fleet, service_times=fleet.service_times.scaled(slower))
     plan = scheduler.prepare(fleet)
     since_ms = SETTLES * setting.slo_ms
     until_ms = since_ms + max(1000.0 * queries / RUNS / setting.load_qps, 12.0 * setting.slo_ms)

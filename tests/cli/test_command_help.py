@@ -55,9 +55,9 @@ def test_a_file_gives_options_and_the_command_line_wins(
     run: Run, tiny_file: Path, tmp_path: Path
 ) -> None:
     file = settings(tmp_path, f'profiles = "{tiny_file}"\nslo-ms = 100\npoints = 3\n'
-                    "max_queue = 8\nno-padding = true\n")
+                    "max_queue = 8\n")
     told = run(*FRONTIER, "--profiles", tiny_file, "--slo-ms", 100, "--points", 3,
-               "--max-queue", 8, "--no-padding")
+               "--max-queue", 8)
     assert told.code == 0, told.err
     read = run(*FRONTIER, "--settings", file)
     assert read.code == 0, read.err
@@ -80,7 +80,7 @@ def test_lists_stand_for_options_that_can_be_repeated(
 @pytest.mark.parametrize(("text", "code", "words"), [
     ("batchng = 1\n", 3, ("batchng", "allowed: batching", "nearest")),
     ("zzz = 1\n", 3, ("zzz", "allowed: address")),
-    ("no-padding = 3\n", 3, ("no-padding", "true or false")),
+    ("strict = 3\n", 3, ("strict", "true or false")),
     ("grid = {a = 1}\n", 3, ("grid", "a text, a number, or a list")),
     ("slo-ms = []\n", 3, ("slo-ms", "a text, a number, or a list")),
     ("late = \"never\"\n", 2, ("--late", "'drop'")),

@@ -57,18 +57,6 @@ def test_padded_batches_name_the_size_to_run(measured: dict[int, float], max_bat
     assert (sizes[own] == 1 + np.flatnonzero(own)).all()
 
 
-@given(measured_values, st.integers(1, 50))
-def test_without_padding_every_size_has_its_own_latency(
-    measured: dict[int, float], max_batch: int
-) -> None:
-    latency, origin, sizes = fill_row(
-        np.array(list(measured)), np.array(list(measured.values())), max_batch, padding=False)
-    assert sizes.tolist() == list(range(1, max_batch + 1))
-    assert Origin.PADDED not in origin
-    expected = [filled(measured, batch)[0] for batch in sizes.tolist()]
-    assert latency == pytest.approx(expected, rel=1e-12)
-
-
 def test_a_dip_within_the_error_of_measurement_is_noise() -> None:
     rng = np.random.default_rng(4)
     same = [BatchProfile.from_samples(b, rng.normal(10.0, 1.0, 200)) for b in (1, 2, 4)]

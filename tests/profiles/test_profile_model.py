@@ -175,7 +175,6 @@ def test_a_process_keeps_the_set_that_it_was_sent() -> None:
     assert one is other
     assert one.latency_table() is other.latency_table()
     assert _sent(unlike) == unlike != one
-    assert _sent(made.with_padding(False)).padding is False
 
 
 def _sent(profile: ProfileSet) -> ProfileSet:

@@ -15,10 +15,9 @@ from ramsis.profiles import ProfileSet
 
 
 def profiles_of(
-    profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0,
-    padding: bool = True,
+    profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0
 ) -> dict[str, ProfileSet]:
-    """The profiles that an option names, by file: with overhead, padded or not.
+    """The profiles that an option names, by file, with an overhead.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ def profiles_of(
         Models to keep; of several profiles each keeps those that it has. All by default.
     """
     found = {file: profiles.load(file) for file in profile_names.values.values()}
-    return {file: profile.with_padding(padding).with_overhead(overhead_ms)
+    return {file: profile.with_overhead(overhead_ms)
             for file, profile in _kept(found, models).items()}
 
 
@@ -53,12 +52,12 @@ def _kept(
 
 def cluster_of(
     profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
-    models: Sequence[str] | None = None, overhead_ms: float = 0.0, padding: bool = True,
+    models: Sequence[str] | None = None, overhead_ms: float = 0.0,
 ) -> Cluster:
     """The cluster that the options name, its profiles read as :func:`profiles_of` does."""
     @cache  # read once the names are known to fit
     def read() -> dict[str, ProfileSet]:
-        return profiles_of(profile_names, models, overhead_ms, padding)
+        return profiles_of(profile_names, models, overhead_ms)
 
     return named_cluster(profile_names, classes, workers, ("--profiles", "--workers"),
                          lambda file: read()[file])

@@ -34,7 +34,7 @@ _GROUPS = {
     "Schedulers and policies": "policy scheduler scheme dispatch headroom grid objective late "
                                "batching prefer confidence max-queue max-accuracy-step burst "
                                "paper solver monitor monitor-ms told bound interference max-batch",
-    "Service times": "service overhead-ms no-padding network-ms slow-spells",
+    "Service times": "service overhead-ms network-ms slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "
                  "relative-error min-samples max-samples seconds-per-batch max-latency-ms "
                  "quantiles dim tokens inputs restart",

@@ -12,7 +12,7 @@ from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.cli.options.param_types import ARRIVALS, GRID
-from ramsis.cli.options.shared import DEFAULT_SERVICE, overhead_option, padding_option
+from ramsis.cli.options.shared import DEFAULT_SERVICE, overhead_option
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.routing import DISPATCH_NAMES
@@ -96,7 +96,6 @@ _OPTIONS: _Options = {
         "--prefer", type=click.Choice(PREFERENCES), default=None,
         help="Of policies that are equally good, to 0.0002 of effective accuracy, the one that "
              "answers earliest, or takes the fewest worker-seconds.  [default: early]"),
-    "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
         help="Longest queue that a worker's table tells apart; a central queue's largest batch."),

@@ -211,11 +211,6 @@ overhead_option = click.option(
     help="What every batch takes besides the model, as to dispatch it; added to all service "
          "times.")
 
-padding_option = click.option(
-    "--no-padding", "padding", flag_value=False, default=True, type=bool,
-    help="The servers cannot run a batch as a larger one that is faster: every size at its own "
-         "latency.")
-
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES),
     help="Statistic that batches take, or drawn from the distribution.  "

@@ -19,7 +19,6 @@ from ramsis.cli.options.shared import (
     cluster_options,
     models_option,
     overhead_option,
-    padding_option,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -47,7 +46,7 @@ _OF_SEVERAL = (
 )
 
 
-_MORE = ("--models", "--max-batch", "--overhead-ms", "--no-padding", *MORE_ARRIVALS, "--arrivals",
+_MORE = ("--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS, "--arrivals",
          "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
 _OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
@@ -86,7 +85,6 @@ _TRACE = (
 @click.option("--max-violation", type=float, default=None, metavar="V",
               help="Bound schemes with at most this share of violations, such as 0.001.")
 @overhead_option
-@padding_option
 @table_options
 def bound(
     profile_names: ByType[str] | None,
@@ -104,7 +102,6 @@ def bound(
     violation_price: float,
     max_violation: float | None,
     overhead_ms: float,
-    padding: bool,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of every scheduler; of a trace, its worker-seconds.
@@ -144,7 +141,7 @@ def bound(
 
         check_options({"violation_price": violation_price})
     loads = workload.loads or ()
-    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
     chosen = service or cluster.default_service
     times = [worker_type.service_times(chosen, max_batch) for worker_type in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
@@ -175,8 +172,7 @@ def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows:
         names = given["profile_names"]
         if names.typed:
             raise click.UsageError("--trace takes workers of a single type.")
-        profile = profiles_of(names, given["models"], given["overhead_ms"],
-                              given["padding"])[names.one]
+        profile = profiles_of(names, given["models"], given["overhead_ms"])[names.one]
         times = ServiceTimes.of(profile, given["service"] or default_service(profile),
                                 given["max_batch"])
     (drawn,) = workload.workloads(None)

@@ -37,7 +37,6 @@ from ramsis.cli.options.shared import (
     engine_options,
     models_option,
     overhead_option,
-    padding_option,
     seed_options,
     simulated_service_option,
     target_options,
@@ -114,7 +113,7 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 
 _MORE = (
     "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
-    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--no-padding",
+    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms",
     *MORE_COMPUTING, "--keep")
 """Options that only --help-all shows."""
 
@@ -145,7 +144,6 @@ _MORE = (
 @seed_options(5)
 @simulated_service_option
 @overhead_option
-@padding_option
 @engine_options(processes=1)
 @click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
               help="Keep answers there, and do not search again for those that are.")
@@ -172,7 +170,6 @@ def capacity(
     seeds: int,
     service: str | None,
     overhead_ms: float,
-    padding: bool,
     engine: Engine,
     keep: Path | str | None,
     as_json: bool,
@@ -233,7 +230,7 @@ def capacity(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     names = [NamedScheduler.of(text).text for text in schedulers]
     _check_types(profile_names, cost, max_workers)
-    read = profiles_of(profile_names, models, overhead_ms, padding)
+    read = profiles_of(profile_names, models, overhead_ms)
     terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
                              "service": service or default_service(*read.values())}
     runs = {"seeds": range(seed, seed + seeds), **terms}
@@ -391,8 +388,6 @@ def _next_command(
         words += ["--service", given["service"]]
     if given["overhead_ms"]:
         words += ["--overhead-ms", f"{given['overhead_ms']:.10g}"]
-    if not given["padding"]:
-        words.append("--no-padding")
     return [*words, "--dispatch", row["scheduler"],
             "--out", f"policies-{row['scheduler']}-{row['workers']}"]
 

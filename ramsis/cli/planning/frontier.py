@@ -45,14 +45,14 @@ _FEWEST = 1000  # queries of a simulation
 
 
 _MORE = (
-    "--late", "--overhead-ms", "--no-padding", "--max-queue", "--paper")
+    "--late", "--overhead-ms", "--max-queue", "--paper")
 """Options that only --help-all shows."""
 
 
 @click.command("frontier", cls=Command, more=_MORE)
 @cluster_options
 @load_option()
-@policy_options("late", "service", "overhead_ms", "padding", "max_queue")
+@policy_options("late", "service", "overhead_ms", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,

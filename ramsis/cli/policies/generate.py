@@ -23,7 +23,7 @@ from ramsis.synthesis.options import BURST
 
 _MORE = (
     "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
-    "--confidence", "--overhead-ms", "--prefer", "--no-padding", "--max-queue",
+    "--confidence", "--overhead-ms", "--prefer", "--max-queue",
     "--max-accuracy-step", "--slowness", "--burst", "--solver", "--paper", *MORE_COMPUTING,
     "--strict")
 """Options that only --help-all shows."""

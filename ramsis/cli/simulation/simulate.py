@@ -32,7 +32,6 @@ from ramsis.cli.options.shared import (
     cluster_options,
     models_option,
     overhead_option,
-    padding_option,
     scheduler_option,
     seed_options,
     target_options,
@@ -109,7 +108,7 @@ class _Entry:
 _MORE = (
     "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
-    "--min-accuracy", "--slow-spells", "--no-padding", "--monitor",
+    "--min-accuracy", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
     "--forecast", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
@@ -158,7 +157,6 @@ _MORE = (
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
               help="Each worker takes F times as long for a share S of the time, in spells of L "
               "ms on average; or the spells that the profile recorded.")
-@padding_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
@@ -209,7 +207,6 @@ def simulate_command(
     min_effective_accuracy: float | None,
     min_accuracy: float | None,
     slow_spells: SlowSpells | str | None,
-    padding: bool,
     monitor: str | None,
     monitor_ms: float,
     told: float,
@@ -285,7 +282,7 @@ def simulate_command(
     workload.check()
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
-    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
     sets = [Policies.load(path) for path in policies]
     service = service or _service_of(sets, cluster)
     settings = SimulationSettings(

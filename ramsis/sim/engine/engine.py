@@ -115,9 +115,7 @@ class EventEngine:
         self._record = Recorder()
         kinds = self.workers.type
         self._rows = [times.rows[kind] for kind in kinds]
-        self._own_rows = [times.own_rows[kind] for kind in kinds]
         self._quantiles = [times.quantiles[kind] for kind in kinds]
-        self._own_quantiles = [times.own_quantiles[kind] for kind in kinds]
         self._levels = [times.levels[kind] for kind in kinds]
         self._by_tokens = any(times.tokens)
         self._plain = times.plain and setting.spells is NO_SPELLS
@@ -173,7 +171,7 @@ class EventEngine:
     # What schedulers do.
 
     def run(
-        self, worker: int, model: int, requests: Sequence[int], *, run_as: int | None = None,
+        self, worker: int, model: int, requests: Sequence[int], *,
         work_ms: float | None = None, share: float | None = None,
     ) -> int:
         """Start a batch of requests that wait, on a worker that holds the model.
@@ -182,8 +180,6 @@ class EventEngine:
         ----------
         requests : sequence of int
             They must not be changed afterwards.
-        run_as : int, optional
-            The size that the batch is run at; by default that of its requests.
         work_ms : float, optional
             What the batch takes alone, in the place of the scenario's time.
         share : float, optional
@@ -209,22 +205,15 @@ class EventEngine:
             if model not in workers.loaded[worker]:
                 self._refuse("a batch of a model that is not loaded", self._pair(worker, model),
                              f"loaded there: {self._names(workers.loaded[worker])}")
-            rows = self._rows[worker]
-            if run_as is not None:
-                own = self._own_rows[worker]
-                if own is None:
-                    run_as = None
-                else:
-                    rows = own
-            alone_ms = rows[model][(run_as or size) - 1] if size else inf
+            alone_ms = self._rows[worker][model][size - 1] if size else inf
         except IndexError:
             alone_ms = inf
-        if alone_ms == inf or (run_as is not None and run_as < size):
-            self._refuse("no such batch", f"{self._pair(worker, model)}, {size} requests run as "
-                         f"{run_as or size}", "a worker's number, sizes that the model is run at")
+        if alone_ms == inf:
+            self._refuse("no such batch", f"{self._pair(worker, model)}, {size} requests",
+                         "a worker's number, sizes that the model is run at")
         took_ms = alone_ms
         if work_ms is not None or not self._plain:
-            took_ms = self._drawn_ms(worker, model, requests, run_as, work_ms)
+            took_ms = self._drawn_ms(worker, model, requests, work_ms)
         if self.progress is not None:
             return self._run_shared(worker, model, requests, took_ms, share, alone_ms)
         now_ms = self.now_ms
@@ -600,8 +589,7 @@ class EventEngine:
                      "requests that have arrived and are prepared, each once")
 
     def _drawn_ms(
-        self, worker: int, model: int, requests: Sequence[int], run_as: int | None,
-        work_ms: float | None,
+        self, worker: int, model: int, requests: Sequence[int], work_ms: float | None
     ) -> float:
         """Return the time of a batch alone: stated, drawn, or by its longest request."""
         if work_ms is not None:
@@ -609,10 +597,7 @@ class EventEngine:
                 self._refuse("not a batch's time", work_ms, "a finite number > 0")
             return work_ms
         kind = self.times.kind[model]
-        if run_as is None:
-            row = self._quantiles[worker][kind][len(requests) - 1]
-        else:
-            row = self._own_quantiles[worker][kind][run_as - 1]
+        row = self._quantiles[worker][kind][len(requests) - 1]
         took_ms: float = row[0]
         if len(row) > 1:
             first, drawn = requests[0], self.requests.drawn

@@ -115,10 +115,8 @@ class WorkerGroup(Protocol):
         """When the answer to a request is due."""
         ...
 
-    def run(
-        self, worker: int, model: int, requests: Sequence[int], *, run_as: int | None = None
-    ) -> int:
-        """Start a batch on an idle worker, run at a size: by default the table's."""
+    def run(self, worker: int, model: int, requests: Sequence[int]) -> int:
+        """Start a batch on an idle worker."""
         ...
 
     def drop(self, request: int) -> None:

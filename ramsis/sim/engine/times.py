@@ -18,15 +18,10 @@ class Times:
     # ``rows[t][m][b - 1]``: mean time of a batch of b, alone; infinite or missing where it is
     # not run
     rows: _Rows
-    # the same of batches that are run as they are asked to be; None where ``run_as`` is to be
-    # passed over, by type
-    own_rows: list[list[list[float]] | None]
     # ``sizes[t][m]``: the batch sizes that are listed, rising; of fleets all up to the largest
     sizes: Sequence[Sequence[Sequence[int]]]
-    # quantiles, own_quantiles: ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at
-    # ``levels[t]``
+    # ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at ``levels[t]``
     quantiles: _Quantiles
-    own_quantiles: _Quantiles
     levels: list[list[float]]
     kind: list[int]  # where each model's quantiles are
     # quantiles of the tokens of a request, by kind; empty for one-shot inference
@@ -62,9 +57,8 @@ class ClusterTimes(Times):
                 if tokens:
                     by_kind[k] = [ms * sum(tokens) / len(tokens) for ms in by_kind[k]]
         self.rows = [[by_kind[k] for k in self.kind] for by_kind in mean]
-        self.own_rows = list(self.rows)
         self.sizes = [[by_kind[k] for k in self.kind] for by_kind in arrays.batch_sizes]
-        self.quantiles = self.own_quantiles = arrays.quantiles_ms.tolist()
+        self.quantiles = arrays.quantiles_ms.tolist()
         width = arrays.quantiles_ms.shape[3]
         self.levels = [[(i + 0.5) / width for i in range(width)]] * len(arrays.types)
         self.plain = width == 1 and not any(self.tokens)
@@ -84,23 +78,12 @@ class FleetTimes(Times):
         self.kind = list(range(sum(count)))
         self.tokens, self.continuous = [[] for _ in self.kind], [False] * len(self.kind)
         self.plain = not any(fleet.draws for fleet in fleets)
-        self.rows, self.own_rows, self.quantiles, self.own_quantiles = [], [], [], []
+        self.rows, self.quantiles = [], []
         self.levels = [fleet.service_times.levels.tolist() for fleet in fleets]
         for i, fleet in enumerate(fleets):
             before: list[Any] = [[]] * sum(count[:i])
             behind: list[Any] = [[]] * sum(count[i + 1:])
             drawn = fleet.service_times.quantiles_ms
-            alike = fleet.own_ms.shape == drawn.shape and bool((fleet.own_ms == drawn).all())
             self.rows.append([*before, *drawn.mean(axis=2).tolist(), *behind])
             self.quantiles.append([*before, *drawn.tolist(), *behind])
-            # Lists that are the same are there once, as they are large.
-            if not fleet.own_ms.size:
-                self.own_rows.append(None)
-                self.own_quantiles.append(self.quantiles[-1])
-            elif alike:
-                self.own_rows.append(self.rows[-1])
-                self.own_quantiles.append(self.quantiles[-1])
-            else:
-                self.own_rows.append([*before, *fleet.own_ms.mean(axis=2).tolist(), *behind])
-                self.own_quantiles.append([*before, *fleet.own_ms.tolist(), *behind])
         self.sizes = [[range(1, len(rows) + 1) for rows in by_model] for by_model in self.rows]

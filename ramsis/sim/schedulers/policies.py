@@ -16,9 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import level_of as level_of_policy
@@ -183,42 +180,8 @@ class Policies:
                         index=index, dispatch=rule, slowness=self.slowness)
         tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[rule].own_queues
                   else stack_central(placed))
-        run_as = self._sizes_run(fleet, placed)
-        compiled = (Compiled(rule, tables, run_as, self.slowness) if rule in KERNELS
-                    else None)
+        compiled = Compiled(rule, tables, self.slowness) if rule in KERNELS else None
         return Plan(self.name, start, compiled, self.max_batch)
-
-    def _sizes_run(
-        self, fleet: Fleet, placed: Sequence[tuple[Policy, Sequence[int]]]
-    ) -> NDArray[np.int64] | None:
-        """The size at which each batch is run, (M, B), as all policies say."""
-        if not fleet.own_ms.size:
-            return None
-        found = np.zeros(fleet.table.run_as.shape, dtype=np.int64)
-        for policy, index in placed:
-            model, batch = policy.actions.T
-            sizes, rows = policy.run_as[model, batch - 1], np.asarray(index)[model]
-            other = (found[rows, batch - 1] > 0) & (found[rows, batch - 1] != sizes)
-            self._check_sizes(policy, fleet, rows, batch, sizes, other)
-            found[rows, batch - 1] = sizes
-        return np.where(found > 0, found, fleet.table.run_as)
-
-    def _check_sizes(
-        self, policy: Policy, fleet: Fleet, rows: NDArray[np.int64], batch: NDArray[np.int64],
-        sizes: NDArray[np.int64], other: NDArray[np.bool_],
-    ) -> None:
-        """Refuse a size to run that the profile does not have, or another than before."""
-        where = f"{self.source}: policy for {policy.load_qps:g} QPS"
-        for m, b, size, differs in zip(*(item.tolist() for item in (rows, batch, sizes, other)),
-                                       strict=True):
-            place = f"{where}: model {fleet.models[m]}, run_as of a batch of {b}"
-            known = fleet.measured[m] if fleet.measured else range(fleet.own_ms.shape[1] + 1)
-            if size > fleet.own_ms.shape[1] or (size > b and size not in known):
-                raise InputFileError("a batch size that the profile does not have", where=place,
-                                     value=size, allowed=", ".join(map(str, sorted(known))))
-            if differs:
-                raise InputFileError("policies run a batch at different sizes", where=place,
-                                     value=size, allowed="one size")
 
     def _rule(self) -> str:
         """The dispatch rule by which queries reach the queues."""
@@ -355,7 +318,7 @@ class _Run(Scheduler[WorkerGroup]):
     ) -> None:
         """Run a batch."""
         self.serving[worker] = len(queries)
-        self.engine.run(worker, self.index[answer.model], queries, run_as=answer.run_as)
+        self.engine.run(worker, self.index[answer.model], queries)
 
     def drop(self, query: int) -> None:
         """Give a query up."""

@@ -111,7 +111,7 @@ class Central(Recipe["CentralProblem"]):
                                  allowed="poisson")
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
-                         policy.samples, policy.run_as, policy.padding, policy.tails)
+                         policy.samples, tails=policy.tails)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
             load_qps=policy.load_qps, price=policy.violation_price,
@@ -230,7 +230,6 @@ def _as_policy(
         overhead_ms=overhead_ms,
         slowness=settings.slowness,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
-        padding=times.padding,
         tails=times.tails,
     )
 
@@ -239,9 +238,7 @@ def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
     """A model with the batches that may be in time, without the overhead."""
     finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
     rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
-    means = rows @ times.weights
-    if times.padding:
-        means = np.maximum.accumulate(means)
+    means = np.maximum.accumulate(rows @ times.weights)
     drawn = times.service == DISTRIBUTION
     return PolicyModel(
         times.models[m], float(times.accuracy[m]),

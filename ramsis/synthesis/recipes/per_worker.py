@@ -133,7 +133,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             slowness=settings.slowness,
-            padding=table.padding,
             tails=problem.tails,
         )
         return with_table(made, problem, WorkerPlan(solution.policy, 1.0, problem.slack_ms))
@@ -148,7 +147,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             latency = LatencyTable(
                 tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
                 letters.astype(np.int8), policy.service,
-                policy.run_as[:, : policy.latency_ms.shape[1]], policy.padding,
             )
             problem = WorkerProblem.create(
                 latency,
