@@ -128,7 +128,7 @@ class BatchProfile:
                                float(samples[first]), f"a finite number > 0, below {_SQUARED:g}")
         values = {"mean_ms": samples.mean(), "std_ms": samples.std(),
                   "min_ms": samples.min(), "max_ms": samples.max()}
-        values |= {name: np.quantile(samples, level) for name, level in _LEVELS.items()}
+        values |= zip(_LEVELS, np.quantile(samples, list(_LEVELS.values())), strict=True)
         rounded = {name: round(float(value), 6) for name, value in values.items()}
         levels, sketch = sketch_samples(samples, quantiles)
         return cls(batch, len(samples), quantiles_ms=tuple(np.round(sketch, 6).tolist()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -309,3 +311,68 @@ def test_options_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
         import_profile(path, given=Given(columns={"batch": "items"}))
     with pytest.raises(InvalidValueError, match="--model-name"):
         import_profile(path, given=Given(model={"*": "small"}))
+
+
+@pytest.mark.parametrize("shape", [
+    "another unit in each cell", "another statistic in each row", "an open quote",
+    "a column for each batch size", "columns that are not known", "a column for each model",
+    "batch sizes of timm", "a model for each row",
+])
+def test_the_time_of_an_import_grows_with_the_size_of_the_file(
+    tmp_path: Path, shape: str
+) -> None:
+    """Ten times the rows or columns take less than 25 times as long; 100 would be quadratic."""
+    short_s, long_s = (_seconds(tmp_path, _shaped(shape, size)) for size in (600, 6000))
+    assert long_s < 25 * short_s + 0.1
+
+
+def _shaped(shape: str, size: int) -> str:
+    """A file of a shape with so many rows, or columns."""
+    numbers = range(1, size + 1)
+    each = {
+        "another unit in each cell": (
+            "model,batch,p95 (ms),accuracy", [f"m{i},1,{i} us,0.5" for i in numbers]),
+        "another statistic in each row": (
+            "model,batch,latency_ms,metric", [f"m,1,{i},x{i}" for i in numbers]),
+        "an open quote": ("model,batch,p95_ms", ['"m,1,1', *(f"m{i},1,1" for i in numbers)]),
+        "a column for each batch size": (
+            "model," + ",".join(f"b{i}" for i in numbers), ["m," + ",".join(size * ["1 ms"])]),
+        "columns that are not known": (
+            "model,batch,p95_ms," + ",".join(f"c{i}" for i in numbers),
+            ["m,1,1," + ",".join(size * ["1"])]),
+        "a column for each model": (
+            "batch," + ",".join(f"net{i}_ms" for i in numbers), ["1," + ",".join(size * ["1"])]),
+        "batch sizes of timm": (
+            "model,infer_samples_per_sec,infer_step_time,infer_batch_size",
+            [f"m,{100 * i},10,{i}" for i in numbers]),
+        "a model for each row": (
+            "model,batch,p95_s,accuracy", [f"m{i},1,0.01,50" for i in numbers]),
+    }
+    header, rows = each[shape]
+    return "\n".join([header, *rows]) + "\n"
+
+
+def _seconds(folder: Path, text: str) -> float:
+    """Processor time of an import, refused or not."""
+    source = folder / "source.csv"
+    source.write_text(text, encoding="utf-8")
+    start_s = time.process_time()
+    with contextlib.suppress(InputFileError):
+        import_profile(source)
+    return time.process_time() - start_s
+
+
+def test_more_models_than_a_set_may_have_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source.csv"
+    source.write_text("model,batch,latency_ms\n" + "".join(
+        f"m{i},1,10\n" for i in range(10_001)), encoding="utf-8")
+    with pytest.raises(InputFileError, match="too many models: got 10001; allowed: at most 10000"):
+        import_profile(source)
+
+
+def test_objects_with_fields_of_their_own_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source.json"
+    source.write_text("\n".join(json.dumps({"model": "m", "batch": 1, "p95_ms": 1, f"k{i}": 1})
+                                for i in range(3300)) + "\n", encoding="utf-8")
+    with pytest.raises(InputFileError, match="objects have too many different fields"):
+        import_profile(source)

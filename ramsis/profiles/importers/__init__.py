@@ -31,7 +31,7 @@ from ramsis.profiles.importers import (
 )
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files, table_file
-from ramsis.profiles.importers.rows import Measured
+from ramsis.profiles.importers.rows import Measured, check_number
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import placed
@@ -144,6 +144,7 @@ def _profile_set(
 ) -> ProfileSet:
     """The checked set of what was read of a source."""
     measured = _pick(measured, models, str(path))
+    check_number(measured, path)
     known = (read_accuracy(accuracy, given.accuracy_unit)
              if isinstance(accuracy, str | os.PathLike) else accuracy)
     _alone_counts_one(measured, known)

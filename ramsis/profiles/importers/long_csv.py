@@ -19,7 +19,15 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, Rows, open_rows, read_rows
+from ramsis.profiles.importers.rows import (
+    QUANTILES,
+    CsvRow,
+    Measured,
+    Rows,
+    check_number,
+    open_rows,
+    read_rows,
+)
 from ramsis.profiles.values import placed
 
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
@@ -84,6 +92,7 @@ def _samples(path: Path) -> dict[str, Measured]:
             item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
     if not kept:
         raise InputFileError("no rows below the header", where=str(path))
+    check_number({name for name, _ in kept}, path)
     merged: dict[tuple[str, int], tuple[CsvRow, array[float]]] = {}
     for (name, _), (first, batch, samples) in kept.items():
         if (name, batch) in merged:  # one batch size written in two ways, as 4 and 04

@@ -18,7 +18,13 @@ from ramsis.errors import InputFileError
 from ramsis.logs.kinds import kind_of
 from ramsis.logs.table import LogTable
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, read_rows
+from ramsis.profiles.importers.rows import (
+    QUANTILES,
+    CsvRow,
+    Measured,
+    check_number,
+    read_rows,
+)
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
@@ -58,6 +64,7 @@ def read(path: Path) -> dict[str, Measured]:
         right.setdefault(model, []).append(row.cells.get("correct", ""))
     if not samples:
         raise InputFileError("no request was answered", where=str(path))
+    check_number(samples, path)
     return {model: Measured(
         [_profile(size, list(rows.values())) for size, rows in sorted(sizes.items())],
         accuracy=_share(right[model]),
@@ -108,10 +115,13 @@ class _ServerLog:
         overlap_refused(source.where, *(
             (1e6 * np.clip(times_s[known], -_FAR_S, _FAR_S)).round().astype(np.int64)
             for times_s in (arrival_s, finish_s)))
-        models, took_ms = table.models(), 1000.0 * (finish_s - arrival_s)
-        return [MeasuredRun(samples_ms=took_ms[answered & (models == model)],
-                            model=model or None, notes=table.said())
-                for model in sorted(set(models[answered].tolist()))]
+        took_ms = 1000.0 * (finish_s - arrival_s)[answered]
+        models, of_model = np.unique(table.models()[answered], return_inverse=True)
+        check_number(models.tolist(), source.where)
+        by_model = np.argsort(of_model, kind="stable")
+        ends = np.cumsum(np.bincount(of_model))[:-1]
+        return [MeasuredRun(samples_ms=took_ms[rows], model=model or None, notes=table.said())
+                for model, rows in zip(models.tolist(), np.split(by_model, ends), strict=True)]
 
 
 SERVER_LOG = _ServerLog()

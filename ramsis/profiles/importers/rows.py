@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ from ramsis import files
 from ramsis.errors import InputFileError, check_known
 from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.values import ProfileError, placed, positive
+from ramsis.profiles.values import MAX_MODELS, ProfileError, placed, positive
 
 _LONGEST_LINE = 1 << 20
 QUANTILES = 128
@@ -38,6 +39,13 @@ class Measured:
     memory_mb: float | None = None
     load_ms: float | None = None
     padded: int | None = None  # least batch size of a model that pads smaller batches
+
+
+def check_number(models: Collection[str], path: Path | str) -> None:
+    """Refuse more models than a profile set may have, before time is spent on each."""
+    if len(models) > MAX_MODELS:
+        raise InputFileError("too many models", where=str(path), value=len(models),
+                             allowed=f"at most {MAX_MODELS}")
 
 
 def read_text(path: Path) -> str:
@@ -194,8 +202,8 @@ def _parsed(path: Path, lines: Iterable[str]) -> Generator[CsvRow, None, None]:
                 continue
             if not columns:
                 columns = values
-                for i, column in enumerate(columns):
-                    if column in columns[:i]:
+                for column, count in Counter(columns).items():
+                    if count > 1:
                         raise InputFileError("column appears twice", where=f"{path}: header",
                                              value=column)
             elif len(values) != len(columns):

@@ -60,13 +60,17 @@ def read(path: Path) -> dict[str, Measured]:
     for row in rows:
         sizes.setdefault(row.text("model"), set()).add(row.cells.get("infer_img_size", ""))
     models: dict[str, Measured] = {}
+    batches: dict[str, set[int]] = {}
     for row in rows:
         model = row.text("model")
-        _add(models, row, _at_size(row) if len(sizes[model]) > 1 else model)
+        name = _at_size(row) if len(sizes[model]) > 1 else model
+        _add(models, row, name, batches.setdefault(name, set()))
     return models
 
 
-def _add(models: dict[str, Measured], row: CsvRow, name: str) -> None:
+def _add(
+    models: dict[str, Measured], row: CsvRow, name: str, batches: set[int]
+) -> None:
     item = models.setdefault(
         name, Measured(alias=_at_size(row), notes=[_NOTE], more=_MORE)
     )
@@ -76,9 +80,10 @@ def _add(models: dict[str, Measured], row: CsvRow, name: str) -> None:
         raise InputFileError("does not fit infer_samples_per_sec, so it is not the ms of a batch",
                              where=row.at("infer_step_time"), value=step_ms,
                              allowed=f"about {expected_ms:.4g}")
-    if any(batch == other.batch for other in item.batches):
+    if batch in batches:
         raise InputFileError(f"batch size appears twice for {name}",
                              where=row.at("infer_batch_size"), value=batch, allowed="each once")
+    batches.add(batch)
     item.batches.append(row.batch_profile({"mean_ms": step_ms}, column="infer_batch_size"))
 
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.numerals import MS
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured
+from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, check_number
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
@@ -37,6 +37,7 @@ __all__ = ["holds_measurements", "looks_like_json", "read"]
 _TIMES = ("latency", *STATISTICS)
 _INSTANT = re.compile(r"time_?stamp|date|arriv|_at$")
 _FIRST_ROWS = 20
+_MOST_SHOWN = 50  # names or cells in a note: notes are kept for each model
 _OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pytest-benchmark")}
 """Columns that only one tool writes: the unit of its times, and its name."""
 
@@ -88,7 +89,7 @@ def _layout(path: Path, grid: Grid, given: Given) -> _Layout:
     times: list[Heading] = sizes if by_size else []
     left_out: list[str] = []
     for heading in headings:
-        if heading in times:
+        if by_size and heading.batch is not None:
             continue
         if not heading.field or (heading.batch is not None):
             if not heading.counts_rows:
@@ -191,6 +192,8 @@ class _Reader:
     given: Given
     layout: _Layout
     notes: list[str] = field(default_factory=list)
+    unknown_statistics: dict[str, None] = field(default_factory=dict)  # in the order of the rows
+    other_units = 0  # cells that state another unit than their column
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -224,6 +227,8 @@ class _Reader:
         self.decimal = DecimalMark(
             (row.cells[heading.column] for row in self.grid.rows
              for heading in (*layout.times, *numeric)), self.grid.separator)
+        self.tool = next((_OF_TOOLS[column.lower()] for column in self.grid.columns
+                          if column.lower() in _OF_TOOLS), None)
         self.factors = [self._stated_factor(heading) for heading in layout.times]
 
     def _said(self, patterns: Mapping[str, object]) -> str | None:
@@ -288,10 +293,9 @@ class _Reader:
             units = {name.unit for name in names if name.field in _TIMES}
             if len(units) == 1 and (unit := units.pop()):
                 return f"{unit}, as {statistic.column} says", MS[unit]
-        for column in self.grid.columns:
-            if column.lower() in _OF_TOOLS:
-                unit, tool = _OF_TOOLS[column.lower()]
-                return f"{unit}, as {tool} writes", MS[unit]
+        if self.tool is not None:
+            unit, tool = self.tool
+            return f"{unit}, as {tool} writes", MS[unit]
         for row in self.grid.rows:
             text = row.cells[heading.column]
             if not is_missing(text) and split_unit(text)[1] not in MS:
@@ -326,8 +330,10 @@ class _Reader:
             self._bad(row, heading.column, "no unit in this cell, as others have",
                       "a unit in each, or --unit")
         if unit and stated is not None and stated[1] != MS[unit]:
-            self.notes.append(f"line {row.line}, {heading.column}: {text!r} states another unit "
-                              f"than the column, {stated[0]}: the cell's is taken")
+            self.other_units += 1
+            if self.other_units <= _MOST_SHOWN:
+                self.notes.append(f"line {row.line}, {heading.column}: {text!r} states another "
+                                  f"unit than the column, {stated[0]}: the cell's is taken")
         return self._number(row, heading, number, MS[unit] if unit else (stated or ("", "1"))[1])
 
     def models(self) -> dict[str, Measured]:
@@ -361,6 +367,7 @@ class _Reader:
         if not values:
             raise InputFileError("no latency in any row", where=str(self.path),
                                  allowed="numbers below the headings")
+        check_number({name for name, _ in values}, self.path)
         models: dict[str, Measured] = {}
         for (name, batch), statistics in values.items():
             item = models.setdefault(name, Measured(
@@ -373,8 +380,12 @@ class _Reader:
         if empty:
             self.notes.append(f"rows without a latency, left out: {len(empty)} (the first is line "
                               f"{empty[0].line})")
+        notes = [self._recognised(), *self.grid.notes, *self.notes]
+        if self.other_units > _MOST_SHOWN:
+            notes.append(f"cells with another unit than their column: {self.other_units}, of "
+                         f"which the first {_MOST_SHOWN} are named")
         for item in models.values():
-            item.notes = [self._recognised(), *self.grid.notes, *self.notes]
+            item.notes = list(notes)
         return models
 
     def _in_flight(self, row: CsvRow) -> bool:
@@ -426,8 +437,7 @@ class _Reader:
             known = f"p{digits}0"
         if known in _TIMES:
             return known
-        if f"statistic {text}" not in self.layout.left_out:
-            self.layout.left_out.append(f"statistic {text}")
+        self.unknown_statistics.setdefault(f"statistic {text}")
         return ""
 
     def _profile(
@@ -459,8 +469,9 @@ class _Reader:
 
     def _telling_apart(self) -> str:
         """A column that may tell rows apart which are alike otherwise."""
+        columns = set(self.grid.columns)
         telling = [column for column in self.layout.left_out
-                   if column in self.grid.columns
+                   if column in columns
                    and 1 < len({row.cells[column] for row in self.grid.rows}) < 20]
         return f" (keep the rows of one {telling[0]})" if telling else ""
 
@@ -559,7 +570,9 @@ class _Reader:
             column = self.layout.fields["accuracy"].column
             parts.append(f"accuracy = {column} in {self.accuracy_unit}")
         comma = ", decimal comma" if self.decimal.comma else ""
-        left = (f"; left out: {', '.join(self.layout.left_out)}" if self.layout.left_out else "")
+        names = [*self.layout.left_out, *self.unknown_statistics]
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        left = f"; left out: {', '.join(names[:_MOST_SHOWN])}{more}" if names else ""
         rows = len(self.grid.rows)
         return (f"read as a table of {rows} rows ({self.grid.separated_by}{comma}): "
                 f"{'; '.join(parts)}{left}")

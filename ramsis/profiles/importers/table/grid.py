@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ _RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*|[^|,;\t]*-{5,}\s*")
 _COMMENT = re.compile(r"\s*(#|//|Times are in )")
 _SAID_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)
 _DEEPEST = 8
+_MOST_CELLS = 10_000_000  # objects times fields: some gigabytes
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
                 "wrong number of cells", where=f"{path}: line {number}", value=len(cells),
                 allowed=f"{len(header)}, as in the header (numbers with commas in quotes)")
         rows.append(CsvRow(str(path), number, dict(zip(header, cells, strict=True))))
-    for i, column in enumerate(header):
-        if column and column in header[:i]:
+    for column, count in Counter(header).items():
+        if column and count > 1:
             raise InputFileError("column appears twice", where=f"{path}: header",
                                           value=column, allowed="each name once, in one line "
                                           "of headings (of a pivot in pandas: .stack())")
@@ -117,15 +119,17 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Lines, joined where a quoted cell goes over several."""
-    held, begin = "", 0
+    held: list[str] = []
+    begin = size = quotes = 0
     for number, line in lines:
         begin = begin if held else number
-        held = f"{held}\n{line}" if held else line
-        if held.count('"') % 2 == 0 or len(held) > 1 << 20:
-            yield begin, held
-            held = ""
+        held.append(line)
+        size, quotes = size + len(line) + 1, quotes + line.count('"')
+        if quotes % 2 == 0 or size > 1 << 20:
+            yield begin, "\n".join(held)
+            held, size, quotes = [], 0, 0
     if held:
-        yield begin, held
+        yield begin, "\n".join(held)
 
 
 def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple[str, int]:
@@ -184,6 +188,10 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
         records += [(line if by_line else number, record)
                     for number, record in enumerate(_records(value, {}, known, 0), start=1)]
     columns = tuple(dict.fromkeys(name for _, record in records for name in record))
+    if len(records) * len(columns) > _MOST_CELLS:
+        raise InputFileError("objects have too many different fields", where=str(path),
+                             value=len(columns), allowed=f"at most {_MOST_CELLS} cells in "
+                             f"{len(records)} objects")
     if not records or not any(map(known, columns)):
         raise InputFileError(
             "cannot tell the format by what the JSON holds", where=str(path),

@@ -63,6 +63,7 @@ _DIMENSIONS = {**dict.fromkeys((*STATISTICS, "latency"), ("", "time")), "load": 
                "memory": ("memory",)}
 """Dimensions that the unit of a field may have; others have none."""
 _RATE = re.compile(r"(/|\bper[ _])\s*s(ec(ond)?)?s?\b")
+_MOST_COMPARED = 1000  # columns; each is compared with every name of a field
 _PASSED = {"", "index", "idx", "unnamed", "row", "rank", "id"}
 
 
@@ -157,7 +158,7 @@ def nearest(field: str, columns: list[str]) -> str | None:
     scores = {
         column: max(difflib.SequenceMatcher(None, " ".join(_words(column)), text).ratio()
                     for text in (*_NAMES.get(field, (field,)), field))
-        for column in columns
+        for column in columns[:_MOST_COMPARED]
     }
     best = max(scores, key=lambda column: scores[column], default=None)
     return best if best is not None and scores[best] >= 0.6 else None
