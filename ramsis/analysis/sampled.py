@@ -382,17 +382,17 @@ def at_confidence(
 ) -> Expectations:
     """A promise with its interval; without one where the number of samples is not known.
 
-    Effective accuracy falls by the accuracy of the queries in time for each one that is late, and
-    stays below the upper bound. The errors of a simulation come on top of either end.
+    Effective accuracy falls by the accuracy of the queries in time for each one that is late. The
+    errors of a simulation come on top of either end. The upper bound is no end: it rests on the
+    same samples, and may be below what the true service times allow.
     """
     if evidence is None:
         return replace(expected, interval=None)
     late, accuracy = expected.violation_rate, expected.accuracy or 0.0
     low, high = rate_interval(late, evidence, confidence)
     effective, error = expected.effective_accuracy, evidence.effective_error
-    most = max(1.0 if expected.upper_bound is None else expected.upper_bound, effective)
     return replace(expected, interval=Interval(
         confidence,
         (max(low - evidence.violation_error, 0.0), min(high + evidence.violation_error, 1.0)),
         (max(effective - accuracy * (high - late) - error, 0.0),
-         min(effective + accuracy * (late - low) + error, most)), *evidence))
+         min(effective + accuracy * (late - low) + error, 1.0)), *evidence))
