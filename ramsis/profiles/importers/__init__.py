@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
-from ramsis.profiles.importers import (
-    instances,
-    long_csv,
-    model_analyzer,
-    quantiles_csv,
-    ramsis_artifact,
-    request_log,
-    stats_csv,
-    table,
-    timm,
-)
+from ramsis.profiles.importers import instances, table
 from ramsis.profiles.importers.accuracy import read_accuracy
-from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files, table_file
+from ramsis.profiles.importers.detection import (
+    RUN_FORMATS,
+    TABLE_FORMATS,
+    detect,
+    run_files,
+    table_file,
+)
 from ramsis.profiles.importers.rows import Measured, check_number
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
@@ -38,29 +33,17 @@ from ramsis.profiles.values import placed
 
 __all__ = ["FORMATS", "Given", "about_format", "detect", "import_profile"]
 
-_TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
-    "stats-csv": stats_csv.read,
-    "quantiles-csv": quantiles_csv.read,
-    "ramsis-artifact": ramsis_artifact.read,
-    "long-csv": long_csv.read,
-    "model-analyzer": model_analyzer.read,
-    "timm": timm.read,
-    "request-log": request_log.read,
-}
+_MODULES = {**TABLE_FORMATS, "table": table, "instances": instances, **RUN_FORMATS}
 
-_OF_GIVEN = {"table": table, "instances": instances}
-"""Tables of which the user says more."""
-
-FORMATS: tuple[str, ...] = (*_TABLES, "table", "instances", *RUN_FORMATS)
+FORMATS: tuple[str, ...] = tuple(_MODULES)
 """Names of the formats."""
 
 
 def about_format(format: str) -> str:
     """What one of :data:`FORMATS` is, in a few words."""
     check_known("unknown format", format, FORMATS, "format")
-    doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
-           else _OF_GIVEN[format].__doc__ if format in _OF_GIVEN else RUN_FORMATS[format].__doc__)
-    return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
+    first_line = (_MODULES[format].__doc__ or "").partition("\n")[0]
+    return first_line.partition(": ")[2].replace("`", "").rstrip(".")
 
 
 def import_profile(
@@ -112,7 +95,7 @@ def import_profile(
     chosen = (format if format != "auto" else
               "instances" if given.instance or given.processes else detect(path))
     # Who says what columns hold has a table, whatever its header looks like.
-    if format == "auto" and chosen in _TABLES and given and not path.is_dir():
+    if format == "auto" and chosen in TABLE_FORMATS and given and not path.is_dir():
         chosen = "table"
     measured = _read(path, chosen, given)
     return _profile_set(measured, path, chosen, models, accuracy, name, given)
@@ -162,30 +145,31 @@ def _profile_set(
 
 def _refuse_given(format: str, given: Given) -> None:
     """Refuse options that a format of runs does not take."""
-    if given.instance or given.processes:
-        raise InvalidValueError("this format has no instances of GPUs",
-                                where="--instance, --processes", value=format,
-                                allowed="none of these options")
+    _refuse_instances(format, given)
     if given.columns or (given.unit and format != "prometheus"):
         raise InvalidValueError("this format states columns and units", where="--column, --unit",
                                 value=format, allowed="--format table, or none of these options")
 
 
-def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
-    if format == "instances":
-        return instances.read(path, given)
+def _refuse_instances(format: str, given: Given) -> None:
     if given.instance or given.processes:
         raise InvalidValueError("this format has no instances of GPUs",
                                 where="--instance, --processes", value=format,
                                 allowed="none of these options")
+
+
+def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
+    if format == "instances":
+        return instances.read(path, given)
+    _refuse_instances(format, given)
     if format == "table":
         return table.read(table_file(path, format), given)
-    if format in _TABLES:
+    if format in TABLE_FORMATS:
         if given.batch or given.model or given.metric or given.columns or given.unit:
             raise InvalidValueError("this format states models and batch sizes",
                                     where="--batch, --model-name, --metric, --column, --unit",
                                     value=format, allowed=", ".join(("table", *RUN_FORMATS)))
-        return _TABLES[format](table_file(path, format))
+        return TABLE_FORMATS[format].read(table_file(path, format))
     _refuse_given(format, given)
     files, others = run_files(path, format)
     measured = gather(files, RUN_FORMATS[format].read, given, format)

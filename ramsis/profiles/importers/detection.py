@@ -23,6 +23,7 @@ from ramsis.profiles.importers import (
     perf_analyzer,
     prometheus,
     quantiles_csv,
+    ramsis_artifact,
     reports,
     request_log,
     stats_csv,
@@ -32,12 +33,20 @@ from ramsis.profiles.importers import (
     vllm_embedding,
 )
 from ramsis.profiles.importers.reports import torchserve
-from ramsis.profiles.importers.rows import open_rows
+from ramsis.profiles.importers.rows import Measured, open_rows
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 _MOST_FILES = 10_000
 _OF_FOLDERS = ("timm", "ramsis-artifact", "instances")
 """Formats of a table that are read from a folder as a whole."""
+
+
+class TableFormat(Protocol):
+    """A module for a table of models and batch sizes, or a folder of samples."""
+
+    def read(self, path: Path) -> dict[str, Measured]:
+        """The models of a file or folder, in its order."""
+        ...
 
 
 class RunFormat(Protocol):
@@ -67,15 +76,20 @@ RUN_FORMATS: dict[str, RunFormat] = {
 }
 """Formats of which a file is one run, asked in this order."""
 
-_HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool]], ...] = (
-    ("instances", instances.recognises),
-    ("quantiles-csv", quantiles_csv.recognises),
-    ("stats-csv", stats_csv.recognises),
-    ("long-csv", long_csv.recognises),
-    ("model-analyzer", model_analyzer.recognises),
-    ("timm", timm.recognises),
-    ("request-log", request_log.recognises),
-)
+TABLE_FORMATS: dict[str, TableFormat] = {
+    "stats-csv": stats_csv,
+    "quantiles-csv": quantiles_csv,
+    "ramsis-artifact": ramsis_artifact,
+    "long-csv": long_csv,
+    "model-analyzer": model_analyzer,
+    "timm": timm,
+    "request-log": request_log,
+}
+"""Formats that state all that is in them."""
+
+_HEADERS: dict[str, Callable[[Collection[str]], bool]] = {
+    module.__name__.rpartition(".")[2].replace("_", "-"): module.recognises for module in (
+        instances, quantiles_csv, stats_csv, long_csv, model_analyzer, timm, request_log)}
 """The formats that a header tells apart, asked in this order; others are of ``table``."""
 
 
@@ -155,7 +169,7 @@ def _table_format(path: Path) -> str | None:
     try:
         header, rows = open_rows(path, MAX_FILE_BYTES)
         rows.close()
-        name = next((name for name, recognises in _HEADERS if recognises(header)), None)
+        name = next((name for name, recognises in _HEADERS.items() if recognises(header)), None)
     except InputFileError:
         name = None
     return name or ("table" if table.holds_measurements(path) else None)
