@@ -41,38 +41,47 @@ from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables
 
-_CORRECTIONS = 5  # times that the expected figures are corrected by played ones
-_STEP = 1.02  # of prices and proportions
-_NEAR = 4.0  # within which factor they change when the aim is corrected
-_ONE_IS_ENOUGH = 0.5  # of the load that one worker carries within the target
-_SWEEPS = 80  # while prices are looked for: the values at one price begin those at the next
-_ROUGHLY, _FINALLY = 0.05, 1e-3  # tolerances of the averages, in costs of a worker
+# The search for prices and proportions.
+_CORRECTIONS = 5  # of the aim by played figures; each halves between the last met and missed one
+_CLOSE = 0.02  # of the violations allowed, or of the accuracy missed: no further correction
+_STEP = 1.02  # bisection ends within this factor: 2 % of 50 workers is one
+_NEAR = 4.0  # a corrected search spans this factor each way: 8 halvings, not 10 of all prices
+_SWEEPS = 80  # while prices are searched: values at one price begin those at the next
+# Tolerances of the average cost, in costs of one worker: 0.25 % of 20 workers while prices are
+# searched, and what the certificate states at the end. The second solution is kept unless it
+# costs _AS_GOOD more than the first, which is less than the first may be off.
+_ROUGHLY, _FINALLY, _AS_GOOD = 0.05, 1e-3, 2e-3
+_QUANTILE = 2.326  # of the normal distribution at 99 %, one-sided: the margin of a played mean
+
+# The worth of accuracy. With a target it has the slope 1 - _BEND * tanh((accuracy - target) /
+# width): 1.8 below the target and 0.2 above, so that more never counts as less. Each pair has a
+# width, and the price of a violation per unit of accuracy.
+_BEND = 0.8
 _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
-"""What is tried where accuracy is a target: how far from it a unit of accuracy becomes worth less,
-and the price of a violation per unit of accuracy."""
-_LINEAR = ((math.inf, 0.0),)
-_MULTIPLES = np.geomspace(0.25, 4.0, 49)
-"""Of the workers in proportion, where prices are given."""
+_LINEAR = ((math.inf, 0.0),)  # at given prices every unit is worth the same
+
+# Workers in proportion to the load: (floor as a share of those for the highest load, factor by
+# which more are kept than started, intervals of the mean load). Windows of 4 and 12 intervals
+# are 1 and 3 min at 15 s. At prices, multiples between a quarter and four times, 6 % apart.
 _PROPORTIONS = (*((floor, keep, 1) for floor in (0.0, 0.3, 0.6, 1.0) for keep in (1.0, 1.3)),
                 *((floor, 1.0, window) for window in (4, 12) for floor in (0.0, 0.6)))
-"""Floors, how much longer workers are kept, and intervals of the mean load."""
-_QUANTILE = 2.326  # of a normal figure, at 99 %
-_AS_GOOD = 2e-3
-_CAUTION, _RISE = 0.1, 1.3
-"""What does not follow a load that rises by the factor is taken only if it is that much cheaper:
-the mean load of the other part may be another one."""
-_STEERED = 20  # mean intervals over whose requests missed accuracy is made up for
-_STEERED_TRIES = 4
-_ENOUGH = 3e-4  # accuracy above the target
-_DRIFT = 0.05
-"""What does not steer is taken only if it is that much cheaper: the other part may differ in what
-the same workers deliver."""
-_BEND = 0.8
-_BEYOND = 4.0
-_BEYOND_STEP = 1.05
-"""Loads up to how many times higher and lower than those of the dynamics have levels, and how far
-apart these are at least."""
-_CLOSE = 0.02  # of the violations allowed, or of what accuracy may be missed: near enough
+_MULTIPLES = np.geomspace(0.25, 4.0, 49)
+
+# Levels of load: none below half of what one worker carries, where one is enough. They go on to
+# four times the loads that were met, at steps of 5 % or more: with 1.3 times, a second half with
+# a step of 1.6 times left a policy at 19 workers, and it missed its target.
+_ONE_IS_ENOUGH = 0.5
+_BEYOND, _BEYOND_STEP = 4.0, 1.05
+
+# The other part of the trace may have another mean load, and other violations and accuracies at
+# the same load. A table that does not follow a load _RISE times as high counts as _CAUTION
+# dearer, one that follows in part by its part; one that does not steer as _DRIFT dearer.
+_CAUTION, _RISE, _DRIFT = 0.1, 1.3, 0.05
+
+# Steering makes up for missed accuracy within the requests of _STEERED mean intervals, 5 min at
+# 15 s. The accuracy steered at is moved until the played one is between the target and _ENOUGH
+# above, with a third of that as the aim.
+_STEERED, _STEERED_TRIES, _ENOUGH = 20, 4, 3e-4
 
 
 class TableRule:
