@@ -94,11 +94,6 @@ class ScenarioArrays:
         return np.asarray(self.quantiles_ms.mean(axis=3))
 
     @property
-    def one_at_a_time(self) -> bool:
-        """Workers may have lanes, and continuous batches."""
-        return False
-
-    @property
     def max_batch(self) -> int:
         """Largest batch of any kind, B."""
         return int(self.quantiles_ms.shape[2])

@@ -18,7 +18,7 @@ from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim import _kernels
 from ramsis.sim.engine.on_fleets import coins
-from ramsis.sim.fleet import Fleet, Fleets, FleetSite
+from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
@@ -104,7 +104,7 @@ def replay(
     count = _KERNELS[scheduler.kernel](queries, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
-        site=FleetSite((fleet,)),
+        site=fleet.site,
         duration_ms=given.duration_ms,
         arrival_ms=given.arrival_ms,
         batch_of=out.batch_of,
@@ -225,7 +225,7 @@ def _joined(
         batches += len(run.size)
     records = [run for _, _, run in runs]
     return Run(
-        site=FleetSite(fleets.fleets),
+        site=site_of(fleets.fleets),
         duration_ms=given.duration_ms,
         arrival_ms=given.arrival_ms,
         batch_of=batch_of,

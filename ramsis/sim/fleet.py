@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.arrays import FloatArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
@@ -22,6 +22,7 @@ from ramsis.errors import check_positive
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.sim.run import Site
 
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 """What service times can be."""
@@ -113,6 +114,11 @@ class Fleet:
         return self.service_times.distributed
 
     @cached_property
+    def site(self) -> Site:
+        """The workers and their models, as the records of runs have them."""
+        return site_of([self])
+
+    @cached_property
     def by_accuracy(self) -> tuple[int, ...]:
         """Models by falling accuracy; equally accurate ones by rising batch-1 latency."""
         order = np.lexsort((self.table.latency_ms[:, 0], -self.table.accuracy))
@@ -201,57 +207,20 @@ class Fleets:
         return sum(fleet.capacity_qps for fleet in self.fleets)
 
 
-@dataclass(frozen=True, eq=False)
-class FleetSite:
-    """Workers and models of fleets, numbered through; a :class:`ramsis.sim.run.Site`."""
+def site_of(fleets: Sequence[Fleet]) -> Site:
+    """Return the workers of all fleets, numbered through; each holds all models of its fleet.
 
-    fleets: tuple[Fleet, ...]  # one for each type of workers
-
-    @cached_property
-    def worker_type(self) -> IntArray:
-        """The fleet of each worker."""
-        return np.repeat(np.arange(len(self.fleets)), [fleet.workers for fleet in self.fleets])
-
-    @cached_property
-    def workers(self) -> tuple[str, ...]:
-        """Their names: their numbers."""
-        return tuple(f"worker {worker}" for worker in range(len(self.worker_type)))
-
-    @cached_property
-    def models(self) -> tuple[str, ...]:
-        """Their names; one that several fleets hold is there for each."""
-        return tuple(name for fleet in self.fleets for name in fleet.models)
-
-    @cached_property
-    def accuracy(self) -> FloatArray:
-        """Of each model."""
-        return np.concatenate([fleet.table.accuracy for fleet in self.fleets])
-
-    @cached_property
-    def active(self) -> BoolArray:
-        """All workers are."""
-        return np.ones(len(self.worker_type), dtype=bool)
-
-    @cached_property
-    def start(self) -> tuple[range, ...]:
-        """Each worker holds all models of its fleet."""
-        first = np.cumsum([0, *(len(fleet.models) for fleet in self.fleets)]).tolist()
-        return tuple(range(first[kind], first[kind + 1]) for kind in self.worker_type.tolist())
-
-    @property
-    def one_at_a_time(self) -> bool:
-        """Workers run one batch after the other."""
-        return True
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """There are no copies."""
-        return self.models
-
-    @cached_property
-    def kind(self) -> IntArray:
-        """Return the kind of each model; in a fleet every model is its own kind."""
-        return np.arange(len(self.models))
+    A model that several fleets hold occurs once for each.
+    """
+    types = np.repeat(np.arange(len(fleets)), [fleet.workers for fleet in fleets])
+    models = tuple(name for fleet in fleets for name in fleet.models)
+    first = [0, *accumulate(len(fleet.models) for fleet in fleets)]
+    return Site(
+        tuple(f"worker {worker}" for worker in range(len(types))), types,
+        np.ones(len(types), dtype=bool), models,
+        np.concatenate([fleet.table.accuracy for fleet in fleets]),
+        [range(first[kind], first[kind + 1]) for kind in types.tolist()], models,
+        np.arange(len(models)), one_at_a_time=True)
 
 
 def drawn_slos(

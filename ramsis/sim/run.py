@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,57 +30,19 @@ def _ints() -> IntArray:
     return np.empty(0, dtype=np.int32)
 
 
-class Site(Protocol):
-    """Workers and models of a run, with consecutive numbers.
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Workers and models of a run, with consecutive numbers."""
 
-    A scenario's is its :class:`~ramsis.scenario.ScenarioArrays`, that of fleets a
-    :class:`~ramsis.sim.fleet.FleetSite`.
-    """
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """Their names."""
-        ...
-
-    @property
-    def worker_type(self) -> NDArray[np.int64]:
-        """The type of each worker."""
-        ...
-
-    @property
-    def active(self) -> NDArray[np.bool_]:
-        """Whether each worker is active at the start."""
-        ...
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Their names; one that several types of workers hold may be there for each."""
-        ...
-
-    @property
-    def accuracy(self) -> FloatArray:
-        """Of each model."""
-        ...
-
-    @property
-    def start(self) -> Sequence[Sequence[int]]:
-        """The models that each worker holds at the start."""
-        ...
-
-    @property
-    def one_at_a_time(self) -> bool:
-        """Whether it is certain that no worker runs several batches at once."""
-        ...
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Return the names of models that have copies."""
-        ...
-
-    @property
-    def kind(self) -> NDArray[np.int64]:
-        """The kind of each model."""
-        ...
+    workers: tuple[str, ...]  # names
+    worker_type: NDArray[np.int64]  # of each worker, shape (W,)
+    active: NDArray[np.bool_]  # whether each worker is active at the start, shape (W,)
+    models: tuple[str, ...]  # names; a model that several types hold may occur once for each
+    accuracy: FloatArray  # of each model, shape (M,)
+    start: Sequence[Sequence[int]]  # the models that each worker holds at the start
+    kinds: tuple[str, ...]  # names of the models that there are copies of
+    kind: NDArray[np.int64]  # of each model, shape (M,)
+    one_at_a_time: bool = False  # whether it is certain that workers run one batch at a time
 
 
 @dataclass(frozen=True, eq=False)

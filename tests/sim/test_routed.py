@@ -199,7 +199,7 @@ def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
     (run,) = simulate(cluster, Greedy(), load, SimulationSettings(engine="plain"),
                       keep_runs=True).runs
     station = run.worker[run.batch_of] >= 4
-    for kind, own in enumerate(run.site.fleets):
+    for kind, own in enumerate(Fleets.of(cluster).fleets):
         mine = np.flatnonzero(station == bool(kind))
         alone = FleetEngine((own,), run.arrival_ms[mine], 3000.0, np.random.default_rng(0),
                             700.0).serve(Greedy().prepare(own).start)
@@ -305,6 +305,8 @@ def test_two_classes_are_served_by_deadline() -> None:
     cluster = Cluster((WorkerType("all", tiny(), 1),), (SloClass(60.0, 0.5), SloClass(300.0, 0.5)))
     (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0),
                       keep_runs=True).runs
+    (fleet,) = Fleets.of(cluster).fleets
+    small_ms = float(fleet.table.latency_ms[fleet.models.index("small"), 0])
     deadline = run.arrival_ms + run.slo_ms
     start = run.start_ms[run.batch_of]
     reference, free, waiting, done = 0, 0.0, list[tuple[float, int]](), {}
@@ -317,8 +319,7 @@ def test_two_classes_are_served_by_deadline() -> None:
             heappush(waiting, (float(deadline[query]), query))
         _, query = heappop(waiting)
         done[query] = free
-        fleet = run.site.fleets[0]
-        free += float(fleet.table.latency_ms[fleet.models.index("small"), 0])
+        free += small_ms
         reference += 1
     np.testing.assert_allclose(start, [done[query] for query in range(run.requests)])
 

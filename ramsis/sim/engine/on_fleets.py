@@ -16,8 +16,8 @@ from ramsis.scenario.records import BatchTime, StartState
 from ramsis.scenario.workloads import TimesOf
 from ramsis.sim.engine.engine import EventEngine, Setting
 from ramsis.sim.engine.requests import NOT_COME, WAITING, FleetRequests
-from ramsis.sim.engine.times import FleetTimes
-from ramsis.sim.fleet import Fleet, FleetSite
+from ramsis.sim.engine.times import Times
+from ramsis.sim.fleet import Fleet, site_of
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.workload import ClosedLoop
 
@@ -79,7 +79,7 @@ class FleetEngine(EventEngine):
     ) -> None:
         self.fleets = tuple(fleets)
         self.fleet = first = self.fleets[0]
-        site = FleetSite(self.fleets)
+        site = site_of(self.fleets)
         models = len(site.models)
         slo_ms = np.array([first.slo_ms]) if request_slo_ms is None else request_slo_ms
         super().__init__(
@@ -87,7 +87,7 @@ class FleetEngine(EventEngine):
                            for i, fleet in enumerate(self.fleets)],
                     [0] * models, [0.0] * models, (), duration_ms, first.network_ms,
                     spells=spells),
-            FleetTimes(self.fleets), FleetRequests(arrivals, slo_ms, rng))
+            Times.of_fleets(self.fleets), FleetRequests(arrivals, slo_ms, rng))
         self.monitor = LoadMonitor(monitor_ms) if load_qps is None else None
         self.known_qps = load_qps
         self._rng, self._coins, self._oldest = rng, list[float](), 0

@@ -9,13 +9,14 @@ import numpy as np
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InputFileError
 from ramsis.profiles import LatencyTable
-from ramsis.scenario import Requests, Scenario, draw_requests
+from ramsis.scenario import Requests, Scenario, ScenarioArrays, draw_requests
 from ramsis.sim.engine.engine import EventEngine, Setting
 from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.engine.progress import Slowdown
 from ramsis.sim.engine.requests import ClusterRequests
-from ramsis.sim.engine.times import ClusterTimes
+from ramsis.sim.engine.times import Times
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.run import Site
 
 
 class ClusterEngine(EventEngine):
@@ -38,8 +39,6 @@ class ClusterEngine(EventEngine):
         The scenario, its workers and models numbered through.
     """
 
-    times: ClusterTimes
-
     @cached_property
     def fleet(self) -> Fleet:
         """Return the workers as a fleet, for schedulers of equal workers that hold all models."""
@@ -59,10 +58,15 @@ class ClusterEngine(EventEngine):
         self.arrays = arrays = scenario.arrays
         given = draw_requests(scenario, seed) if requests is None else requests
         super().__init__(
-            Setting(arrays, scenario.worker_types, arrays.family.tolist(),
+            Setting(_site_of(arrays), scenario.worker_types, arrays.family.tolist(),
                     arrays.memory_mb.tolist(), scenario.streams, scenario.duration_ms,
                     slowdown=slowdown),
-            ClusterTimes(scenario), ClusterRequests(scenario, given, seed))
+            Times.of_scenario(scenario), ClusterRequests(scenario, given, seed))
+
+
+def _site_of(arrays: ScenarioArrays) -> Site:
+    return Site(arrays.workers, arrays.worker_type, arrays.active, arrays.models, arrays.accuracy,
+                arrays.start, arrays.kinds, arrays.kind)
 
 
 def _fleet_of(engine: ClusterEngine) -> Fleet:
