@@ -30,7 +30,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import NotConvergedError, check_positive
 
-_MOST_SWEEPS = 20_000
+_MOST_SWEEPS = 20_000  # then the decisions are refused as not converged
 _DAMPING = 0.95  # of a step, so that no cycle of the load keeps the span from falling
 
 

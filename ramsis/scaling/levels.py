@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
+# Weights of the newest change in the trend; the one with the smallest squared errors is taken.
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
-_MOST_ERRORS = 160
-_LEAST_WEIGHT = 0.02  # of an error that was met far from a load
+_MOST_ERRORS = 160  # kept at even ranks: each is a transition from every level
+_LEAST_WEIGHT = 0.02  # of an error met far from a load, beside 1 of one met there
 _NEARBY = 0.35  # standard deviations of the log load within which errors count most
-_LEAST_INTERVALS = 4
-_MARGIN = 0.25  # of the log load beyond the loads that were met, on each side
+_LEAST_INTERVALS = 4  # two changes after the first trend, for the two coefficients
+_MARGIN = 0.25  # of the log load: levels go on to 1.28 times the loads that were met
 
 
 def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,

@@ -32,9 +32,12 @@ from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.synthesis import FleetTables
 
 CONFIDENCE = 0.99
+# Courses of the load are cheap to work out by the promises of the decision tables; played runs
+# correct their mean, as their differences vary less than the figures. Runs double from _RUNS
+# up to _MORE_RUNS while the interval holds the target, if all have at most _MOST_REQUESTS.
+_EXPECTED_PAIRS = 200  # a course and its mirror image
 _RUNS, _MORE_RUNS = 24, 96
-_MOST_REQUESTS = 2e6  # of the further runs
-_EXPECTED_PAIRS = 200
+_MOST_REQUESTS = 2e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -451,7 +451,7 @@ class _Every:
 
 
 _ROOM = 10  # room of a queue, in largest batches
-_HALVINGS = 60
+_HALVINGS = 60  # of a load: 2^-60 of it is below what a float tells apart
 
 RULES: Mapping[str, type[Any]] = {
     "static": Static, "hpa": Hpa, "keda": Keda, "ray-serve": RayServe, "wva": Wva,
@@ -460,6 +460,8 @@ RULES: Mapping[str, type[Any]] = {
 """Rules by name."""
 
 _Grid = Mapping[str, tuple[Any, ...]]
+# Shares of the rate that a rule is told: of a worker within the target, where more than all of
+# it may be right, and of full batches, which leave no time to wait.
 _SHARES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.2)
 _OF_BATCHES = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9)
 _GRIDS: Mapping[str, tuple[_Grid, ...]] = {

@@ -29,14 +29,15 @@ from ramsis.scaling.prices import Prices, meets
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
+# Between numbers of workers with policies of their own. On a central queue a worker does better
+# the more there are, which the tables of fewer workers leave unused; behind round robin less so.
 _RATIO = {"round-robin": 1.34, "central-queue": 1.16}
-_TRIAL_SIZE = 8
-_PRICES = (1.0, 4.0)
-"""Prices of a violation, in accuracy, that policies are tried with."""
+_TRIAL_SIZE = 8  # workers with which the largest load of a worker is searched for
+_PRICES = (1.0, 4.0)  # of a violation, in accuracy; the higher where it carries 3 % more
 _MOST_PRICE = 100.0  # of a violation, in accuracy: beyond it accuracy hardly counts
-_NEARLY_ALL = 0.97  # of what the fastest model can do
+_NEARLY_ALL = 0.97  # of what the fastest model can do: at all of it queues have no mean
 _OVERLOAD_POWER = 3.0  # how fast answers in time vanish beyond that, as queues build up
-_PRECISION = 0.03  # of the largest load that meets the target
+_PRECISION = 0.03  # of the largest load that meets the target: a worker in 33
 
 
 @dataclass(frozen=True, eq=False)
