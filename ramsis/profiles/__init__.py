@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ramsis.checks import check_arguments
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
-from ramsis.profiles.file import FORMAT, load, save, shipped_names, to_document
+from ramsis.profiles.file import FORMAT, load, save, shipped_names
 from ramsis.profiles.front import between_models, interpolate_front
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import pareto_front, prune
@@ -31,7 +31,6 @@ __all__ = [
     "prune",
     "save",
     "shipped_names",
-    "to_document",
 ]
 
 _OWN_CHECKS = ("BatchProfile", "LatencyTable", "ModelProfile")  # which say where

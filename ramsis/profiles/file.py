@@ -21,7 +21,7 @@ from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
 from ramsis.profiles.values import MAX_MODELS, ProfileError, placed
 
-__all__ = ["FORMAT", "load", "save", "shipped_names", "to_document"]
+__all__ = ["FORMAT", "load", "save", "shipped_names"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
@@ -91,11 +91,6 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
     if Path(path).is_dir():
         raise OutputError("is a folder", where=str(path), allowed="a file name")
     write_atomic(path, text)
-
-
-def to_document(profile_set: ProfileSet) -> dict[str, Any]:
-    """The JSON document of a profile set; absent values are left out."""
-    return profile_set.to_document()
 
 
 def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:

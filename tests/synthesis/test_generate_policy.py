@@ -16,7 +16,6 @@ from ramsis.files import fingerprint
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.file import to_document
 from ramsis.runtime.selector import Drop, Selector
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -154,7 +153,7 @@ def test_iterations_settle_far_above_capacity(
 
 def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
     policy = generate_policy(tiny, 600.0, samples.SETTINGS)
-    assert policy.inputs.profile == fingerprint(to_document(tiny))
+    assert policy.inputs.profile == fingerprint(tiny.to_document())
     assert policy.inputs.profile_name == "tiny"
     assert [m.name for m in policy.models] == ["small", "medium", "large"]
     assert policy.models[0].latency_ms[:4] == (4.0, 6.0, 8.0, 10.0)

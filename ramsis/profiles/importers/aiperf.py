@@ -27,10 +27,10 @@ import numpy as np
 
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
-from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
+    Node,
     Source,
     in_flight_refused,
     overlap_refused,

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError
-from ramsis.profiles.documents import Node
-from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Node, Source
 
 _SHORTEST_NS = 1000
 """Median latencies below this are no ns: no request takes less than a microsecond."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
+from ramsis.profiles.importers.runs import Node
 from ramsis.profiles.values import placed
 
 _LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch size B"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
-from ramsis.profiles.values import placed
+from ramsis.profiles.values import number, placed
 
 _UNITS = ("ns", "us", "ms", "s")
 _ACCURACY_UNITS = ("percent", "fraction")
@@ -78,6 +77,67 @@ class Given:
     def of_a_table(self) -> bool:
         """Whether something is said that only a table can need."""
         return bool(self.columns or self.unit or self.accuracy_unit)
+
+
+class Node:
+    """A value of a JSON document and its place, for messages of one line."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value = value
+        self.where = where
+
+    def get(self, *keys: str) -> Node | None:
+        """What lies at these keys, one inside the other; None where one is absent or null."""
+        node = self
+        for key in keys:
+            value = node.value.get(key) if isinstance(node.value, dict) else None
+            if value is None:
+                return None
+            node = Node(value, f"{node.where}.{key}" if ": " in node.where
+                        else f"{node.where}: {key}")
+        return node
+
+    def item(self, *keys: str) -> Node:
+        """As :meth:`get`; absence is an error."""
+        found = self.get(*keys)
+        if found is None:
+            raise InputFileError("missing", where=f"{self.where}: {'.'.join(keys)}")
+        return found
+
+    def entries(self) -> Iterator[Node]:
+        """The entries of a list."""
+        if not isinstance(self.value, list):
+            raise InputFileError("not a list", where=self.where, value=type(self.value).__name__)
+        for i, value in enumerate(self.value):
+            yield Node(value, f"{self.where}[{i}]")
+
+    def number(self) -> float:
+        """A finite number."""
+        with placed(str):
+            return number(self.value, self.where)
+
+    def positive(self) -> float:
+        """A finite number > 0."""
+        value = self.number()
+        if value <= 0:
+            raise InputFileError("not positive", where=self.where, value=self.value,
+                                 allowed="a number > 0")
+        return value
+
+    def whole(self) -> int:
+        """A whole number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise InputFileError("not a whole number", where=self.where, value=self.value)
+        self.number()
+        return self.value
+
+    def text(self) -> str:
+        """A text that is not empty."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise InputFileError("not a text", where=self.where, value=self.value)
+        return self.value
 
 
 class Source:

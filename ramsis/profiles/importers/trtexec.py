@@ -19,8 +19,7 @@ import math
 import numpy as np
 
 from ramsis.errors import InputFileError
-from ramsis.profiles.documents import Node
-from ramsis.profiles.importers.runs import Given, MeasuredRun, NotAProfileError, Source
+from ramsis.profiles.importers.runs import Given, MeasuredRun, Node, NotAProfileError, Source
 
 _PARTS = (("h2dMs", "computeMs", "d2hMs"), ("inMs", "computeMs", "outMs"))
 """The parts of the latency: today, and up to TensorRT 8.0."""

@@ -18,10 +18,10 @@ import re
 from typing import Any
 
 from ramsis.errors import InputFileError
-from ramsis.profiles.documents import Node
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
+    Node,
     NotAProfileError,
     Source,
     in_flight_refused,
