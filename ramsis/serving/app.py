@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -32,20 +32,21 @@ from ramsis.serving.protocol import (
 )
 from ramsis.serving.server import Server
 
-_RETRY_AFTER_S = b"1"
+_RETRY_AFTER_S = b"1"  # the header takes whole seconds
+# Bytes of a body that takes long to parse; these are parsed one after the other, with pauses, so
+# that small requests keep at least half of the event loop.
 _LARGE = 1 << 14
-"""Bytes of a body that takes long to read; these are read one after the other, with pauses."""
-_QUERY_S = 1e-5
-"""About what a query takes of the loop, from its arrival to its end."""
+_QUERY_S = 1e-5  # what a query takes of the event loop from its arrival to its end, about
 _EXTENSIONS = ["binary_tensor_data"]
 _JSON = b"application/json"
 _JSON_LENGTH = b"inference-header-content-length"
+# Headers that are read; all others are left out at once.
 _READ = frozenset({_JSON_LENGTH, b"x-deadline-ms", b"content-length", b"content-encoding"})
 _NOT_READY = "the server is not ready"
 
 
 class _RefusedError(RamsisError):
-    """A request that is not taken, with its HTTP status."""
+    """A request that is refused, with its HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -59,7 +60,7 @@ def application(
     server: Server, *, max_body_bytes: int = 1 << 24, max_json_bytes: int = 1 << 22,
     max_waiting_bytes: int = 1 << 26, body_timeout_s: float = 30.0,
 ) -> Starlette:
-    """The application of a server that is started.
+    """Return the ASGI application of a server that is started.
 
     Its ``state.at_once`` answers inference requests without it, for
     :class:`~ramsis.serving.connections.Connections`.
@@ -67,13 +68,13 @@ def application(
     Parameters
     ----------
     max_body_bytes
-        Larger requests are refused.
+        Largest body of a request.
     max_json_bytes
-        And so are those with a larger part that is JSON.
+        Largest JSON document in a body; tensors may follow it as bytes.
     max_waiting_bytes
-        And so are large requests while others of so many bytes together wait to be read.
+        Bytes of large requests that may wait to be parsed; more are refused.
     body_timeout_s
-        A request that is not here whole by then is refused.
+        Time until the whole body has to be here.
     """
     infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
         server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s))
@@ -87,12 +88,12 @@ def application(
     def json(document: object, status: int = 200) -> Response:
         return Response(orjson.dumps(document), status, media_type="application/json")
 
-    def known(request: Request) -> bool:
+    def is_served(request: Request) -> bool:
         params = request.path_params
         return bool(params["name"] == server.name and params.get("version", "1") == "1")
 
-    def metadata(request: Request) -> Response:
-        if not known(request):
+    async def metadata(request: Request) -> Response:
+        if not is_served(request):
             return json(_unknown(server), 404)
         pool = server.pool
         return json({"name": server.name, "versions": ["1"], "platform": "ramsis",
@@ -105,16 +106,10 @@ def application(
             return json({**about, "ready": True})
         return json({**about, "ready": False, "error": reason}, 503)
 
-    def model_ready(request: Request) -> Response:
-        if not known(request):
+    async def model_ready(request: Request) -> Response:
+        if not is_served(request):
             return json(_unknown(server), 404)
         return readiness({"name": server.name})
-
-    async def of_model(request: Request) -> Response:
-        return metadata(request)
-
-    async def ready_of_model(request: Request) -> Response:
-        return model_ready(request)
 
     async def live(request: Request) -> Response:
         return json({"live": True})
@@ -131,10 +126,10 @@ def application(
         return Response(text, media_type=content_type)
 
     def refusal(request: Request, error: Exception) -> Response:
-        """An error of HTTP, as the protocol has errors."""
+        """Return an HTTP error in the protocol's form."""
         assert isinstance(error, HTTPException)
-        said = {404: "nothing is at this path", 405: "not a method of this path"}
-        response = json({"error": said.get(error.status_code, error.detail)}, error.status_code)
+        reasons = {404: "nothing is at this path", 405: "not a method of this path"}
+        response = json({"error": reasons.get(error.status_code, error.detail)}, error.status_code)
         response.headers.update(error.headers or {})
         return response
 
@@ -145,8 +140,8 @@ def application(
         Route(model + "/infer", infer), Route(version + "/infer", infer),
         Route("/v2/health/live", live), Route("/v2/health/ready", ready),
         Route("/v2", about), Route("/v2/", about),
-        Route(model + "/ready", ready_of_model), Route(version + "/ready", ready_of_model),
-        Route(model, of_model), Route(version, of_model),
+        Route(model + "/ready", model_ready), Route(version + "/ready", model_ready),
+        Route(model, metadata), Route(version, metadata),
         Route("/metrics", metrics),
     ])
     app.state.at_once = infer
@@ -158,7 +153,7 @@ def _unknown(server: Server) -> dict[str, str]:
 
 
 class _Infer:
-    """Answers inference requests, as an ASGI application or as an ``AtOnce`` of connections."""
+    """Inference requests, as an ASGI application or as an ``AtOnce`` of connections."""
 
     def __init__(
         self, server: Server, max_body_bytes: int, max_waiting_bytes: int, body_timeout_s: float,
@@ -171,14 +166,14 @@ class _Infer:
         self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, unless its client leaves."""
+        """Answer a request, unless its client leaves."""
         connection = scope.get("state", {}).get("connection")
         if connection is not None:
             connection.answering = asyncio.current_task()
         try:
             await self._answer(scope, receive, send)
         except asyncio.CancelledError:
-            return  # to nobody
+            return  # nobody is there to take the answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -218,7 +213,7 @@ class _Infer:
         server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     def _refused(self, error: RamsisError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        """Status, headers and body of an answer that is an error."""
+        """Return status, headers and body of an error."""
         headers = [(b"content-type", _JSON)]
         if isinstance(error, OverloadedError):
             status = 503
@@ -235,16 +230,20 @@ class _Infer:
     async def _answered(
         self, scope: Scope, receive: Receive,
     ) -> tuple[bytes, int | None, float]:
-        """The body of the answer, where its JSON ends if bytes follow, and when it was known."""
+        """Return the body of the answer, the length of its JSON, and when it was known.
+
+        The length is None where no bytes follow the JSON.
+        """
         server = self._server
-        named = scope["path_params"]
-        if named["name"] != server.name or named.get("version", "1") != "1":
+        parameters = scope["path_params"]
+        if parameters["name"] != server.name or parameters.get("version", "1") != "1":
             raise _RefusedError(404, _unknown(server)["error"])
         if scope["method"] != "POST":
             raise _RefusedError(405, "inference requests are POST requests")
         if not server.ready:
             raise OverloadedError(_NOT_READY)
-        headers = _headers(scope["headers"])
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]
+                   if name in _READ}
         body = await self._body(headers, receive)
         whole_s = scope.get("state", {}).get("whole_s")  # before others had their turn
         arrival_ms = server.front.now_ms() if whole_s is None else 1000.0 * whole_s
@@ -262,7 +261,7 @@ class _Infer:
                              self._limits)
 
     async def _parsed_in_turn(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
-        """Large requests have half of the time, and small ones at least the other half."""
+        """Parse large requests in half of the time; small ones have at least the other half."""
         if self._waiting_bytes + len(body) > self._max_waiting_bytes:
             raise OverloadedError("too many large requests at once")
         self._waiting_bytes += len(body)
@@ -281,7 +280,7 @@ class _Infer:
             self._waiting_bytes -= len(body)
 
     async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes:
-        """The whole body, unless it is too long or too slow."""
+        """Read the whole body, unless it is too long or too slow."""
         if headers.get(b"content-encoding", "identity") != "identity":
             raise _RefusedError(415, "bodies are not to be compressed")
         most = self._max_body_bytes
@@ -312,13 +311,8 @@ class _Infer:
         return body
 
 
-def _headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, str]:
-    """Those that are read."""
-    return {name: value.decode("latin-1") for name, value in headers if name in _READ}
-
-
 def _answer_headers(json_end: int | None) -> list[tuple[bytes, bytes]]:
-    """Of an answer, and where its JSON ends if bytes follow."""
+    """Return the headers of an answer, with the end of its JSON if bytes follow."""
     if json_end is None:
         return [(b"content-type", _JSON)]
     return [(b"content-type", b"application/octet-stream"), (_JSON_LENGTH, b"%d" % json_end)]

@@ -1,4 +1,4 @@
-"""Requests on their way through the server: a call, and its queries."""
+"""Calls on their way through the server, and the queries that each consists of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 class OverloadedError(RamsisError):
-    """A query is not answered, since it could not be in time, or there is no room for it."""
+    """A query cannot be answered in time, or there is no room for it."""
 
 
 class FailedError(RamsisError):
@@ -35,24 +35,15 @@ class Served(NamedTuple):
 
 
 class Query:
-    """One of the queries of a call.
+    """A query of a call."""
 
-    Attributes
-    ----------
-    call
-        That it belongs to.
-    place
-        Its row in the call's tensors.
-    slot
-        Where its inputs are.
-    tries
-        How often it was started.
-    """
+    __slots__ = ("call", "row", "slot", "tries")
 
-    __slots__ = ("call", "place", "slot", "tries")
-
-    def __init__(self, call: Call, place: int, slot: int) -> None:
-        self.call, self.place, self.slot, self.tries = call, place, slot, 0
+    def __init__(self, call: Call, row: int, slot: int) -> None:
+        self.call = call
+        self.row = row  # in the call's tensors
+        self.slot = slot  # of the shared memory, which holds its inputs
+        self.tries = 0  # how often it was started
 
 
 class Call:
@@ -61,16 +52,11 @@ class Call:
     Parameters
     ----------
     slots
-        Where the inputs of its queries are.
+        Slots of the shared memory that hold the inputs of its queries.
     arrival_ms, deadline_ms
         On the front end's clock.
     tell
         Called once, with the answer or with the reason that there is none.
-
-    Attributes
-    ----------
-    queries
-        Until it is over; they know the call, and it would never be let go of else.
     """
 
     __slots__ = ("_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms", "queries")
@@ -79,26 +65,27 @@ class Call:
         self, slots: Sequence[int], arrival_ms: float, deadline_ms: float, tell: Tell
     ) -> None:
         self.arrival_ms, self.deadline_ms = arrival_ms, deadline_ms
-        self.queries = [Query(self, place, slot) for place, slot in enumerate(slots)]
+        # Emptied at the end: queries refer to their call, and the cycle would keep its memory.
+        self.queries = [Query(self, row, slot) for row, slot in enumerate(slots)]
         self._tell: Tell | None = tell
         self._left = len(slots)
         self._rows: list[Rows] = [{}] * len(slots)
         self._served: list[Served | None] = [None] * len(slots)
 
-    def answer(self, place: int, outputs: Rows, row: int, served: Served) -> None:
-        """A query is answered by a row of its batch's outputs; with the last one the call is."""
-        self._rows[place] = {name: array[row:row + 1] for name, array in outputs.items()}
-        self._served[place] = served
+    def answer(self, query: Query, outputs: Rows, row: int, served: Served) -> None:
+        """Answer a query by a row of its batch's outputs; the last query ends the call."""
+        self._rows[query.row] = {name: array[row:row + 1] for name, array in outputs.items()}
+        self._served[query.row] = served
         self._left -= 1
         if not self._left:
             self._end(self._whole())
 
     def fail(self, error: RamsisError) -> None:
-        """The call is not answered, whatever becomes of its other queries."""
+        """End the call with an error, whatever becomes of its other queries."""
         self._end(error)
 
     def forget(self) -> None:
-        """Forget the client, who has left."""
+        """Forget the client, which has left."""
         self._tell, self.queries = None, []
 
     def _end(self, result: Answer | RamsisError) -> None:
@@ -108,7 +95,7 @@ class Call:
             tell(result)
 
     def _whole(self) -> Answer:
-        served = [one for one in self._served if one is not None]
+        served = [batch for batch in self._served if batch is not None]
         first = served[0]
         if len(served) == 1:
             return Answer(self._rows[0], {
@@ -116,17 +103,17 @@ class Call:
                 "batch": first.batch, "run_as": first.run_as, "worker": first.worker,
                 "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
                 "service_ms": round(first.finish_ms - first.start_ms, 3)}, first.finish_ms)
-        finish_ms = max(one.finish_ms for one in served)
+        finish_ms = max(query.finish_ms for query in served)
         # Parameters of the protocol hold no lists, so values of several queries are one text.
-        said: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
+        parameters: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
         for name, values in (
-            ("variant", [one.variant for one in served]),
-            ("batch", [one.batch for one in served]),
-            ("run_as", [one.run_as for one in served]),
-            ("worker", [one.worker for one in served]),
-            ("waiting_ms", [round(one.start_ms - self.arrival_ms, 3) for one in served]),
-            ("service_ms", [round(one.finish_ms - one.start_ms, 3) for one in served]),
+            ("variant", [query.variant for query in served]),
+            ("batch", [query.batch for query in served]),
+            ("run_as", [query.run_as for query in served]),
+            ("worker", [query.worker for query in served]),
+            ("waiting_ms", [round(query.start_ms - self.arrival_ms, 3) for query in served]),
+            ("service_ms", [round(query.finish_ms - query.start_ms, 3) for query in served]),
         ):
-            said[name] = ",".join(map(str, values))
+            parameters[name] = ",".join(map(str, values))
         return Answer({name: np.concatenate([rows[name] for rows in self._rows])
-                       for name in self._rows[0]}, said, finish_ms)
+                       for name in self._rows[0]}, parameters, finish_ms)

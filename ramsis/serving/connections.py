@@ -2,11 +2,11 @@
 
 uvicorn limits neither the head of a request nor the time until the request is whole. Here a
 connection *owes* from its beginning, or from the first byte of a request, until that request is
-whole. One that owes for too long, or whose head gets too long, is closed. Where there are too many
-connections, or too many bytes of requests that are not whole, the one that has owed longest makes
-room, and else the one that has been idle longest. A connection whose request is whole is left
-alone, unless its client does not read the answer. When a client leaves, what works on its answer
-is cancelled.
+whole. A connection that owes for too long, or whose head gets too long, is closed. Where there
+are too many connections, or too many bytes of requests that are not whole, the one that has owed
+longest makes room, and else the one that has been idle longest. A connection whose request is
+whole is left alone, unless its client does not read the answer. When a client leaves, what works
+on its answer is cancelled.
 
 Requests that are sent behind each other are answered in turn. Where many wait for their answers,
 the rest is neither parsed nor read until some are given. What is no request is refused in JSON, as
@@ -37,36 +37,33 @@ from ramsis.errors import check_number_of, check_positive
 from ramsis.serving.protocol import whole_number
 
 Headers = Sequence[tuple[bytes, bytes]]
-Reply = Callable[[int, Headers, bytes], None]
-"""Takes the status, the headers and the body of an answer."""
+Reply = Callable[[int, Headers, bytes], None]  # takes status, headers and body of an answer
 
-_EACH_S = 0.25
+_EACH_S = 0.25  # between looks for connections that take too long
+# Idle connections are closed after this; it is longer than clients keep theirs, or one could send
+# a request just as the server closes it, and get no answer.
 _IDLE_S = 75.0
-"""After which a connection without requests is closed; longer than clients keep theirs, or one
-could send a request just as the server closes it, and get no answer."""
+# Number of heads of requests that are kept once they are parsed, and the largest of them in bytes.
 _KNOWN_HEADS, _LARGEST_KNOWN = 256, 1 << 11
-"""So many heads of requests, of up to so many bytes, are kept once they are read."""
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
+# In more bytes at once the end of a body is derived from its length: a search takes longer.
 _SCANNED = 1 << 12
-"""In more bytes at once the end of a body is looked for by its length: a search takes longer."""
+# A refused connection is read for this long, and up to this many bytes: a client whose bytes are
+# not taken gets a reset in place of the reason.
 _LINGER_S = 2.0
 _DISCARDED = 1 << 20
-"""So many bytes, or so long, a connection is read that was refused: it would not see why, else."""
 _REFUSAL = (b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%s")
-_PIPELINED = 8
-"""Requests of a connection that wait for their answers before more of them are parsed."""
-_LINE = 4
-"""Bytes of a header besides its name and value."""
+_PIPELINED = 8  # requests of a connection that wait for answers before more of them are parsed
+_LINE = 4  # bytes of a header besides its name and value: colon, space and line end
 _CODED = (b"content-encoding", b"transfer-encoding")
-_FRAMING = 8
-"""Bytes of chunked encoding for one of the body."""
+_FRAMING = 8  # bytes of chunked encoding for one of the body, at most
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What connections may take."""
+    """Limits on what connections may take."""
 
     connections: int = 2048  # how many at once
     head_bytes: int = 1 << 15  # largest head of a request: its first line and its headers
@@ -81,7 +78,7 @@ class ConnectionLimits:
 
 
 class AtOnce(Protocol):
-    """Answers whole requests without an application."""
+    """Interface of what answers whole requests without an application."""
 
     paths: Collection[bytes]  # of the POST requests that it answers, as they come
     largest: int  # body that it takes, in bytes
@@ -90,24 +87,24 @@ class AtOnce(Protocol):
     def begin(
         self, headers: Mapping[bytes, str], body: bytes, whole_s: float, reply: Reply
     ) -> Callable[[], object]:
-        """Begin to answer a request; what is returned ends that, where its client has left.
+        """Begin to answer a request, and return what ends that when the client has left.
 
         Parameters
         ----------
         headers
-            Those that it reads.
+            The request's, as far as :attr:`headers` names them.
         body
             Not compressed.
         whole_s
-            When it was here whole, on the clock of :func:`time.monotonic`.
+            When the request was whole, on the clock of :func:`time.monotonic`.
         reply
-            To be called once, perhaps at once.
+            Called once with the answer, perhaps before this returns.
         """
         ...
 
 
 class _Head(NamedTuple):
-    """A head of a request for an answer at once, as it was read."""
+    """Parsed head of a request that is answered at once."""
 
     headers: Mapping[bytes, str]
     length: int
@@ -126,21 +123,21 @@ class Connections:
         self._stated: tuple[Headers, bytes] = [], b""
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What uvicorn makes for each connection."""
+        """Return the class of which uvicorn makes each connection."""
         return type("LimitedConnection", (Connection,), {"group": self})
 
     def opened(self, connection: Connection) -> None:
-        """A connection has come; another may have to go."""
+        """Count a new connection; another may have to go."""
         self._open += 1
         self._owing[connection] = connection.loop.time()
         if self._open > self.limits.connections:
             self._make_room()
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self._open -= 1
-        for those in (self._owing, self._idle, self._unread):
-            those.pop(connection, None)
+        for connections in (self._owing, self._idle, self._unread):
+            connections.pop(connection, None)
 
     def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
         """Update the state of a connection."""
@@ -154,13 +151,13 @@ class Connections:
             self._idle.pop(connection, None)
 
     def received(self, count: int) -> None:
-        """So many more bytes of requests that are not whole are held, or fewer."""
+        """Count more bytes of requests that are not whole, or fewer by a negative number."""
         self._pending_bytes += count
         while self._pending_bytes > self.limits.pending_bytes and self._make_room():
             pass
 
     def unread(self, connection: Connection, is_unread: bool = True) -> None:
-        """An answer waits for its client to read, or does not."""
+        """Note whether an answer waits for its client to read."""
         if is_unread:
             self._unread.setdefault(connection, connection.loop.time())
         else:
@@ -173,7 +170,7 @@ class Connections:
         return (head, data[end:]) if head is not None and len(data) == end + head.length else None
 
     def know_head(self, data: bytes, headers: Mapping[bytes, str], length: int) -> None:
-        """Read no more a head that many requests have: the bytes of one, with a body so long."""
+        """Keep the parsed head of a request, whose bytes end with a body of this length."""
         end = len(data) - length
         if data.find(_END) + len(_END) == end <= _LARGEST_KNOWN:
             if len(self._heads) >= _KNOWN_HEADS:
@@ -181,13 +178,13 @@ class Connections:
             self._heads[data[:end]] = _Head(headers, length)
 
     def stated(self, headers: Headers) -> bytes:
-        """Headers that all answers have, which change once a second, as they are sent."""
+        """Encode the headers that all answers have; they change once a second."""
         if self._stated[0] is not headers:
             self._stated = headers, b"".join(b"%s: %s\r\n" % header for header in headers)
         return self._stated[1]
 
     async def watch(self) -> None:
-        """Close those that take too long, until cancelled."""
+        """Close connections that take too long, until cancelled."""
         limits, loop = self.limits, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_EACH_S)
@@ -210,10 +207,10 @@ class Connections:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """Close a connection; False where all have whole requests."""
-        those: Any = self._owing if len(self._owing) > 1 or not self._idle else self._idle
-        for connection in those:
-            del those[connection]
+        """Close a connection; return False if all have whole requests."""
+        connections: Any = self._owing if len(self._owing) > 1 or not self._idle else self._idle
+        for connection in connections:
+            del connections[connection]
             connection.abort()
             return True
         return False
@@ -273,16 +270,10 @@ class _Exchange:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection under limits; :meth:`Connections.protocol` makes its class.
-
-    Attributes
-    ----------
-    in_head
-        Whether what comes next belongs to the head of a request.
-    """
+    """A connection under limits; :meth:`Connections.protocol` makes its class."""
 
     group: Connections
-    in_head = True
+    in_head = True  # whether the next byte belongs to the head of a request
     answering: asyncio.Task[Any] | None = None  # what works on the answer
     flow: _Flow
     _whole = False  # whether all requests that have begun are whole
@@ -300,7 +291,7 @@ class Connection(HttpToolsProtocol):
     _counted = 0  # bytes of the body that came before those that are parsed now
 
     def connection_made(self, transport: Any) -> None:
-        """Count it."""
+        """Tell the group of the connection."""
         self._cycles = deque[Any]()  # of requests that wait for their answers
         try:
             super().connection_made(transport)
@@ -310,7 +301,7 @@ class Connection(HttpToolsProtocol):
         self.group.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what works on its answer."""
+        """Cancel what works on its answers, and release its bytes."""
         super().connection_lost(exc)
         for cycle in self._cycles:  # not the last alone
             cycle.disconnected = True
@@ -322,17 +313,17 @@ class Connection(HttpToolsProtocol):
             self.answering.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read, and count what is not a body."""
+        """Parse what has come, or hold it back while too many requests wait for answers."""
         if self._refused:
             self._discarded += len(data)
             if self._discarded > _DISCARDED:
                 self.abort()
             return
         if self._idles and not self.flow.write_paused:
-            known = self.group.known_head(data)
-            if known is not None:
+            head_and_body = self.group.known_head(data)
+            if head_and_body is not None:
                 self._say(owes=False, idle=False)
-                self._begin(known[0].headers, known[1], keep_alive=True)
+                self._begin(head_and_body[0].headers, head_and_body[1], keep_alive=True)
                 return
             self._chunk = data
         if self._is_one(data) or len(self._cycles) + data.count(_END) <= _PIPELINED:
@@ -350,14 +341,14 @@ class Connection(HttpToolsProtocol):
         return bool(self._behind)
 
     def _is_one(self, data: bytes) -> bool:
-        """Whether many bytes are known to belong to one request."""
+        """Return whether many bytes are known to belong to a single request."""
         if len(data) < _SCANNED or self._behind or len(self._cycles) > 1:
             return False
         if not self.in_head:
             return self._length is not None and len(data) <= self._length - self._body
         end = data.find(_END) + len(_END)
-        stated = _LENGTH.search(data, 0, end)
-        return stated is not None and len(data) <= end + int(stated[1])
+        length = _LENGTH.search(data, 0, end)
+        return length is not None and len(data) <= end + int(length[1])
 
     def _go_on(self) -> None:
         """Parse what was held back, a request at a time, while few wait for their answers."""
@@ -377,7 +368,7 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def _parse(self, data: bytes) -> None:
-        """Parse, and count what is not a body."""
+        """Parse, and count the bytes that are not of a body."""
         self._counted = self._body
         self._beside = self._seen = self._beside + len(data)
         self._feed(data)
@@ -420,12 +411,12 @@ class Connection(HttpToolsProtocol):
             self.refuse(b"400 Bad Request", f"not an HTTP/1.1 request ({error})")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         self.url, self.headers, self.expect_100_continue = b"", [], False
         self._whole = self._has_cycle = False
 
     def on_headers_complete(self) -> None:
-        """The head of a request is whole; headers after a body are left out."""
+        """Check the head of a request; headers after a body are left out."""
         if self._seen > self.group.limits.head_bytes and self._head() > (
                 self.group.limits.head_bytes):
             self._refuse_head()
@@ -449,7 +440,7 @@ class Connection(HttpToolsProtocol):
                 self._to_application()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body has come."""
+        """Keep a part of the body, or hand it to the application."""
         self._body += len(body)
         if self._held is not None:
             self._held.append(body)
@@ -457,7 +448,7 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """Answer a request that is whole, or tell the application."""
         if self._upgrades:  # its body is still to be parsed
             return
         self._whole = self.in_head = True
@@ -471,13 +462,13 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """The application has given an answer."""
+        """Note that the application has given an answer."""
         HttpToolsProtocol.on_response_complete(self)
         self._unset_keepalive_if_required()  # the group watches who is idle
         self.answered()
 
     def answered(self) -> None:
-        """An answer is given; if its request is not whole, the rest of it is not awaited long."""
+        """Note that an answer is given; the rest of its request is not awaited for long."""
         # The connection of a refused request lingers, so what has come of the body is let go now.
         self._cycles.popleft().body = bytearray()
         if self.transport.is_closing():
@@ -492,17 +483,17 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Note that the client does not read."""
         super().pause_writing()
         self.group.unread(self)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Note that the client has read."""
         super().resume_writing()
         self.group.unread(self, self.transport.is_closing())
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection after too long an idle time."""
+        """Close the connection, which was idle for too long."""
         super().timeout_keep_alive_handler()
         self.group.unread(self)
 
@@ -512,14 +503,14 @@ class Connection(HttpToolsProtocol):
         self._refused, self._held = True, None
         self._release()
         self._say(owes=False, idle=False)
-        said = json.dumps({"error": reason}).encode()
+        body = json.dumps({"error": reason}).encode()
         if self.in_head or not self._has_cycle:
-            self._refusal = _REFUSAL % (status, len(said), said)
+            self._refusal = _REFUSAL % (status, len(body), body)
         elif not cycle.response_complete:
             if cycle.response_started:
                 self.abort()
                 return
-            self._refusal = _REFUSAL % (status, len(said), said)
+            self._refusal = _REFUSAL % (status, len(body), body)
             cycle.disconnected = True
             cycle.message_event.set()
             self._cycles.pop()
@@ -546,7 +537,7 @@ class Connection(HttpToolsProtocol):
         self.group.received(-held_back)
 
     def _is_for_at_once(self, length: int) -> bool:
-        """Whether a request may be answered without the application, if the rest of it is here."""
+        """Return whether a request may be answered at once, if the rest of it is here."""
         at_once = self.group.at_once
         return not (at_once is None or self.url not in at_once.paths
                     or self.parser.get_method() != b"POST" or self.expect_100_continue
@@ -554,7 +545,7 @@ class Connection(HttpToolsProtocol):
                     or not (self.cycle is None or self.cycle.response_complete))
 
     def _to_application(self) -> None:
-        """Have the application answer a request, of whose body a part may be here."""
+        """Hand a request, of whose body a part may be here, to the application."""
         held, self._held = self._held or (), None
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         HttpToolsProtocol.on_message_begin(self)  # makes the scope
@@ -606,7 +597,7 @@ class Connection(HttpToolsProtocol):
             self.group.received(count)
 
     def _settle(self) -> None:
-        """Say whether it owes, is idle, or waits for an answer."""
+        """Tell the group whether the connection owes, is idle, or waits for an answer."""
         if self._refused or self.transport.is_closing():
             return
         cycle = self.cycle
@@ -623,5 +614,5 @@ class Connection(HttpToolsProtocol):
             self.group.settle(self, owes=owes, idle=idle)
 
     def _head(self) -> int:
-        """Bytes of the first line and the headers."""
+        """Return the size of the first line and the headers."""
         return len(self.url) + sum(len(name) + len(value) + _LINE for name, value in self.headers)

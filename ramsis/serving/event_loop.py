@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
-    """A runner with the fastest event loop there is, which is closed at the end.
+    """Return a runner with the fastest event loop that is installed; it is closed at the end.
 
-    An interrupt that comes while the loop is made is put off until the loop is there. Else the
+    An interrupt that comes while the loop is created is deferred until the loop exists. Else the
     loop would stay open, which uvloop reports on stderr.
     """
     with contextlib.ExitStack() as stack:
-        with _interrupts_put_off():
+        with _interrupts_deferred():
             runner = stack.enter_context(asyncio.Runner(loop_factory=_new_loop))
         yield runner
 
@@ -32,7 +32,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 @contextlib.contextmanager
-def _interrupts_put_off() -> Iterator[None]:
+def _interrupts_deferred() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield

@@ -19,14 +19,16 @@ from ramsis.serving.connections import ConnectionLimits, Connections
 from ramsis.serving.logs import records_in
 from ramsis.serving.server import Server
 
-_BACKLOG = 2048
-_LAST_ANSWERS_S = 0.1
+_BACKLOG = 2048  # connections that wait to be accepted; the kernel caps it (net.core.somaxconn)
+_LAST_ANSWERS_S = 0.1  # for the last answers to leave before connections are closed
+# Open files besides connections: standard streams, libraries, logs; and sockets, memory and pidfd
+# of each worker. Both are generous, as a file too few loses a connection.
 _FILES, _FILES_OF_A_WORKER = 64, 8
 
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """The front end."""
+    """Settings of the HTTP front end."""
 
     # host, port: where it listens; port 0 is any that is free
     host: str = "127.0.0.1"
@@ -39,7 +41,7 @@ class HttpSettings:
 
 
 def bound_socket(settings: HttpSettings) -> socket.socket:
-    """A socket that listens."""
+    """Return a listening socket."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM)[0]
@@ -56,14 +58,14 @@ def bound_socket(settings: HttpSettings) -> socket.socket:
 
 
 def _with_files(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
-    """No more connections than this process may have files, which are raised if they can be."""
+    """Lower the connections to the open files that this process may have, after raising those."""
     try:
         import resource
     except ImportError:  # there are no such limits here
         return limits
     others = _FILES + _FILES_OF_A_WORKER * workers
-    soft, hard = (math.inf if one == resource.RLIM_INFINITY else one
-                  for one in resource.getrlimit(resource.RLIMIT_NOFILE))
+    soft, hard = (math.inf if limit == resource.RLIM_INFINITY else limit
+                  for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
     files = min(limits.connections + others, hard)
     if soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (
@@ -76,7 +78,6 @@ class _Uvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave them."""
         yield
 
 
@@ -100,9 +101,9 @@ async def serve(
     started
         Called with the URL once requests are answered.
     beside
-        What runs beside it, until it ends.
+        Coroutine functions that run until the server ends.
     give_end
-        Handed a function that ends it, as a signal does.
+        Called with a function that ends the server, as a signal does.
     """
     try:
         await server.start()
@@ -140,7 +141,7 @@ async def serve(
         give_end(end)
         host, port = listening.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        tasks += [loop.create_task(one()) for one in beside]
+        tasks += [loop.create_task(run()) for run in beside]
         try:
             with records_in(server.log):
                 await http.serve(sockets=[listening])

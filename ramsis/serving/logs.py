@@ -21,18 +21,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-Log = Callable[..., None]
-"""``log(event, **fields)``."""
+Log = Callable[..., None]  # ``log(event, **fields)``
 
-_MOST_LINES = 1000
-"""That wait to be written."""
-_BURST, _PER_S = 100, 1.0
-"""Lines of an event at once, and each second after."""
-_MOST_TEXT = 4000
-"""Characters of a field, beyond which its middle is left out."""
-_SAID_EACH_S = 10.0
-_LAST_LINES_S = 1.0
-"""Time for lines that are not yet written when the process ends."""
+_MOST_LINES = 1000  # that wait to be written; more would only hold memory
+_BURST, _PER_S = 100, 1.0  # lines of an event at once, and each second after
+_MOST_TEXT = 4000  # characters of a field, beyond which its middle is left out
+_REPORT_EACH_S = 10.0  # between lines about lines that were left out
+_LAST_LINES_S = 1.0  # for lines that are not yet written when the process ends
 
 
 class LogWriter:
@@ -42,13 +37,13 @@ class LogWriter:
         self._changed = threading.Condition()
         self._lines = deque[tuple[str, Counter[str]]]()  # and what is left out without them
         self._left_out = Counter[str]()  # lines by event, since the log said so
-        self._said_s = -math.inf
+        self._reported_s = -math.inf
         self._allowance = dict[str, tuple[float, float]]()  # lines of an event, and as of when
         self._thread: threading.Thread | None = None
         self._writes = False
 
     def write(self, event: str, fields: dict[str, object]) -> None:
-        """Take a line, unless it is one too many."""
+        """Queue a line, unless too many wait or the event comes too often."""
         with self._changed:
             if len(self._lines) >= _MOST_LINES or not self._allows(event):
                 self._left_out[event] += 1
@@ -62,12 +57,12 @@ class LogWriter:
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all is written, but not long."""
+        """Wait until all is written, for a second at most."""
         with self._changed:
-            self._said_s = -math.inf
+            self._reported_s = -math.inf
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: not (self._lines or self._writes or self._is_to_say()), _LAST_LINES_S)
+                lambda: not (self._lines or self._writes or self._is_report_due()), _LAST_LINES_S)
 
     def _allows(self, event: str) -> bool:
         now_s = time.monotonic()
@@ -76,9 +71,9 @@ class LogWriter:
         self._allowance[event] = max(lines - 1.0, 0.0) if lines >= 1.0 else lines, now_s
         return lines >= 1.0
 
-    def _is_to_say(self) -> bool:
-        """Return whether the log states now how many lines were left out."""
-        return bool(self._left_out) and time.monotonic() >= self._said_s + _SAID_EACH_S
+    def _is_report_due(self) -> bool:
+        """Return whether it is time to report the lines that were left out."""
+        return bool(self._left_out) and time.monotonic() >= self._reported_s + _REPORT_EACH_S
 
     def _run(self) -> None:
         while True:
@@ -90,31 +85,30 @@ class LogWriter:
                     self._left_out.update(lines)
 
     def _next(self) -> tuple[str, Counter[str]]:
-        """The next line, as soon as there is one."""
+        """Wait for the next line, and return it with the lines that it stands for."""
         with self._changed:
             self._writes = False
             self._changed.notify_all()
             while not self._lines:
-                if self._is_to_say():
+                if self._is_report_due():
                     left_out, self._left_out = self._left_out, Counter()
-                    self._said_s = time.monotonic()
+                    self._reported_s = time.monotonic()
                     self._lines.append((_line("lines left out", {
                         "count": left_out.total(), "events": left_out}), left_out))
                 else:
-                    self._changed.wait(_SAID_EACH_S if self._left_out else None)
+                    self._changed.wait(_REPORT_EACH_S if self._left_out else None)
             self._writes = True
             return self._lines.popleft()
 
 
 class _Records(logging.Handler):
-    """Libraries' log records, as lines of the log."""
+    """Handler that brings libraries' log records to the structured log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log a record."""
         self._log(record.levelname.lower(), logger=record.name, message=self.format(record))
 
 

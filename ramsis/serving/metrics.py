@@ -1,4 +1,4 @@
-"""What the server measures of itself, for Prometheus."""
+"""Metrics of the server for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+# Bounds of the histograms' bins, finer where policies decide and deadlines usually lie.
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _RATIO = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
@@ -21,7 +22,7 @@ _SLACK = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class _Observed:
-    """How many values were up to each bound, and their sum; the last count is of those beyond."""
+    """Histogram of values by upper bounds, with their sum; the last count is for larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -29,34 +30,33 @@ class _Observed:
         self.bounds, self.counts, self.total = bounds, [0] * (len(bounds) + 1), 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 class Counts(Collector):
-    """A counter by labels, for a single thread; see :class:`Histograms`."""
+    """Counter by labels, for a single thread; see :class:`Histograms`."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
     ) -> None:
-        self._made = partial(CounterMetricFamily, name, text, labels=labels)
+        self._family = partial(CounterMetricFamily, name, text, labels=labels)
         self.of: Counted[tuple[str, ...]] = Counted()
         registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """As the library has it."""
-        found = self._made()
+        """Return the counts as the library's metric."""
+        family = self._family()
         for values, count in self.of.items():
-            found.add_metric(values, count)
-        yield found
+            family.add_metric(values, count)
+        yield family
 
 
 class Histograms(Collector):
-    """Histograms of one name by variant, or one alone, for a single thread.
+    """Histograms of a name by variant, or a single one, for a single thread.
 
-    Those of the library lock and count in Python objects, at each batch; these count in lists,
-    and are made the library's when they are asked for.
+    The library's lock and count in Python objects at each batch. These count in lists, and become
+    the library's when they are collected.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class Histograms(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> _Observed:
-        """The one of these values of the labels."""
+        """Return the histogram of these values of the labels."""
         return self._of.setdefault(values, _Observed(self._bounds))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """As the library has them."""
-        found = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        """Return the histograms as the library's metric."""
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, one in self._of.items():
-            found.add_metric(values, list(zip(names, accumulate(one.counts), strict=True)),
-                             one.total)
-        yield found
+        for values, observed in self._of.items():
+            family.add_metric(values, list(zip(names, accumulate(observed.counts), strict=True)),
+                              observed.total)
+        yield family
 
 
 class ServerMetrics:
@@ -121,11 +121,11 @@ class ServerMetrics:
                               registry=registry)
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when it is asked for."""
+        """Add a gauge whose value is read when metrics are collected."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
     def text(self, accepted: str) -> tuple[bytes, str]:
-        """All of it and its content type, by ``Accept``: OpenMetrics, or only Prometheus' own."""
+        """Encode all metrics as OpenMetrics or Prometheus' text, by ``Accept``."""
         encoded, content_type = choose_encoder(
             accepted if "text/plain" in accepted else "application/openmetrics-text")
         return encoded(self.registry), content_type

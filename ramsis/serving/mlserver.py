@@ -37,7 +37,7 @@ _EXTRA = ("variants", "code", "overhead_ms")
 
 
 class PolicyRuntime(MLModel):
-    """Serves a model whose variants are chosen by policies.
+    """MLServer runtime of a model whose variants are chosen by policies.
 
     ``parameters.uri`` of its settings is a folder of policies, or a policy file. In
     ``parameters.extra`` are ``variants``, the file of the models to run; ``code``, the functions
@@ -104,7 +104,7 @@ class PolicyRuntime(MLModel):
         return True
 
     def _extra(self) -> dict[str, Any]:
-        """The settings of this runtime."""
+        """Return the settings of this runtime, checked."""
         parameters = self.settings.parameters
         extra = dict(parameters.extra or {}) if parameters is not None else {}
         where = f"{Path(self.settings._source or 'model-settings.json')}: parameters.extra"

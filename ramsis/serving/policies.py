@@ -1,4 +1,4 @@
-"""The policies that a server serves by: read, checked against its variants, made into lookups."""
+"""Policies that a server serves by: reading, checks against its variants, lookups."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from ramsis.policy.policy_set import set_of
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
-_MEANS = ("mean", "distribution")
-"""Ways to state service times of which ``latency_ms`` are means."""
+_MEANS = ("mean", "distribution")  # statements of service times whose ``latency_ms`` are means
 
 
 def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """The policies of a folder, or of one file."""
+    """Read the policies of a folder, or of a single file."""
     return read_set(path) if Path(path).is_dir() else set_of([read(path)])
 
 
@@ -29,7 +28,7 @@ def selectors_of(policies: PolicySet[Policy]) -> PolicySet[Selector]:
 
 
 def largest_batch(policies: PolicySet[Policy]) -> int:
-    """Largest batch that a table asks for."""
+    """Return the largest batch that a table asks for."""
     return max(policy.max_batch for level in policies.levels
                for policy in (station.policy for station in level.stations))
 
@@ -51,36 +50,29 @@ def check_served(
 
 
 class Expected:
-    """Assumptions of the policies of a level: service times and violation rates.
-
-    Attributes
-    ----------
-    load_qps, violation_rate, effective_accuracy
-        Of the level.
-    knows_means
-        Whether service times are means; else they are some other statistic.
-    """
+    """Assumptions of the policies of a level: service times and violation rates."""
 
     def __init__(self, level: Level[Policy]) -> None:
-        self.load_qps, self._slowness = level.load_qps, level.slowness
+        self._slowness = level.slowness
         self.violation_rate = float(level.expected.get("expected_violation_rate", 0.0))
         self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
         models = [model for station in level.stations for model in station.policy.models]
         self._latency_ms = {model.name: model.latency_ms for model in models}
+        # Else service times are some other statistic than the mean.
         self.knows_means = all(station.policy.service in _MEANS for station in level.stations)
         self._policy = {model.name: (station.policy, model) for station in level.stations
                         for model in station.policy.models}
         self._stated: dict[tuple[str, int], float | None] = {}
 
     def service_ms(self, variant: str, batch: int) -> float | None:
-        """Return what a batch takes as profiled, as far as the policies know it."""
+        """Return the profiled time of a batch, None where the policies do not know it."""
         latency_ms = self._latency_ms.get(variant, ())
         return latency_ms[batch - 1] / self._slowness if batch <= len(latency_ms) else None
 
     def stated_ms(self, variant: str, batch: int, quantile: float) -> float | None:
-        """A quantile of what a batch takes, with the overhead that the policy was made with.
+        """Return a quantile of a batch's time, with the overhead that the policy was made with.
 
-        Where the policy knows one statistic alone, that is taken.
+        Where the policy knows a single statistic, that is the quantile.
         """
         key = variant, batch
         if key not in self._stated:
@@ -88,13 +80,13 @@ class Expected:
         return self._stated[key]
 
     def _quantile_ms(self, variant: str, batch: int, quantile: float) -> float | None:
-        found = self.service_ms(variant, batch)
-        if found is None:
+        time_ms = self.service_ms(variant, batch)
+        if time_ms is None:
             return None
         policy, model = self._policy[variant]
         if model.quantiles_ms is not None and batch <= len(model.quantiles_ms):
-            known = np.asarray(model.quantiles_ms[batch - 1])
+            quantiles_ms = np.asarray(model.quantiles_ms[batch - 1])
             levels = (policy.quantile_levels if policy.quantile_levels is not None
-                      else (np.arange(len(known)) + 0.5) / len(known))
-            found = float(np.interp(quantile, levels, known)) / self._slowness
-        return found + policy.overhead_ms
+                      else (np.arange(len(quantiles_ms)) + 0.5) / len(quantiles_ms))
+            time_ms = float(np.interp(quantile, levels, quantiles_ms)) / self._slowness
+        return time_ms + policy.overhead_ms

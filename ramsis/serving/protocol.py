@@ -25,19 +25,18 @@ from numpy.typing import NDArray
 from ramsis.errors import NON_NEGATIVE, POSITIVE, InvalidValueError, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
-_MOST_PARTS = 30_000
-"""Lists and objects in a document: each takes more memory and time than any number does."""
-_LONGEST_ID = 1024
-_LONG = 1 << 16
-_SHORT, _HEADS = 1 << 11, 256
-"""Documents of so many bytes, and so many of them, are kept once they are checked."""
+_MOST_PARTS = 30_000  # lists and objects: each takes more memory and time than a number does
+_LONGEST_ID = 1024  # characters; the id goes back with the answer
+_LONG = 1 << 16  # bytes of a document from which its values are counted before it is parsed
+_SHORT, _HEADS = 1 << 11, 256  # bytes and number of documents that are kept once they are checked
+# Kinds of NumPy arrays that JSON numbers make, and that data types take; whole numbers, else.
 _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
 
 class RequestLimits(NamedTuple):
     """Limits on a request."""
 
-    queries: int = MOST_QUERIES  # that it has, at most
+    queries: int = MOST_QUERIES  # in a request, at most
     json_bytes: int = 1 << 22  # of its JSON document
     wait_ms: float = 600_000.0  # longest deadline, and longest time after it for a late answer
 
@@ -57,7 +56,7 @@ class Answer(NamedTuple):
     """Answer to a request."""
 
     outputs: Mapping[str, NDArray[Any]]  # arrays of shape (n, …) by name
-    parameters: Mapping[str, Any]  # what is said of how the queries were served
+    parameters: Mapping[str, Any]  # how the queries were served
     finish_ms: float = math.nan  # when the last of its batches ended, on the front end's clock
 
 
@@ -73,7 +72,7 @@ def parse_request(
     Parameters
     ----------
     body
-        Of the HTTP request.
+        Body of the HTTP request.
     header_length
         The header ``Inference-Header-Content-Length``, if there is one.
     deadline
@@ -92,7 +91,7 @@ def parse_request(
 
 
 class _Bytes(NamedTuple):
-    """Where the data of a tensor are among the bytes that follow the document."""
+    """Place of a tensor's data among the bytes that follow the document."""
 
     start: int
     numbers: int
@@ -111,10 +110,10 @@ class _Head(NamedTuple):
 
 
 def _read(
-    text: bytes, rest: int, deadline: str | None, inputs: tuple[TensorSpec, ...],
+    text: bytes, byte_count: int, deadline: str | None, inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...], limits: RequestLimits,
 ) -> _Head:
-    """Check a document that so many bytes follow."""
+    """Check a document that is followed by a number of bytes."""
     if len(text) > limits.json_bytes:
         raise _wrong("body", "a JSON document that is too long", len(text),
                      allowed=f"up to {limits.json_bytes} bytes; tensors may follow it as bytes")
@@ -138,13 +137,13 @@ def _read(
     parameters = document.get("parameters", {})
     _check_object(parameters, "parameters")
     deadline_ms, late_ms = stated_times(parameters, deadline, limits.wait_ms)
-    parts = _inputs(document.get("inputs"), inputs, rest, limits.queries)
+    parts = _inputs(document.get("inputs"), inputs, byte_count, limits.queries)
     return _Head(request_id, parts, deadline_ms, late_ms,
                  _outputs(document.get("outputs"), parameters, outputs))
 
 
+# Clients that send data as bytes send the same document again and again.
 _read_again = lru_cache(maxsize=_HEADS)(_read)
-"""Clients that send data as bytes send the same document again and again."""
 
 
 def _wrong(where: str, what: str, *value: object, allowed: str | None = None) -> InvalidValueError:
@@ -159,7 +158,7 @@ def _check_object(value: object, where: str) -> None:
 
 
 def whole_number(text: str) -> int | None:
-    """A number that may be a length; none where a header has something else.
+    """Read a number that may be a length; None where a header has something else.
 
     >>> whole_number("0012"), whole_number("-1"), whole_number("9" * 5000)
     (12, None, None)
@@ -179,41 +178,41 @@ def _header_length(text: str | None, size: int) -> int:
 
 
 def _inputs(
-    given: object, specs: Sequence[TensorSpec], rest: int, most: int
+    tensors: object, specs: Sequence[TensorSpec], byte_count: int, most: int
 ) -> list[NDArray[Any] | _Bytes]:
-    """The data of the model's inputs, in its order."""
+    """Return the data of the model's inputs, in its order."""
     names = [spec.name for spec in specs]
-    if not isinstance(given, list) or not given:
-        raise _wrong("inputs", "not a list of tensors", given, allowed=f"the inputs {names}")
+    if not isinstance(tensors, list) or not tensors:
+        raise _wrong("inputs", "not a list of tensors", tensors, allowed=f"the inputs {names}")
     by_name = {spec.name: spec for spec in specs}
-    found: dict[str, NDArray[Any] | _Bytes] = {}
+    parts: dict[str, NDArray[Any] | _Bytes] = {}
     queries, start = set[int](), 0
-    for i, tensor in enumerate(given):
+    for i, tensor in enumerate(tensors):
         where = f"inputs[{i}]"
         _check_object(tensor, where)
         name = tensor.get("name")
-        if not isinstance(name, str) or name not in by_name or name in found:
+        if not isinstance(name, str) or name not in by_name or name in parts:
             raise _wrong(f"{where}.name", "not an input of the model, each once", name,
                          allowed=", ".join(names))
-        part = found[name] = _part(tensor, by_name[name], where, start, rest, most)
+        part = parts[name] = _part(tensor, by_name[name], where, start, byte_count, most)
         queries.add(part.shape[0])
         if isinstance(part, _Bytes):
             start += part.numbers * part.dtype.itemsize
-    if rest > start:
-        raise _wrong("body", "bytes after the data of the inputs", rest - start, allowed="0")
-    missing = [name for name in names if name not in found]
+    if byte_count > start:
+        raise _wrong("body", "bytes after the data of the inputs", byte_count - start, allowed="0")
+    missing = [name for name in names if name not in parts]
     if missing:
         raise _wrong("inputs", "inputs are missing", missing)
     if len(queries) > 1:
         raise _wrong("inputs", "inputs for different numbers of queries",
-                     [found[name].shape[0] for name in names])
-    return [found[name] for name in names]
+                     [parts[name].shape[0] for name in names])
+    return [parts[name] for name in names]
 
 
 def _part(
-    tensor: Mapping[str, Any], spec: TensorSpec, where: str, start: int, rest: int, most: int
+    tensor: Mapping[str, Any], spec: TensorSpec, where: str, start: int, byte_count: int, most: int
 ) -> NDArray[Any] | _Bytes:
-    """The data of one tensor, or where they begin among the bytes after the document."""
+    """Return the data of a tensor, or their place among the bytes after the document."""
     if tensor.get("datatype") != spec.datatype:
         raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
                      allowed=spec.datatype)
@@ -229,12 +228,13 @@ def _part(
     parameters = tensor.get("parameters", {})
     _check_object(parameters, f"{where}.parameters")
     if "binary_data_size" in parameters:
-        size, wanted = parameters["binary_data_size"], shape[0] * spec.nbytes
-        if type(size) is not int or size != wanted:
+        size, size_needed = parameters["binary_data_size"], shape[0] * spec.nbytes
+        if type(size) is not int or size != size_needed:
             raise _wrong(f"{where}.parameters.binary_data_size", "not the size of the tensor",
-                         size, allowed=str(wanted))
-        if rest - start < size:
-            raise _wrong("body", "data of the inputs end early", rest - start, allowed=str(size))
+                         size, allowed=str(size_needed))
+        if byte_count - start < size:
+            raise _wrong("body", "data of the inputs end early", byte_count - start,
+                         allowed=str(size))
         return _Bytes(start, math.prod(shape), shape, spec.dtype.newbyteorder("<"))
     if "data" not in tensor:
         raise _wrong(where, "a tensor without data", allowed="data or binary_data_size")
@@ -243,7 +243,7 @@ def _part(
 
 
 def _flat(values: Any, count: int, spec: TensorSpec, where: str) -> list[Any]:
-    """The numbers of a list, flat or nested; NumPy would make room for any texts that it holds."""
+    """Return the numbers of a list, flat or nested; NumPy would make room for any texts in it."""
     flat: list[Any] = values
     good = type(flat) is list
     while good and flat and type(flat[0]) is list:
@@ -278,7 +278,7 @@ def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
 def stated_times(
     parameters: Mapping[str, Any], header: str | None, most_ms: float
 ) -> tuple[float | None, float]:
-    """The deadline and the time after it of :class:`InferRequest`, from a request's parameters."""
+    """Return the deadline and the time after it that a request's parameters state."""
     late_ms = 0.0
     if "late_ms" in parameters:
         late_ms = _time(parameters["late_ms"], "parameters.late_ms", NON_NEGATIVE, most_ms)
@@ -311,40 +311,40 @@ def _time(value: object, where: str, rule: Rule, most: float) -> float:
 
 
 def _outputs(
-    given: object, parameters: Mapping[str, Any], specs: Sequence[TensorSpec]
+    outputs: object, parameters: Mapping[str, Any], specs: Sequence[TensorSpec]
 ) -> dict[str, bool]:
-    """Which outputs are wanted, and whether as bytes."""
-    usual = parameters.get("binary_data_output", False)
-    if not isinstance(usual, bool):
-        raise _wrong("parameters.binary_data_output", "not a truth value", usual)
-    if given is None or given == []:
-        return {spec.name: usual for spec in specs}
-    if not isinstance(given, list):
-        raise _wrong("outputs", "not a list", given)
+    """Return the outputs that are wanted, and whether as bytes."""
+    default = parameters.get("binary_data_output", False)
+    if not isinstance(default, bool):
+        raise _wrong("parameters.binary_data_output", "not a truth value", default)
+    if outputs is None or outputs == []:
+        return {spec.name: default for spec in specs}
+    if not isinstance(outputs, list):
+        raise _wrong("outputs", "not a list", outputs)
     names = [spec.name for spec in specs]
-    found: dict[str, bool] = {}
-    for i, output in enumerate(given):
+    binary_of: dict[str, bool] = {}
+    for i, output in enumerate(outputs):
         _check_object(output, f"outputs[{i}]")
         name = output.get("name")
-        if not isinstance(name, str) or name not in names or name in found:
+        if not isinstance(name, str) or name not in names or name in binary_of:
             raise _wrong(f"outputs[{i}].name", "not an output of the model, each once", name,
                          allowed=", ".join(names))
-        own = output.get("parameters", {})
-        _check_object(own, f"outputs[{i}].parameters")
-        if own.get("classification"):
+        options = output.get("parameters", {})
+        _check_object(options, f"outputs[{i}].parameters")
+        if options.get("classification"):
             raise _wrong(f"outputs[{i}].parameters.classification", "not served",
-                         own["classification"])
-        binary = own.get("binary_data", usual)
+                         options["classification"])
+        binary = options.get("binary_data", default)
         if not isinstance(binary, bool):
             raise _wrong(f"outputs[{i}].parameters.binary_data", "not a truth value", binary)
-        found[name] = binary
-    return found
+        binary_of[name] = binary
+    return binary_of
 
 
 def answer_body(
     name: str, request: InferRequest, answer: Answer, specs: Sequence[TensorSpec]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer, and where its JSON ends if bytes follow."""
+    """Return the body of an answer, and the length of its JSON if bytes follow."""
     outputs, data = [], []
     for spec in specs:
         if spec.name not in request.outputs:

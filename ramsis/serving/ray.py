@@ -39,22 +39,22 @@ from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, variants_as_json
 from ramsis.serving.workers.worker import Runner
 
-_PAUSE_S = 1.0
+_PAUSE_S = 1.0  # after a failed batch, and between looks at the replicas that run
 _WORKERS = "Worker"
-_WARM_UPS = (1, 2)
+_WARM_UPS = (1, 2)  # batch sizes: the first call of a variant is slow, and so may be a new shape
 _SILENCE_S = 5.0  # after which a replica that runs nothing reports no load
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class Worker:
-    """A replica with every variant; runs the batches that the dispatcher sends."""
+    """Replica with every variant, which runs the batches that the dispatcher sends."""
 
     def __init__(self, variants: str, code: Sequence[str] = ()) -> None:
         trust(*code)
         read = read_variants(variants)
         sys.path.insert(0, str(read.folder))  # where functions are looked for
-        self._load_qps, self._told_s = 0.0, time.monotonic()
+        self._load_qps, self._loaded_s = 0.0, time.monotonic()
         self._runner = Runner(variants_as_json(read), read.inputs)
         blank = {spec.name: np.zeros((max(_WARM_UPS), *spec.shape), spec.dtype)
                  for spec in self._runner.inputs}
@@ -63,14 +63,14 @@ class Worker:
                 self._run(variant, size, {name: rows[:size] for name, rows in blank.items()})
 
     async def tensors(self) -> tuple[list[Any], list[Any]]:
-        """The inputs and outputs of all variants, as plain values."""
+        """Return the inputs and outputs of all variants, as plain values."""
         return specs_to_json(self._runner.inputs), specs_to_json(self._runner.outputs)
 
     def run(
         self, variant: int, run_as: int, inputs: Arrays, load_qps: float
     ) -> tuple[Arrays, float]:
-        """Run a batch: its outputs, and how many ms it took."""
-        self._load_qps, self._told_s = load_qps, time.monotonic()
+        """Run a batch, and return its outputs and how many ms it took."""
+        self._load_qps, self._loaded_s = load_qps, time.monotonic()
         begun = time.perf_counter()
         return self._run(variant, run_as, inputs), 1000.0 * (time.perf_counter() - begun)
 
@@ -83,21 +83,21 @@ class Worker:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the statistics for the autoscaling policy."""
-        silent = time.monotonic() - self._told_s > _SILENCE_S
+        silent = time.monotonic() - self._loaded_s > _SILENCE_S
         return {LOAD_METRIC: 0.0 if silent else self._load_qps}
 
 
 class RayPool:
-    """Ray's replicas in the place of a server's own worker processes.
+    """Ray's replicas in place of a server's own worker processes.
 
     Parameters
     ----------
     settings, events
-        As of :class:`ramsis.serving.workers.pool.WorkerPool`.
+        See :class:`ramsis.serving.workers.pool.WorkerPool`.
     workers
-        The handle of the deployment.
+        Handle of the deployment.
     load_qps
-        The load that the dispatcher anticipates.
+        Returns the load that the dispatcher anticipates.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ class RayPool:
         self.events.ended(worker, Ended(batch.number, service_ms), outputs)
 
     def scaled(self, replicas: int) -> None:
-        """So many replicas run now; the dispatcher is to count on no more workers.
+        """Count on no more workers than replicas that run.
 
-        A worker too many that is busy is asked again the next time.
+        A worker too many that is busy is taken away the next time.
         """
         for worker in range(self.settings.workers):
             if worker >= replicas and worker not in self._away | self._busy:
@@ -155,25 +155,25 @@ class RayPool:
                 self.events.ready(worker)
 
     def process(self, worker: int) -> None:
-        """Ray's processes may be on other machines."""
+        """Return nothing: Ray's processes may be on other machines."""
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the batches that run."""
         for task in self._tasks:
             task.cancel()
 
 
 class Ingress:
-    """The front end: one replica, which decides for all workers.
+    """Front end: a replica that decides for all workers.
 
     Parameters
     ----------
     workers
-        The handle of the workers' deployment.
+        Handle of the workers' deployment.
     policies, variants
-        Paths; instead of policies there may be a scaling policy.
+        Paths; a scaling policy may stand in place of policies.
     dispatch
-        Of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
+        Fields of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Ingress:
         return RayPool(settings, events, self._workers, self._load_qps)
 
     def _load_qps(self) -> float:
-        """What the scaling policy wants to know: arrivals of an interval, or as anticipated."""
+        """Return the load that the autoscaler sees: arrivals of an interval, or as anticipated."""
         front = self._server.front
         if self._fleet is None or len(self._arrived) < 2:
             return front.dispatcher.load_qps(front.now_ms())
@@ -206,19 +206,19 @@ class Ingress:
         return (now - before) / (now_s - before_s)
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request of HTTP."""
+        """Answer an HTTP request."""
         await self._start()
-        said: list[Mapping[str, Any]] = []
+        messages: list[Mapping[str, Any]] = []
 
         async def send(message: Any) -> None:
-            said.append(message)
+            messages.append(message)
 
         # Starlette takes the path within the application from both.
         scope = {**request.scope, "path": request.scope["path"], "root_path": ""}
         await self._application(scope, request.receive, send)
-        body = b"".join(part.get("body", b"") for part in said[1:])
-        headers = {name.decode(): value.decode() for name, value in said[0]["headers"]}
-        return Response(body, said[0]["status"], headers)
+        body = b"".join(part.get("body", b"") for part in messages[1:])
+        headers = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+        return Response(body, messages[0]["status"], headers)
 
     async def _start(self) -> None:
         async with self._started:
@@ -227,7 +227,7 @@ class Ingress:
                 self._watch = asyncio.get_running_loop().create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Learn each second how many replicas of the workers run."""
+        """Count each second how many replicas of the workers run."""
         pool = self._server.pool
         assert isinstance(pool, RayPool)
         while True:
@@ -238,7 +238,7 @@ class Ingress:
 
 
 def _running_workers() -> int:
-    """Replicas of the workers that run, of this application."""
+    """Count the replicas of this application's workers that run."""
     from ray import serve
 
     name = serve.get_replica_context().app_name
@@ -247,7 +247,7 @@ def _running_workers() -> int:
 
 
 def application(arguments: Mapping[str, Any]) -> Any:
-    """The application that a configuration file of Ray Serve describes.
+    """Return the application that a configuration file of Ray Serve describes.
 
     Parameters
     ----------

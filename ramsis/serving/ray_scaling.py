@@ -1,10 +1,10 @@
-"""How many replicas Ray Serve runs: as a scaling policy or the capacity answers say.
+"""Autoscaling policies of Ray Serve, by a scaling policy or capacity answers.
 
 A scaling policy (``ramsis scale``) knows which load comes next and how long a replica takes to
 start. Capacity answers (``ramsis capacity``) say how many workers are enough up to which load. As
 a replica takes a while to start, they are asked for the load by then: the present one, or what a
-straight line through the last loads reaches. The load is what the dispatcher tells the workers,
-which report it as a custom metric. It does not import Ray.
+straight line through the last loads reaches. The dispatcher tells workers the load, and they
+report it as a custom metric. This module does not import Ray.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import numpy as np
 
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 
-LOAD_METRIC = "load_qps"
-"""Name under which workers report the anticipated load."""
-_FEWEST_POINTS = 3
+LOAD_METRIC = "load_qps"  # name under which workers report the anticipated load
+_FEWEST_POINTS = 3  # loads that make a trend; a line through two is mostly noise
 
 
 def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
-    """The workers of the lowest level that meets a load; those of the highest above all.
+    """Return the workers of the lowest level that meets a load, or of the highest level.
 
     >>> workers_for(150.0, [(100.0, 1), (200.0, 3)]), workers_for(900.0, [(100.0, 1), (200.0, 3)])
     (3, 3)
@@ -31,7 +30,7 @@ def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
 
 
 class CapacityPolicy:
-    """An autoscaling policy of Ray Serve.
+    """Autoscaling policy of Ray Serve that rests on capacity answers.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ class CapacityPolicy:
         self.startup_s = startup_s
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """The number of replicas, and what to remember for the next time."""
+        """Return the number of replicas, and the state for the next call."""
         load_qps, now_s = reported_load(context.aggregated_metrics), float(context.current_time)
         seen: list[tuple[float, float]] = [
             (at, load) for at, load in (context.policy_state or {}).get("seen", [])
@@ -59,7 +58,7 @@ class CapacityPolicy:
         return min(max(wanted, low), high), {"seen": seen}
 
     def _by_then(self, seen: Sequence[tuple[float, float]], now_s: float) -> float:
-        """The load when a replica that starts now would serve."""
+        """Return the load when a replica that starts now would serve."""
         if len(seen) < _FEWEST_POINTS:
             return seen[-1][1]
         at, loads = np.array(seen).T
@@ -68,7 +67,7 @@ class CapacityPolicy:
 
 
 class ScalingPolicy:
-    """An autoscaling policy of Ray Serve that looks up a scaling table.
+    """Autoscaling policy of Ray Serve that looks up a scaling table.
 
     It decides once every interval of the table; meanwhile the last decision holds. Ray's own
     delays should be 0, as the table knows when to wait.
@@ -84,7 +83,7 @@ class ScalingPolicy:
         self._next_s, self._wanted = -np.inf, 0
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """The number of replicas; nothing is to be remembered."""
+        """Return the number of replicas; there is no state for the next call."""
         load_qps, now_s = reported_load(context.aggregated_metrics), float(context.current_time)
         target = int(context.target_num_replicas)
         if load_qps is None:
@@ -98,6 +97,6 @@ class ScalingPolicy:
 
 
 def reported_load(metrics: Mapping[str, Mapping[Any, float]] | None) -> float | None:
-    """The largest load that a replica reports; None where none does."""
+    """Return the largest load that a replica reports; None where none does."""
     values = list((metrics or {}).get(LOAD_METRIC, {}).values())
     return max(values) if values else None

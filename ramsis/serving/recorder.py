@@ -1,4 +1,4 @@
-"""What the server writes down of queries and batches: counters, and lines of the request log."""
+"""Recorder of queries and batches: counters, and lines of the request log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from ramsis.serving.logs import Log
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected
 
-_MOST_HELD = 1 << 24
-"""Characters of lines that wait for a file."""
-_LAST_LINES_S = 1.0
-"""Time for lines that are being written when the server ends, and for the last ones."""
+_MOST_HELD = 1 << 24  # characters of lines that wait for a file; more are lost, serving goes on
+_LAST_LINES_S = 1.0  # for lines that are being written when the server ends, and for the last ones
 
 
 class RequestRecorder:
-    """Counts, and writes the request log if there is to be one.
+    """Counter of requests, which writes the request log if there is to be one.
 
     Parameters
     ----------
@@ -29,17 +27,13 @@ class RequestRecorder:
         Its file, if any. While it cannot be written, lines are lost and serving goes on.
     log
         Takes the structured log.
-
-    Attributes
-    ----------
-    begun_ms
-        When the log starts, on the front end's clock.
     """
 
     def __init__(
         self, metrics: ServerMetrics, request_log: str | os.PathLike[str] | None, log: Log
     ) -> None:
-        self.metrics, self.begun_ms, self._log = metrics, 0.0, log
+        self.metrics, self._log = metrics, log
+        self.begun_ms = 0.0  # when the log starts, on the front end's clock
         self._failing = False
         self._thread: threading.Thread | None = None  # that brings lines to the file
         self._observed: dict[str, list[Any]] = {}
@@ -48,7 +42,7 @@ class RequestRecorder:
     def query(
         self, ticket: Ticket[Query], outcome: str, now_ms: float, served: Served | None
     ) -> None:
-        """A query has ended; ``served`` says how, if it ran."""
+        """Record a query that has ended; ``served`` is how it ran, if it did."""
         variant = served.variant if served else ""
         self.metrics.queries.of[outcome, variant] += 1
         if self._writer is None:
@@ -64,13 +58,13 @@ class RequestRecorder:
         self._writer.write(line)
 
     def batch(self, start: Start[Query], served: Served, expected: Expected) -> None:
-        """A batch has ended."""
+        """Record a batch that has ended."""
         metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
         of_variant = self._observed.get(served.variant)
         if of_variant is None:
             of_variant = self._observed[served.variant] = [
-                one.labels(served.variant)
-                for one in (metrics.batch, metrics.service, metrics.ratio)]
+                histograms.labels(served.variant)
+                for histograms in (metrics.batch, metrics.service, metrics.ratio)]
         batch, service, ratio = of_variant
         batch.observe(served.batch)
         service.observe(service_ms)
@@ -81,7 +75,7 @@ class RequestRecorder:
             ratio.observe(service_ms / expected_ms)
 
     def flush(self) -> None:
-        """Begin to bring the log to its file, unless that is still done with earlier lines.
+        """Begin to write lines to the log's file, unless earlier lines are still being written.
 
         A thread does it: the file may be a pipe whose reader has stopped.
         """
@@ -110,7 +104,7 @@ class RequestRecorder:
             self._writer.close()
 
     def _flushes(self, wait_s: float = 0.0) -> bool:
-        """Whether lines are still on their way to the file, after some time."""
+        """Wait, and return whether lines are still on their way to the file."""
         if self._thread is not None:
             self._thread.join(wait_s)
         return self._thread is not None and self._thread.is_alive()

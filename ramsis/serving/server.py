@@ -29,8 +29,7 @@ from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.metrics import ServerMetrics
-from ramsis.serving.overhead.answers import answers_ms
-from ramsis.serving.overhead.watch import QUANTILE, OverheadParts, OverheadWatch
+from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.recorder import RequestRecorder
@@ -40,25 +39,29 @@ from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 
 _NOT_READY = "the server is starting or stopping"
+# Workers have memory for batches of this size at least, so that later policies may ask for larger
+# batches than the first ones.
 _LEAST_MAX_BATCH = 64
+# New objects until garbage is collected. Waiting queries hold many objects that are no garbage,
+# and a collection holds up every request.
 _COLLECTED_AFTER = 20_000
-"""Objects that queries hold while they wait are no reason to look for cycles."""
-_MOST_SLOTS = 1 << 20
-_BETWEEN_ALARMS_MS = 60_000.0
-_CALIBRATION_S, _CALIBRATION_ROUNDS, _LOOKS_S = 0.5, 20, 0.25
-_MOST_OVERHEAD = 0.5
-"""Share of the shortest SLO; with more no batch would be in time by the table."""
-_LEAST_CHANGE_MS = 0.1
-"""A smaller change of the overhead is none: timers ring to a millisecond."""
-_CHANGE_MS, _CHANGE = 0.5, 0.25
-"""A change of the overhead by so much is a line of the log."""
+_MOST_SLOTS = 1 << 20  # a slot takes memory whether it is used or not
+_BETWEEN_ALARMS_MS = 60_000.0  # of a kind: a drift lasts, and would be reported every second
+# Time and rounds of the batches from which the overhead is estimated before the first request:
+# each lengthens the start.
+_CALIBRATION_S, _CALIBRATION_ROUNDS = 0.5, 20
+_LOOKS_S = 0.25  # between estimates of the overhead, each of which holds up the event loop
+_MOST_OVERHEAD = 0.5  # share of the shortest SLO; with more the table has no batch in time
+_LEAST_CHANGE_MS = 0.1  # a smaller change of the overhead is none: timers ring to a millisecond
+_CHANGE_MS, _CHANGE = 0.5, 0.25  # changes of the overhead, in ms and relative, that are logged
+# Relative changes of the slowness: a smaller one than the first is taken for chance, a larger one
+# than the second is logged.
 _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
-"""Relative change of the slowness that is taken for chance, and that is worth a line."""
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server serves."""
+    """Settings of a server."""
 
     # of the dispatcher; give its timer the resolution of the event loop's, 1 ms
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
@@ -99,7 +102,7 @@ class Server:
     Parameters
     ----------
     policies
-        That serve first.
+        The policies that serve first.
     log
         Takes the structured log.
     make_pool
@@ -108,19 +111,6 @@ class Server:
         The policies for each number of workers that are up, where that number changes.
     at_first
         How many of the workers are started, by default all.
-
-    Attributes
-    ----------
-    arrived
-        Queries that have come.
-    about_workers
-        What the readiness of the server tells of its workers besides, if anything.
-    on_drift, on_batch
-        What is told of each alarm of drift; and of each batch's variant, size and time in ms.
-    overhead
-        What serving takes besides the models.
-    profiled_ms
-        Mean time of a batch by variant and size, where it is known better than by the policies.
     """
 
     def __init__(
@@ -132,10 +122,11 @@ class Server:
         self._make_pool, self._fleet, self._at_first = make_pool, fleet, at_first
         self._lost = dict[int, str]()  # workers that were lost, or do not start, and why
         self._leaving: dict[int, Callable[[int], object]] = {}
+        # Numbers of workers for the readiness endpoint, where these change.
         self.about_workers: Callable[[], Mapping[str, int]] | None = None
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
-        self._index = {one.name: i for i, one in enumerate(variants.variants)}
+        self._index = {variant.name: i for i, variant in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
         self._warm_up = largest_batch(policies) if fleet is None else fleet.largest_batch
         self.max_batch = max(self._warm_up, _LEAST_MAX_BATCH)
@@ -144,18 +135,20 @@ class Server:
         self.process = self.settings.dispatch.process
         self.metrics = ServerMetrics()
         self.ready = False
-        self._hear: Callable[[], object] = int  # where others' machinery runs batches: nothing
+        self._hear: Callable[[], object] = int  # does nothing where another framework runs batches
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[tuple[float, float, str], Expected] | None = None
         self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
-        self.arrived = 0
+        self.arrived = 0  # queries so far
         self._ends_ms = math.inf
         self._service_drift = ServiceDrift(self._mean_ms)
         self._quiet_until_ms: dict[str, float] = {}
         self.on_drift: list[Callable[[DriftAlarm], object]] = []
+        # Called with the variant, the size and the time in ms of each batch.
         self.on_batch: list[Callable[[str, int, float], object]] = []
+        # Mean time of a batch by variant and size, where it is known better than by the policies.
         self.profiled_ms: Callable[[str, int], float | None] = lambda variant, run_as: None
         self.overhead = OverheadWatch(
             lambda variant, run_as: self.expected.stated_ms(variant, run_as, QUANTILE),
@@ -190,7 +183,7 @@ class Server:
                              loop.create_task(self._watch_arrivals())]
         if settings.measure_overhead:
             self._background.append(loop.create_task(self._watch_overhead()))
-        # What is there now stays: collections, which hold requests up, need not look at it again.
+        # Collections hold up requests. The objects so far stay, and need not be looked at again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
@@ -203,7 +196,7 @@ class Server:
 
     @property
     def not_ready(self) -> str | None:
-        """Why no request can be served now; None where a worker can run the model."""
+        """Reason why no request can be served now; None where a worker can run the model."""
         if not self.ready:
             return _NOT_READY
         if self.front.dispatcher.workers_up:
@@ -214,11 +207,11 @@ class Server:
 
     @property
     def slo_ms(self) -> float:
-        """The deadline of a call that states none: the longest of the classes."""
+        """Deadline of a call that states none: the longest of the classes."""
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call; when this is cancelled, what still waits of it is given up."""
+        """Answer a call; when this is cancelled, its waiting queries are dropped."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def tell(result: Answer | RamsisError) -> None:
@@ -285,12 +278,12 @@ class Server:
                  loads_qps=sorted({level.load_qps for level in policies.levels}))
 
     def retire(self, worker: int, end: Callable[[int], object]) -> None:
-        """Give a worker no more batches; what waits for it goes to others.
+        """Give a worker no more batches; its waiting queries go to other workers.
 
         Parameters
         ----------
         end
-            Ends it; called with its number once it runs no batch, which may be now.
+            Called with the worker's number once it runs no batch, which may be now.
         """
         self.front.down(worker)
         self._play()
@@ -300,7 +293,7 @@ class Server:
             end(worker)
 
     async def drain(self) -> None:
-        """Take no more calls; return when all are answered, with an error if it takes too long."""
+        """Take no more calls; return when all are answered, with errors if it takes too long."""
         self.ready = False
         self._ends_ms = min(self._ends_ms, self.front.now_ms() + 1000.0 * self.settings.drain_s)
         while ((self._running or self.front.dispatcher.queued)
@@ -314,11 +307,11 @@ class Server:
         self._running.clear()
 
     def wait_no_longer(self) -> None:
-        """Let :meth:`drain` end now, with an error for what is not answered."""
+        """Let :meth:`drain` end now, with errors for what is not answered."""
         self._ends_ms = -math.inf
 
     async def stop(self) -> None:
-        """Do as :meth:`drain`, whose time counts from its first call, and end the workers."""
+        """Drain, within a time that counts from the first :meth:`drain`, and end the workers."""
         await self.drain()
         for task in self._background:
             task.cancel()
@@ -329,12 +322,12 @@ class Server:
     @property
     def expected(self) -> Expected:
         """Return the assumptions of the policies of the present level."""
-        level = self.front.dispatcher.level
-        key = level.load_qps, level.slowness, level.arrivals
+        present = self.front.dispatcher.level
+        key = present.load_qps, present.slowness, present.arrivals
         if self._expected is None or self._expected[0] != key:
-            found = next(level for level in self.policies.levels
+            level = next(level for level in self.policies.levels
                          if (level.load_qps, level.slowness, level.arrivals) == key)
-            self._expected = key, Expected(found)
+            self._expected = key, Expected(level)
         return self._expected[1]
 
     def _watch_metrics(self, dispatcher: Dispatcher[Query]) -> None:
@@ -361,7 +354,7 @@ class Server:
                       lambda: self.expected.effective_accuracy)
 
     async def _flush_log(self) -> None:
-        """Bring the request log to its file once a second."""
+        """Write the request log to its file once a second."""
         while True:
             await asyncio.sleep(1.0)
             self._recorder.flush()
@@ -403,7 +396,7 @@ class Server:
         self._take_overhead()
 
     async def _watch_overhead(self) -> None:
-        """Look at the overhead four times a second, if anything ran."""
+        """Estimate overhead and slowness four times a second, if anything ran."""
         before = self._batches
         while True:
             await asyncio.sleep(_LOOKS_S)
@@ -413,31 +406,31 @@ class Server:
                 self._take_overhead()
 
     def _take_overhead(self) -> None:
-        """Take what the overhead is now from every slack, and say so, where it has changed."""
-        found = self.overhead.estimate(self.front.dispatcher.slowness)
+        """Take the present overhead from every slack, and log it where it has changed."""
+        parts = self.overhead.estimate(self.front.dispatcher.slowness)
         taken_ms = self.front.dispatcher.overhead_ms
-        if self.ready and abs(found.overhead_ms - taken_ms) < _LEAST_CHANGE_MS:
+        if self.ready and abs(parts.overhead_ms - taken_ms) < _LEAST_CHANGE_MS:
             return
-        self.front.take_overhead(found.overhead_ms)
+        self.front.take_overhead(parts.overhead_ms)
         before_ms = self._overhead_logged_ms
-        if abs(found.overhead_ms - before_ms) > max(_CHANGE_MS, _CHANGE * before_ms):
-            self._overhead_logged_ms = found.overhead_ms
-            self.log("overhead", **{name: round(ms, 3) for name, ms in found._asdict().items()})
+        if abs(parts.overhead_ms - before_ms) > max(_CHANGE_MS, _CHANGE * before_ms):
+            self._overhead_logged_ms = parts.overhead_ms
+            self.log("overhead", **{name: round(ms, 3) for name, ms in parts._asdict().items()})
 
     def _take_slowness(self) -> None:
-        """Serve by the policies for today's speed.
+        """Serve by the policies for the present speed.
 
-        One that is like the last, within 5 %, changes nothing. Workers of several types have
-        several times for a variant, of which only one is known here: they are left as they are.
+        A change within 5 % is taken for chance. Workers of several types have several times for a
+        variant, of which only one is known here: they are left as they are.
         """
-        dispatcher, found = self.front.dispatcher, self.overhead.slowness(self._mean_ms)
+        dispatcher, slowness = self.front.dispatcher, self.overhead.slowness(self._mean_ms)
         if (len(self.policies.worker_types) > 1
-                or abs(found / dispatcher.slowness - 1.0) < _LIKE_BEFORE):
+                or abs(slowness / dispatcher.slowness - 1.0) < _LIKE_BEFORE):
             return
-        self.front.take_slowness(found)
-        if abs(found / self._slowness_logged - 1.0) > _CHANGED_SPEED:
-            self._slowness_logged, level = found, dispatcher.level
-            self.log("slowness", times=round(found, 3), level_qps=level.load_qps,
+        self.front.take_slowness(slowness)
+        if abs(slowness / self._slowness_logged - 1.0) > _CHANGED_SPEED:
+            self._slowness_logged, level = slowness, dispatcher.level
+            self.log("slowness", times=round(slowness, 3), level_qps=level.load_qps,
                      level_slowness=level.slowness)
 
     def _alarm(self, alarm: DriftAlarm | None) -> None:
@@ -446,18 +439,18 @@ class Server:
             self._quiet_until_ms[alarm.what] = self.front.now_ms() + _BETWEEN_ALARMS_MS
             self.metrics.drifts.labels(alarm.what).inc()
             self.log("drift", **asdict(alarm))
-            for told in self.on_drift:
-                told(alarm)
+            for report in self.on_drift:
+                report(alarm)
 
     def _mean_ms(self, variant: str, run_as: int) -> float | None:
-        """Return the mean time of a batch, where the policies know it."""
+        """Return the mean time of a batch, None where the policies do not know it."""
         profiled_ms = self.profiled_ms(variant, run_as)
         if profiled_ms is None and self.expected.knows_means:
             return self.expected.service_ms(variant, run_as)
         return profiled_ms
 
     def _start(self, start: Start[Query]) -> None:
-        """A batch is to start."""
+        """Send a batch to its worker."""
         self._batches += 1
         self._running[start.worker] = _Running(self._batches, start, self.front.now_ms())
         for ticket in start.tickets:
@@ -467,7 +460,7 @@ class Server:
             [ticket.request.slot for ticket in start.tickets]))
 
     def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
-        """A worker says that its batch has ended."""
+        """Answer the queries of a batch that has ended."""
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None if ended.error else ended.service_ms)
         running = self._running.get(worker)
@@ -492,13 +485,13 @@ class Server:
         served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms)
         for row, ticket in enumerate(start.tickets):
             query = ticket.request
-            query.call.answer(query.place, outputs, row, served)
+            query.call.answer(query, outputs, row, served)
             outcome = "served" if now_ms <= ticket.deadline_ms else "late"
             self._recorder.query(ticket, outcome, now_ms, served)
         self._measure(start, served)
 
     def _gone(self, worker: int, reason: str) -> None:
-        """A worker is lost; its batch waits once more, or has failed."""
+        """Note that a worker is lost; its batch waits once more, or has failed."""
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None)
         running = self._running.pop(worker, None)
@@ -544,7 +537,6 @@ class Server:
             self.front.swap(self._fleet.selectors(active))
 
     def _drop(self, ticket: Ticket[Query]) -> None:
-        """Drop a request."""
         query = ticket.request
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])
@@ -561,7 +553,7 @@ class Server:
             self._recorder.query(ticket, "failed", served.finish_ms, served)
 
     def _end_without(self, call: Call, error: RamsisError) -> None:
-        """A call is not answered; its other queries wait for nobody."""
+        """End a call with an error; its other queries wait for nobody."""
         queries = call.queries
         call.fail(error)
         if len(queries) > 1:  # not now: this may be in the middle of an event
@@ -572,9 +564,9 @@ class Server:
         self.pool.slots.give([ticket.request.slot for ticket in start.tickets])
 
     def _measure(self, start: Start[Query], served: Served) -> None:
-        """Write down a batch, and whether service times have drifted."""
+        """Record a batch, and check whether service times have drifted."""
         self._recorder.batch(start, served, self.expected)
         service_ms = served.finish_ms - served.start_ms
-        for told in self.on_batch:
-            told(served.variant, served.run_as, service_ms)
+        for report in self.on_batch:
+            report(served.variant, served.run_as, service_ms)
         self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))

@@ -17,8 +17,7 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
         ("UINT64", "uint64"), ("INT8", "int8"), ("INT16", "int16"), ("INT32", "int32"),
         ("INT64", "int64"), ("FP16", "float16"), ("FP32", "float32"), ("FP64", "float64"))}
 """The protocol's names; texts (``BYTES``) are not served."""
-MOST_QUERIES = 2048
-"""Of one request, unless a server says otherwise."""
+MOST_QUERIES = 2048  # of a request, unless a server states another limit
 _NAMES = {kind: name for name, kind in DATATYPES.items()}
 
 
@@ -31,21 +30,21 @@ class TensorSpec(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of NumPy."""
+        """NumPy's type."""
         return DATATYPES[self.datatype]
 
     @property
     def nbytes(self) -> int:
-        """Of one query."""
+        """Bytes of a query."""
         return self.dtype.itemsize * prod(self.shape)
 
     def metadata(self) -> dict[str, object]:
-        """As the protocol's metadata state it."""
+        """Return the protocol's metadata of the tensor."""
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, *self.shape]}
 
 
 def datatype_of(array: NDArray[Any], name: str) -> str:
-    """The protocol's name for the type of an array."""
+    """Return the protocol's name for the type of an array."""
     if array.dtype not in _NAMES:
         raise InvalidValueError("a tensor of a type that is not served", where=name,
                                 value=str(array.dtype), allowed=", ".join(DATATYPES))
@@ -53,10 +52,10 @@ def datatype_of(array: NDArray[Any], name: str) -> str:
 
 
 def specs_to_json(specs: Sequence[TensorSpec]) -> list[list[Any]]:
-    """Plain values."""
+    """Convert tensor specs to JSON-serialisable values."""
     return [[spec.name, spec.datatype, list(spec.shape)] for spec in specs]
 
 
 def specs_from_json(values: Sequence[Sequence[Any]]) -> tuple[TensorSpec, ...]:
-    """The inverse of :func:`specs_to_json`."""
+    """Convert the values of :func:`specs_to_json` to tensor specs."""
     return tuple(TensorSpec(name, datatype, tuple(shape)) for name, datatype, shape in values)

@@ -38,13 +38,13 @@ _KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens",
 
 @dataclass(frozen=True)
 class ServedVariant:
-    """A model that can be run."""
+    """A model that can be run, under the name that policies give it."""
 
     name: str  # as in the policies
     backend: str  # one of :data:`~ramsis.profiles.measure.backends.BACKENDS`
     model: str  # as the back end names it
-    options: Options  # of the back end
-    accuracy: float | None = None  # A fraction, where it is stated
+    options: Options  # options of the back end
+    accuracy: float | None = None  # a fraction; None where it is not stated
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class VariantsFile:
 
     @property
     def folder(self) -> Path:
-        """In which functions are looked for."""
+        """Folder that functions are imported from."""
         return self.path.resolve().parent
 
 
@@ -68,49 +68,49 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
     fields = Fields(read_toml(path), str(path))
     fields.only(_KEYS)
     variants: list[ServedVariant] = []
-    for one in fields.children("variants"):
-        found = _variant(one, fields, file.resolve().parent)
-        if found.name in [known.name for known in variants]:
-            raise one.refusal("name", "variant appears twice", value=found.name)
-        variants.append(found)
-    inputs = [_input(one) for one in fields.children("inputs")] if "inputs" in fields else []
+    for table in fields.children("variants"):
+        variant = _variant(table, fields, file.resolve().parent)
+        if variant.name in [other.name for other in variants]:
+            raise table.refusal("name", "variant appears twice", value=variant.name)
+        variants.append(variant)
+    inputs = [_input(table) for table in fields.children("inputs")] if "inputs" in fields else []
     name = fields.text("name") if "name" in fields else "model"
     if "/" in name:
         raise fields.refusal("name", "not a part of a URL", value=name, allowed="a text without /")
     return VariantsFile(file, name, tuple(variants), tuple(inputs))
 
 
-def _variant(one: Fields, whole: Fields, folder: Path) -> ServedVariant:
-    one.only(("name", "backend", "model", "weights", "accuracy"))
-    backend = one.text("backend", BACKENDS) if "backend" in one else next(iter(BACKENDS))
-    model = one.text("model")
+def _variant(table: Fields, file: Fields, folder: Path) -> ServedVariant:
+    table.only(("name", "backend", "model", "weights", "accuracy"))
+    backend = table.text("backend", BACKENDS) if "backend" in table else next(iter(BACKENDS))
+    model = table.text("model")
     if backend == "onnx" or (folder / model).exists():
         model = str(folder / model)
-    weights = str(folder / one.text("weights")) if "weights" in one else None
-    accuracy = one.number("accuracy", FRACTION) if "accuracy" in one else None
-    return ServedVariant(one.text("name"), backend, model, _options(whole, weights), accuracy)
+    weights = str(folder / table.text("weights")) if "weights" in table else None
+    accuracy = table.number("accuracy", FRACTION) if "accuracy" in table else None
+    return ServedVariant(table.text("name"), backend, model, _options(file, weights), accuracy)
 
 
-def _options(whole: Fields, weights: str | None) -> Options:
-    usual = Options()
+def _options(file: Fields, weights: str | None) -> Options:
+    default = Options()
     dimensions: dict[str, int] = {}
-    if "dimensions" in whole:
-        sizes = whole.child("dimensions")
+    if "dimensions" in file:
+        sizes = file.child("dimensions")
         dimensions = {name: sizes.whole(name, 1) for name in sizes}
-    outputs = tuple(map(str, whole.items("outputs"))) if "outputs" in whole else ()
+    outputs = tuple(map(str, file.items("outputs"))) if "outputs" in file else ()
     return Options(
-        threads=whole.whole("threads", 1) if "threads" in whole else usual.threads,
-        device=whole.text("device", ("cpu", "cuda")) if "device" in whole else usual.device,
+        threads=file.whole("threads", 1) if "threads" in file else default.threads,
+        device=file.text("device", ("cpu", "cuda")) if "device" in file else default.device,
         dimensions=dimensions,
-        tokens=whole.whole("tokens", 1) if "tokens" in whole else usual.tokens,
+        tokens=file.whole("tokens", 1) if "tokens" in file else default.tokens,
         outputs=outputs, weights=weights,
     )
 
 
-def _input(one: Fields) -> TensorSpec:
-    one.only(("name", "datatype", "shape"))
-    shape: list[Any] = one.value("shape")
+def _input(table: Fields) -> TensorSpec:
+    table.only(("name", "datatype", "shape"))
+    shape: list[Any] = table.value("shape")
     if not isinstance(shape, list) or any(type(n) is not int or n < 1 for n in shape):
-        raise one.refusal("shape", "not a shape", value=shape,
-                          allowed="a list of whole numbers >= 1, without the batch's")
-    return TensorSpec(one.text("name"), one.text("datatype", DATATYPES), tuple(shape))
+        raise table.refusal("shape", "not a shape", value=shape,
+                            allowed="a list of whole numbers >= 1, without the batch's")
+    return TensorSpec(table.text("name"), table.text("datatype", DATATYPES), tuple(shape))

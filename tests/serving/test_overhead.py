@@ -22,8 +22,11 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 
 from ramsis.policy import write_set  # noqa: E402
 from ramsis.policy.policy_set import set_of  # noqa: E402
-from ramsis.serving.overhead.answers import answers_ms  # noqa: E402
-from ramsis.serving.overhead.watch import OverheadParts, OverheadWatch  # noqa: E402
+from ramsis.serving.overhead import (  # noqa: E402
+    OverheadParts,
+    OverheadWatch,
+    answers_ms,
+)
 from ramsis.serving.policies import Expected  # noqa: E402
 from ramsis.serving.tensors import TensorSpec  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402

@@ -295,7 +295,7 @@ sys.modules["triton_python_backend_utils"].TritonModelException = RuntimeError
 """
 LOOKED_AT = WITHOUT_TRITON + """
 import asyncio, threading
-from ramsis.serving.triton.model import _Sends
+from ramsis.serving.triton import _Sends
 
 class Sender:
     may_end, fails = threading.Event(), False
@@ -327,7 +327,7 @@ asyncio.run(main())
 print(*said)
 """
 OLD = WITHOUT_TRITON + """
-from ramsis.serving.triton.model import TritonPythonModel
+from ramsis.serving.triton import TritonPythonModel
 try:
     TritonPythonModel().initialize({})
 except RuntimeError as error:

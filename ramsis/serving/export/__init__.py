@@ -1,4 +1,4 @@
-"""What others run: policies as C or Go, and configurations of Ray Serve and Triton.
+"""Files for other servers: policies as C or Go, configurations of Ray Serve and Triton.
 
 Nothing here serves, and no server imports it.
 """

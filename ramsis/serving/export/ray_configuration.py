@@ -16,28 +16,26 @@ from ramsis.serving.variants import VariantsFile
 _PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_./]*")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 
-_POLICIES_OF_RAY = "ramsis.serving.ray_scaling"
-
 
 def configuration(
     policies: PolicySet[Policy], where: Path, variants: VariantsFile, *,
     levels: Sequence[tuple[float, int]] = (), startup_s: float = 30.0,
     overhead_ms: float = 0.0, scaling: ScalingTable | None = None,
 ) -> dict[str, Any]:
-    """What ``serve run`` takes.
+    """Return the configuration that ``serve run`` reads.
 
     Parameters
     ----------
     where : Path
-        Of the policies, or of the scaling policy.
+        Path of the policies, or of the scaling policy.
     levels : sequence of pairs
         Loads, rising, and the workers that are enough; none for a fixed number.
     startup_s : float
         How long a replica takes until it serves.
     overhead_ms : float
-        That the dispatcher takes from every slack.
+        Time that the dispatcher takes from every slack.
     scaling : ScalingTable, optional
-        That of the scaling policy.
+        Table of the scaling policy.
     """
     workers = sum(policies.worker_types.values())
     replicas: dict[str, Any] = {"num_replicas": workers}
@@ -71,9 +69,9 @@ def _scaled(
     replicas: tuple[int, int, int], delays_s: tuple[float, float], policy: str,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
-    """What lets a policy of ours count the replicas: at least, at first, at most.
+    """Return autoscaling by a policy of :mod:`ramsis.serving.ray_scaling`.
 
-    The delays are those before more and fewer of them.
+    ``replicas`` are at least, at first, at most; ``delays_s`` come before more and fewer of them.
     """
     least, first, most = replicas
     return {"num_replicas": "auto", "autoscaling_config": {
@@ -81,12 +79,12 @@ def _scaled(
         "upscale_delay_s": delays_s[0], "downscale_delay_s": delays_s[1],
         "target_ongoing_requests": 1.0,  # else Ray warns; it counts for its own policy alone
         "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
-        "policy": {"policy_function": f"{_POLICIES_OF_RAY}:{policy}",
+        "policy": {"policy_function": f"ramsis.serving.ray_scaling:{policy}",
                    "policy_kwargs": arguments}}}
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """A document of plain values as YAML.
+    """Return a document of plain values as YAML.
 
     >>> print(yaml_text({"a": 1, "b": [{"c": "x", "d": [1, 2]}]}), end="")
     a: 1
@@ -98,23 +96,23 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 def _lines(value: Mapping[str, Any]) -> Iterator[str]:
-    for name, held in value.items():
+    for name, content in value.items():
         key = _key(name)
-        if isinstance(held, Mapping) and held:
+        if isinstance(content, Mapping) and content:
             yield f"{key}:"
-            yield from (f"  {line}" for line in _lines(held))
-        elif isinstance(held, list) and held and isinstance(held[0], Mapping):
+            yield from (f"  {line}" for line in _lines(content))
+        elif isinstance(content, list) and content and isinstance(content[0], Mapping):
             yield f"{key}:"
-            for item in held:
-                first, *rest = _lines(item)
+            for item in content:
+                first, *others = _lines(item)
                 yield f"  - {first}"
-                yield from (f"    {line}" for line in rest)
+                yield from (f"    {line}" for line in others)
         else:
-            yield f"{key}: {json.dumps(held)}"
+            yield f"{key}: {json.dumps(content)}"
 
 
 def _key(name: str) -> str:
-    """A key, in quotes where it could be read as anything but a text.
+    """Return a key, in quotes where it could be read as anything but a text.
 
     >>> _key("nvidia.com/mig-1g.10gb"), _key("1e3"), _key("No")
     ('nvidia.com/mig-1g.10gb', '"1e3"', '"No"')

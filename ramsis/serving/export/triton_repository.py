@@ -25,7 +25,7 @@ import sys
 # The interpreter in Triton leaves this variable out.
 sys.path.extend(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 
-from ramsis.serving.triton.model import TritonPythonModel  # noqa: E402
+from ramsis.serving.triton import TritonPythonModel  # noqa: E402
 
 __all__ = ["TritonPythonModel"]
 '''
@@ -36,14 +36,14 @@ def configuration(
     variants: VariantsFile, policies: Path, inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec], overhead_ms: float | None = None,
 ) -> str:
-    """The ``config.pbtxt`` of the model.
+    """Return the ``config.pbtxt`` of the model.
 
     Parameters
     ----------
     inputs, outputs : sequence of TensorSpec
-        Those of all variants. Triton gets one more output, which names the variant.
+        Tensors of all variants. Triton gets one more output, which names the variant.
     overhead_ms : float, optional
-        That the dispatcher takes from every slack; by default the model measures it.
+        Time that the dispatcher takes from every slack; by default the model measures it.
     """
     where = str(variants.path)
     if not _NAME.fullmatch(variants.name):
@@ -52,17 +52,17 @@ def configuration(
     if any(spec.name == _VARIANT for spec in outputs):
         raise InputFileError("the output that is to name the variant", where=where, value=_VARIANT,
                              allowed="another name")
-    for one in variants.variants:
-        if "," in one.name:
-            raise InputFileError("a name with a comma", where=f"{where}: variants", value=one.name,
+    for name in (variant.name for variant in variants.variants):
+        if "," in name:
+            raise InputFileError("a name with a comma", where=f"{where}: variants", value=name,
                                  allowed="a name without")
     code = [variant.model for variant in variants.variants
             if variant.backend == "callable" and is_trusted(variant.model)]
     parameters = {"policies": str(policies.resolve()), "variants": str(variants.path.resolve()),
                   "code": " ".join(code),
                   "overhead_ms": "" if overhead_ms is None else f"{overhead_ms!r}"}
-    said = "".join(f"  {_tensor(spec)},\n" for spec in inputs).removesuffix(",\n")
-    given = "".join(f"  {_tensor(spec)},\n" for spec in outputs)
+    input_lines = "".join(f"  {_tensor(spec)},\n" for spec in inputs).removesuffix(",\n")
+    output_lines = "".join(f"  {_tensor(spec)},\n" for spec in outputs)
     settings = "".join(f"parameters {{ key: {json.dumps(name)} value: {{ string_value: "
                        f"{json.dumps(value, ensure_ascii=False)} }} }}\n"
                        for name, value in parameters.items() if value)
@@ -70,10 +70,10 @@ def configuration(
 backend: "python"
 max_batch_size: {MOST_QUERIES}
 input [
-{said}
+{input_lines}
 ]
 output [
-{given}  {{ name: "{_VARIANT}" data_type: TYPE_STRING dims: [ 1 ] }}
+{output_lines}  {{ name: "{_VARIANT}" data_type: TYPE_STRING dims: [ 1 ] }}
 ]
 
 # The policies form the batches: requests are handed over at once, and one instance holds them all.
@@ -86,14 +86,14 @@ dynamic_batching {{ max_queue_delay_microseconds: 0 }}
 
 
 def _tensor(spec: TensorSpec) -> str:
-    """A tensor; Triton has none without a dimension besides the batch's."""
+    """Describe a tensor; Triton has none without a dimension besides the batch's."""
     dims = ", ".join(map(str, spec.shape or (1,)))
     return (f"{{ name: {json.dumps(spec.name, ensure_ascii=False)} "
             f"data_type: TYPE_{spec.datatype} dims: [ {dims} ] }}")
 
 
 def write_repository(folder: Path, name: str, config: str) -> None:
-    """Write a model into a model repository; one that was written so before is replaced."""
+    """Write a model into a model repository, over one that this module wrote before."""
     target = folder / name
     if target.exists() and not _is_ours(target):
         raise InvalidValueError("a model that this command has not written", where="--out",
@@ -119,11 +119,11 @@ def write_repository(folder: Path, name: str, config: str) -> None:
 
 
 def _is_ours(target: Path) -> bool:
-    """Whether a folder holds what this module writes, and perhaps what Python adds to it."""
-    found = {str(path.relative_to(target)) for path in target.rglob("*")
+    """Return whether a folder holds what this module writes; Python may have added its cache."""
+    names = {str(path.relative_to(target)) for path in target.rglob("*")
              if "__pycache__" not in path.parts}
     try:
-        return found == _FILES and (
+        return names == _FILES and (
             target / "1" / "model.py").read_text().startswith(_MARK)
     except (OSError, UnicodeDecodeError):
         return False

@@ -1,4 +1,4 @@
-"""What a client of the Open Inference Protocol says and hears: bodies of requests, answers.
+"""Client of the Open Inference Protocol: bodies of requests, and reading of answers.
 
 Tensors go as numbers in the JSON, or as bytes after it, which is the *binary tensor data
 extension*. Answers have either form, and may be compressed.
@@ -20,18 +20,14 @@ from ramsis.errors import InputFileError, InvalidValueError, check_known, printa
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
-HEAD_LENGTH = "Inference-Header-Content-Length"
-"""Header that says where the JSON of a request or answer ends."""
+HEAD_LENGTH = "Inference-Header-Content-Length"  # header: where the JSON of a body ends
 
 Array = NDArray[Any]
 
-_LARGEST_JSON = 1 << 24
-"""Bytes of JSON in an answer; what it is read to takes many times as much."""
-_LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28
-"""Bytes of one sample, and of random samples together."""
-_LONGEST_NAME = 200
-_EITHER = 32
-"""To the size of zlib's window: the head of gzip and that of zlib are told apart."""
+_LARGEST_JSON = 1 << 24  # bytes of JSON in an answer; parsed, it takes many times as much memory
+_LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28  # bytes of one sample, and of all random ones
+_LONGEST_NAME = 200  # characters of a variant's name, which the request log holds for each request
+_EITHER = 32  # added to the size of zlib's window: gzip and zlib are told apart by their heads
 
 
 @dataclass(frozen=True)
@@ -60,15 +56,15 @@ class RemoteModel:
 
     @classmethod
     def of(cls, url: str, metadata: Any, extensions: Sequence[str], tensors: str) -> RemoteModel:
-        """A model by its metadata.
+        """Create a model from its metadata.
 
         ``tensors`` is one of :data:`~ramsis.serving.load.settings.TENSORS`.
         """
         try:
             inputs, outputs = (
-                tuple(TensorSpec(str(one["name"]), str(one["datatype"]),
-                                 tuple(max(int(n), 1) for n in one["shape"][1:]))
-                      for one in metadata[kind]) for kind in ("inputs", "outputs"))
+                tuple(TensorSpec(str(tensor["name"]), str(tensor["datatype"]),
+                                 tuple(max(int(n), 1) for n in tensor["shape"][1:]))
+                      for tensor in metadata[kind]) for kind in ("inputs", "outputs"))
         except (LookupError, TypeError, ArithmeticError, ValueError) as error:
             raise InputFileError(f"not the metadata of a model ({error!r})", where=url,
                                  value=metadata) from None
@@ -84,7 +80,7 @@ class RemoteModel:
         return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
-        """Normal numbers; 0 or 1 where whole numbers are wanted. Large samples are fewer."""
+        """Draw normal numbers, 0 or 1 for whole numbers; large samples are fewer."""
         each = sum(spec.nbytes for spec in self.inputs)
         count = min(count, max(_SAMPLES_BYTES // each, 1))
 
@@ -97,31 +93,31 @@ class RemoteModel:
         return Samples({spec.name: drawn(spec) for spec in self.inputs})
 
     def samples(self, arrays: Mapping[str, Array], where: str) -> Samples:
-        """The arrays of a file as samples, and at most one of right answers."""
-        wanted = {spec.name: spec for spec in self.inputs}
-        given = {name: array for name, array in arrays.items() if name in wanted}
-        right = {name: array for name, array in arrays.items() if name not in wanted}
-        known = [spec.name for spec in self.outputs]
-        for name, spec in wanted.items():
-            if name not in given:
+        """Check a file's arrays: inputs of samples, and perhaps the right answers."""
+        specs = {spec.name: spec for spec in self.inputs}
+        inputs = {name: array for name, array in arrays.items() if name in specs}
+        right = {name: array for name, array in arrays.items() if name not in specs}
+        outputs = [spec.name for spec in self.outputs]
+        for name, spec in specs.items():
+            if name not in inputs:
                 raise InputFileError("input is missing", where=where, value=name)
-            if given[name].shape[1:] != spec.shape:
+            if inputs[name].shape[1:] != spec.shape:
                 raise InputFileError("not the input's shape", where=f"{where}: {name}",
-                                     value=list(given[name].shape),
+                                     value=list(inputs[name].shape),
                                      allowed=str(["n", *spec.shape]))
         for name in right:
-            if name not in known or len(right) > 1:
+            if name not in outputs or len(right) > 1:
                 raise InputFileError("neither an input nor the one output to compare", where=where,
-                                     value=name, allowed=", ".join([*wanted, *known]))
-        lengths = {len(array) for array in (*given.values(), *right.values())}
+                                     value=name, allowed=", ".join([*specs, *outputs]))
+        lengths = {len(array) for array in (*inputs.values(), *right.values())}
         if len(lengths) != 1 or 0 in lengths:
             raise InputFileError("not as many samples of each array", where=where,
                                  value=sorted(lengths), allowed="one number, from 1")
-        typed = {name: array.astype(wanted[name].dtype) for name, array in given.items()}
+        typed = {name: array.astype(specs[name].dtype) for name, array in inputs.items()}
         return Samples(typed, right)
 
     def body(self, samples: Samples, place: int, deadline_ms: float | None) -> Body:
-        """A request for one sample."""
+        """Return a request for a sample."""
         tensors, data = [], []
         for spec in self.inputs:
             array = samples.inputs[spec.name][place : place + 1]
@@ -150,34 +146,34 @@ class RemoteModel:
 
 
 class Body(NamedTuple):
-    """A request's bytes and its headers."""
+    """Bytes and headers of a request."""
 
     data: bytes
     headers: Mapping[str, str]
 
 
 class Heard(NamedTuple):
-    """What an answer says."""
+    """Contents of an answer."""
 
     model: str  # the variant that answered, or the model's name where the server names none
-    # batch, run_as, worker: none where it does not say
+    # batch, run_as, worker: None where the answer does not state them
     batch: int | None
     run_as: int | None
     worker: int | None
-    correct: bool | None  # none where the right answer is not known
+    correct: bool | None  # None where the right answer is not known
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
-    """An answer that was compressed, by the name of its ``Content-Encoding``: gzip or deflate."""
-    packed = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
+    """Decompress an answer, by the name of its ``Content-Encoding``: gzip or deflate."""
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
     try:
-        found = packed.decompress(body, MAX_FILE_BYTES + 1)
+        data = decompressor.decompress(body, MAX_FILE_BYTES + 1)
     except zlib.error as error:
         raise InvalidValueError(f"answer does not unpack ({error})", value=encoding) from None
-    if not packed.eof or len(found) > MAX_FILE_BYTES:
+    if not decompressor.eof or len(data) > MAX_FILE_BYTES:
         raise InvalidValueError("answer is cut off, or too large", value=encoding,
                                 allowed=f"at most {MAX_FILE_BYTES} bytes")
-    return found
+    return data
 
 
 def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:
@@ -189,15 +185,15 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
         document = orjson.loads(body[:end])
         parameters = document.get("parameters") or {}
         outputs: dict[str, Any] = {}
-        for one in document["outputs"]:
-            size = (one.get("parameters") or {}).get("binary_data_size")
+        for output in document["outputs"]:
+            size = (output.get("parameters") or {}).get("binary_data_size")
             if size is None:
-                outputs[one["name"]] = one["data"]
+                outputs[output["name"]] = output["data"]
             else:
-                kind = DATATYPES[one["datatype"]].newbyteorder("<")
+                kind = DATATYPES[output["datatype"]].newbyteorder("<")
                 if not 0 <= size <= len(body) - end:
                     raise ValueError(f"a tensor of {size} bytes")
-                outputs[one["name"]] = np.frombuffer(body[end : end + size], kind)
+                outputs[output["name"]] = np.frombuffer(body[end : end + size], kind)
                 end += size
         correct = None
         for name, right in samples.right.items():
@@ -221,13 +217,13 @@ def _whole(value: object) -> int | None:
 
 
 def _same(data: Array, right: Array) -> bool:
-    """Whether an output is right: the same values, or the class of the largest score."""
-    wanted = np.asarray(right).ravel()
-    if data.size > 1 and wanted.size == 1 and np.issubdtype(wanted.dtype, np.integer):
-        return int(np.argmax(data)) == int(wanted[0])
-    if data.size != wanted.size:
+    """Return whether an output is right: the same values, or the class of the largest score."""
+    right_values = np.asarray(right).ravel()
+    if data.size > 1 and right_values.size == 1 and np.issubdtype(right_values.dtype, np.integer):
+        return int(np.argmax(data)) == int(right_values[0])
+    if data.size != right_values.size:
         return False
     if data.dtype.kind == "f":
         return all(math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-6)
-                   for x, y in zip(data.ravel().tolist(), wanted.tolist(), strict=True))
-    return bool((data.ravel() == wanted).all())
+                   for x, y in zip(data.ravel().tolist(), right_values.tolist(), strict=True))
+    return bool((data.ravel() == right_values).all())

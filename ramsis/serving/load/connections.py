@@ -20,14 +20,12 @@ import httptools
 
 from ramsis.files import MAX_FILE_BYTES
 
-_LOOKS_S = 0.1
-"""How often is looked for requests that have waited too long."""
-_HEADS = 256
-"""Heads of requests that are kept."""
+_LOOKS_S = 0.1  # between looks for requests that have waited too long
+_HEADS = 256  # heads of requests that are kept
+# Bytes of an answer besides its body, and of chunked encoding for each byte of the body.
 _MOST_BESIDE, _FRAMING = 1 << 16, 8
-"""Bytes of an answer besides its body, and of chunked encoding for each of the body."""
+# Bytes of the body of an answer, and of all answers together that are not whole.
 _LARGEST, _MOST_HELD = MAX_FILE_BYTES, 4 * MAX_FILE_BYTES
-"""Bytes of the body of an answer, and of all together that are not whole."""
 
 
 class Response(NamedTuple):
@@ -40,19 +38,18 @@ class Response(NamedTuple):
     at_s: float  # when its last byte had come, on the clock of :func:`time.perf_counter`
 
 
-Told = Callable[[Response], object]
-"""Is told what became of a request, once."""
+OnResponse = Callable[[Response], object]  # called once, with the answer or the failure
 
 
 class ConnectionPool:
-    """All connections to a server; as many as there are requests without an answer.
+    """Connections to a server; as many as there are requests without an answer.
 
     Parameters
     ----------
     url
-        Of anything on the server, ``http`` or ``https``.
+        Any ``http`` or ``https`` URL of the server.
     timeout_s
-        After which a request without an answer has failed.
+        Time after which a request without an answer has failed.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -71,12 +68,12 @@ class ConnectionPool:
         self.held = 0  # bytes of answers that are not whole
 
     def send(
-        self, method: str, path: str, told: Told, headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        self, method: str, path: str, on_response: OnResponse,
+        headers: Mapping[str, str] | None = None, body: bytes = b"",
     ) -> None:
         """Send a request now, or as soon as a connection is there."""
         head = _head(f"{method} {path}", self.authority, len(body), *(headers or {}).items())
-        request = _Request(head + body, told, self)
+        request = _Request(head + body, on_response, self)
         if not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_later(_LOOKS_S, self._look)
@@ -89,10 +86,10 @@ class ConnectionPool:
             task.add_done_callback(self._opening.discard)
 
     async def get(self, path: str) -> Response:
-        """Ask for something, and wait for the answer."""
-        found: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.send("GET", path, found.set_result)
-        return await found
+        """Send a GET request, and wait for the answer."""
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.send("GET", path, answer.set_result)
+        return await answer
 
     def close(self) -> None:
         """Close all connections; requests without an answer have failed."""
@@ -104,18 +101,18 @@ class ConnectionPool:
             request.end(_failed("the run was ended"))
 
     def ended(self, request: _Request) -> None:
-        """A request has its answer."""
+        """Forget a request that has its answer."""
         del self._asked[request]
 
     def opened(self, connection: _Connection) -> None:
-        """A connection has begun."""
+        """Note a new connection."""
         self._open.add(connection)
         peer = connection.transport.get_extra_info("peername")
         if peer is not None:  # it is still there
             self.address = peer[:2]
 
     def closed(self, connection: _Connection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self._open.discard(connection)
         self.forget(connection)
 
@@ -139,7 +136,7 @@ class ConnectionPool:
             connection.begin(request)
 
     def _look(self) -> None:
-        """Give up what has waited too long; look again while any waits."""
+        """Fail requests that have waited too long; look again while any waits."""
         too_old_s = time.perf_counter() - self.timeout_s
         for request in list(self._asked):
             if request.sent_s > too_old_s:
@@ -156,23 +153,23 @@ class ConnectionPool:
 class _Request:
     """A request under way."""
 
-    __slots__ = ("connection", "content", "group", "over", "sent_s", "told")
+    __slots__ = ("connection", "content", "group", "on_response", "over", "sent_s")
 
-    def __init__(self, content: bytes, told: Told, group: ConnectionPool) -> None:
-        self.content, self.told, self.group = content, told, group
+    def __init__(self, content: bytes, on_response: OnResponse, group: ConnectionPool) -> None:
+        self.content, self.on_response, self.group = content, on_response, group
         self.sent_s, self.over = time.perf_counter(), False
         self.connection: _Connection | None = None
 
     def end(self, answer: Response) -> None:
-        """Tell what became of it, once."""
+        """Report the answer or the failure, once."""
         if not self.over:
             self.over = True
             self.group.ended(self)
-            self.told(answer)
+            self.on_response(answer)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection; it is also what httptools calls."""
+    """A connection; httptools calls its methods ``on_…``."""
 
     transport: asyncio.Transport
 
@@ -237,27 +234,22 @@ class _Connection(asyncio.Protocol):
                        "the server closed the connection before its answer was whole")
 
     def on_message_begin(self) -> None:
-        """httptools: an answer begins."""
         if self.whole is not None:  # and nobody asked for it
             self.is_reusable = False
         self.headers, self.parts, self.headed = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: a header has come."""
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """httptools: the body begins."""
         self.headed = True
 
     def on_body(self, data: bytes) -> None:
-        """httptools: a part of the body has come."""
         self.parts.append(data)
         self.size += len(data)
         self.group.held += len(data)
 
     def on_message_complete(self) -> None:
-        """httptools: the answer is whole."""
         status = self.parser.get_status_code()
         if status >= 200 and self.whole is None:  # else more is to come
             self.is_reusable = self.parser.should_keep_alive()
@@ -280,7 +272,7 @@ class _Connection(asyncio.Protocol):
 
 @lru_cache(maxsize=_HEADS)
 def _head(what: str, authority: str, size: int, *headers: tuple[str, str]) -> bytes:
-    """The head of a request: that of most is the same again and again."""
+    """Return the head of a request; most requests have the same."""
     lines = [("Host", authority), *([("Content-Length", str(size))] if size else ()), *headers]
     return "\r\n".join((f"{what} HTTP/1.1", *(f"{name}: {value}" for name, value in lines), "", "")
                        ).encode()

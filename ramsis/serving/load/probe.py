@@ -1,4 +1,4 @@
-"""Asks a server one request after the other, and prints what they took besides the model.
+"""Probe of a server's overhead: sends one request after the other, and prints their overheads.
 
     python -m ramsis.serving.load.probe HOST PORT NAME COUNT
 
@@ -17,28 +17,28 @@ import time
 
 from ramsis.serving.tensors import DATATYPES
 
-_LONGEST_S = 30.0
+_LONGEST_S = 30.0  # after which no request is sent, so that calibration ends on a slow server, too
 
 
 def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
-    """What requests of one query took besides waiting and the model, in ms; zeros are sent."""
+    """Measure the time of requests besides waiting and the model, in ms; zeros are sent."""
     path = f"/v2/models/{name}"
     connection = http.client.HTTPConnection(host, port, timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", path)
         metadata = json.loads(connection.getresponse().read())
         inputs, sizes = [], 0
-        for given in metadata["inputs"]:
-            shape = [1, *given["shape"][1:]]
-            size = DATATYPES[given["datatype"]].itemsize
+        for tensor in metadata["inputs"]:
+            shape = [1, *tensor["shape"][1:]]
+            size = DATATYPES[tensor["datatype"]].itemsize
             for length in shape:
                 size *= length
             sizes += size
-            inputs.append({**given, "shape": shape, "parameters": {"binary_data_size": size}})
+            inputs.append({**tensor, "shape": shape, "parameters": {"binary_data_size": size}})
         head = json.dumps({"inputs": inputs, "parameters": {"deadline_ms": 60000}}).encode()
-        found: list[float] = []
+        overheads: list[float] = []
         ends_s = time.perf_counter() + _LONGEST_S
-        while len(found) < count and time.perf_counter() < ends_s:
+        while len(overheads) < count and time.perf_counter() < ends_s:
             begun = time.perf_counter()
             connection.request("POST", path + "/infer", head + bytes(sizes),
                                {"Inference-Header-Content-Length": str(len(head))})
@@ -46,9 +46,9 @@ def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
             body = answer.read()
             took_ms = 1000.0 * (time.perf_counter() - begun)
             if answer.status == 200:
-                said = json.loads(body)["parameters"]
-                found.append(took_ms - said["waiting_ms"] - said["service_ms"])
-    return found
+                parameters = json.loads(body)["parameters"]
+                overheads.append(took_ms - parameters["waiting_ms"] - parameters["service_ms"])
+    return overheads
 
 
 def main() -> None:

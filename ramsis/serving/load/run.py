@@ -41,10 +41,10 @@ from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 
 _LEAD_S = 0.2  # from the preparations to the first request
-_BYTES_EACH = 400.0  # of a request that is planned
-_DROPPED = (429, 503)
+_BYTES_EACH = 400.0  # memory of a request that is planned
+_DROPPED = (429, 503)  # status codes by which servers refuse load
 _SHOWN = 200  # characters of an error
-_NEVER = 10**9
+_NEVER = 10**6  # objects, after which garbage is collected
 _SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
 
 
@@ -68,7 +68,7 @@ class Timetable:
 
 
 def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timetable:
-    """The arrivals and SLO classes that a simulation with this seed has."""
+    """Return the arrivals and SLO classes that a simulation with this seed has."""
     arrivals, _, slos, other = streams(seed)
     arrival_ms = workload.arrivals_ms(arrivals)
     check_amount(len(arrival_ms), bytes_each=_BYTES_EACH)
@@ -82,27 +82,28 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timet
 
 
 def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
-    """The figures of a run, under the names that every command uses.
+    """Return the figures of a run, under the names that every command uses.
 
     Accuracies are shares of right answers, None where these are not known.
     """
     requests = result.requests
     counts = Counter(request.outcome for request in requests)
     answered = [request for request in requests if request.outcome in ("served", "late")]
-    response_ms = [1000.0 * ((one.finish_s or 0.0) - one.arrival_s) for one in answered]
-    judged = [one.correct for one in answered
-              if one.outcome == "served" and one.correct is not None]
-    known = len(judged) == counts["served"] > 0
-    models = Counter(one.model for one in answered)
+    response_ms = [1000.0 * ((request.finish_s or 0.0) - request.arrival_s)
+                   for request in answered]
+    judged = [request.correct for request in answered
+              if request.outcome == "served" and request.correct is not None]
+    judges_all = len(judged) == counts["served"] > 0
+    models = Counter(request.model for request in answered)
     p50, p95, p99 = (np.quantile(response_ms, (0.5, 0.95, 0.99)).tolist() if response_ms
                      else [None] * 3)
     return {
         "requests": len(requests), "duration_s": duration_ms / 1000.0,
         "offered_qps": 1000.0 * len(requests) / duration_ms,
         **{name: counts[name] for name in OUTCOMES},
-        "accuracy": float(np.mean(judged)) if known else None,
+        "accuracy": float(np.mean(judged)) if judges_all else None,
         "violation_rate": 1.0 - counts["served"] / len(requests),
-        "effective_accuracy": sum(judged) / len(requests) if known else None,
+        "effective_accuracy": sum(judged) / len(requests) if judges_all else None,
         "response_p50_ms": p50, "response_p95_ms": p95, "response_p99_ms": p99,
         "lag_p50_ms": float(np.median(result.lag_ms)),
         "lag_p99_ms": float(np.quantile(result.lag_ms, 0.99)),
@@ -119,15 +120,15 @@ def generate_load(
     Parameters
     ----------
     url : str
-        As of :func:`ramsis.serving.load.settings.model_url`.
+        Returned by :func:`ramsis.serving.load.settings.model_url`.
     arrival_s : ndarray, shape (n,)
         When to send, from the start, not falling; one or more.
     samples : callable
-        What to send to the model, one for each request.
+        Returns the samples to send to a model.
     rng : Generator
-        Puts the samples in order: each comes once before any comes again.
+        Draws the order of the samples: each comes once before any comes again.
     on_done : callable
-        Told each answer.
+        Called at each answer.
     """
     with event_loop() as runner:
         return runner.run(_Run(url, arrival_s, settings, on_done).run(samples, rng))
@@ -142,7 +143,7 @@ class _Run:
     ) -> None:
         self.url, self.arrival_s, self.settings = url, arrival_s.tolist(), settings
         self.on_done, self.first_failure = on_done, ""
-        self.found: list[Request | None] = [None] * len(self.arrival_s)
+        self.outcomes: list[Request | None] = [None] * len(self.arrival_s)
         self.lag_ms = np.zeros(len(self.arrival_s))
 
     async def run(
@@ -157,11 +158,11 @@ class _Run:
                 await self._send_all()
         finally:
             self.server.close()
-        return LoadResult([one for one in self.found if one is not None], self.lag_ms,
-                          self.first_failure)
+        return LoadResult([request for request in self.outcomes if request is not None],
+                          self.lag_ms, self.first_failure)
 
     async def _model(self) -> RemoteModel:
-        """The model as its server describes it."""
+        """Return the model as its server describes it."""
         base = self.url.partition("/v2/models/")[0]
         metadata = await self._json(self.url)
         about = await self._json(f"{base}/v2", required=False)
@@ -217,7 +218,7 @@ class _Run:
             self.server.send("POST", self.path, partial(self._ended, number), headers, body.data)
 
     def _ended(self, number: int, answer: Response) -> None:
-        """Note what became of a request."""
+        """Record the outcome of a request."""
         line = Request(self.arrival_s[number], deadline_ms=float(self.settings.slo_ms[number]),
                        finish_s=answer.at_s - self.begun, outcome="failed")
         self.left -= 1
@@ -227,11 +228,11 @@ class _Run:
             line = self._read(answer, line, number)
         except InvalidValueError as error:
             self._failed(str(error))
-        self.found[number] = line
+        self.outcomes[number] = line
         self.on_done()
 
     def _read(self, answer: Response, line: Request, number: int) -> Request:
-        """What an answer says."""
+        """Return a request's record with the contents of its answer."""
         data = answer.body
         if answer.status != 200:
             if answer.status in _DROPPED:
@@ -243,36 +244,36 @@ class _Run:
                 raise InvalidValueError("answer is compressed otherwise than was asked",
                                         value=encoding, allowed=self.settings.compression)
             data = unpacked(data, encoding)
-        said = heard(data, self.samples, self.places[number],
-                     answer.headers.get(HEAD_LENGTH.lower()))
+        contents = heard(data, self.samples, self.places[number],
+                         answer.headers.get(HEAD_LENGTH.lower()))
         took_ms = 1000.0 * (answer.at_s - self.begun - line.arrival_s)
         in_time = took_ms <= self.settings.slo_ms[number]
-        return line._replace(outcome="served" if in_time else "late", **said._asdict())
+        return line._replace(outcome="served" if in_time else "late", **contents._asdict())
 
     def _failed(self, why: str) -> None:
         self.first_failure = self.first_failure or printable(why)
 
 
 def _shown(answer: Response) -> str:
-    """Status and text of an answer that is an error, or where it redirects to."""
+    """Return the status and text of an error, or where it redirects to."""
     if to := answer.headers.get("location"):
         return f"{answer.status}, to {to[:_SHOWN]}, which is not followed"
     return f"{answer.status} {answer.body[:_SHOWN].decode(errors='replace')}".rstrip()
 
 
 def _path(url: str) -> str:
-    """What a request for a URL names, with all but letters, numbers and RFC 3986's signs coded."""
+    """Return a URL's path, with all but letters, numbers and RFC 3986's signs coded."""
     return quote(urlsplit(url).path, safe="/%!$&'()*+,;=:@~")
 
 
 def _places(samples: int, requests: int, rng: np.random.Generator) -> list[int]:
-    """The sample of each request: all of them in random order, again and again."""
+    """Draw the sample of each request: all of them in random order, again and again."""
     rounds = -(-requests // samples)
     return [place for _ in range(rounds) for place in rng.permutation(samples).tolist()][:requests]
 
 
 def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Requests that are to be sent at one time: the first, and the one after the last."""
+    """Yield requests that are to be sent at one time: the first, and the one after the last."""
     first = 0
     for number in range(1, len(arrival_s) + 1):
         if number == len(arrival_s) or arrival_s[number] > arrival_s[first]:
@@ -282,10 +283,10 @@ def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No collection of garbage, and no thread that keeps another waiting: either holds up."""
+    """Defer collections of garbage and shorten turns of threads: both hold up requests."""
     gc.collect()
     collects, switches_s = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(_NEVER // 1000, *collects[1:])
+    gc.set_threshold(_NEVER, *collects[1:])
     sys.setswitchinterval(_SWITCHES_S)
     try:
         yield

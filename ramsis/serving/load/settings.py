@@ -1,4 +1,4 @@
-"""What a load generator is told."""
+"""Settings of the load generator, for a command line that imports no library of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPRESSIONS = ("none", "gzip", "deflate")
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How a server is loaded."""
+    """Settings of a load generator."""
 
     slo_ms: NDArray[np.float64]  # deadline of each request after its arrival, shape (n,)
     send_deadline: bool = True  # whether requests tell the server theirs
@@ -41,17 +41,17 @@ class LoadSettings:
 
 
 def model_url(url: str, model: str | None) -> str:
-    """The URL of a model, from that of a server and a name, or with the name in it.
+    """Return the URL of a model, from the URL of a server and a name, or with the name in it.
 
     >>> model_url("http://localhost:8000", "digits")
     'http://localhost:8000/v2/models/digits'
     """
     try:
         parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # brackets that do not close, a port that is none
-        known = False
-    if not known:
+        is_valid = False
+    if not is_valid:
         raise InvalidValueError("not the URL of a server", where="URL", value=url,
                                 allowed="http://HOST:PORT")
     bare = url.rstrip("/").removesuffix("/infer")

@@ -1,4 +1,4 @@
-"""What changes while a server serves: calibrated profiles, new policies, a folder that is watched.
+"""Changes of a server while it serves: calibrated profiles, new policies, a watched folder.
 
-Stands above the server, which it starts, stops or gives new policies.
+The room stands above the server, which it starts, stops or gives new policies.
 """

@@ -1,11 +1,11 @@
-"""Calibration: service times as the server sees them, and what dispatch takes besides.
+"""Calibration: service times as the server sees them, and the overhead of dispatch.
 
-A batch's service time is the time from the event loop's order to its hearing of the end: with the
-message to the worker, the reading of shared memory, the model, and the message back. All workers
+A batch's service time runs from the event loop's order to its notice of the end: with the message
+to the worker, the reading of shared memory, the model, and the message back. All workers
 run at once, as they do under load. In each round every variant runs every batch size once on each
 worker, in an order drawn anew, so that slow spells of the machine do not fall on one of them.
 
-The *overhead* is what else a request takes, measured from a client on this machine: reading it,
+The *overhead* is the rest of a request's time, measured from a client on this machine: reading it,
 the decision, and the answer. It is stated in the profile, and is what ``generate --overhead-ms``
 takes.
 """
@@ -51,7 +51,7 @@ class CalibrationSettings:
 async def measure_service(
     variants: VariantsFile, settings: CalibrationSettings, *, pin: bool = True
 ) -> Samples:
-    """Service times in ms, by the index of the variant and the batch size."""
+    """Measure service times in ms, by the index of the variant and the batch size."""
     rng = np.random.default_rng(settings.seed)
     pairs = [(v, b) for v in range(len(variants.variants)) for b in settings.batches]
     samples: Samples = {pair: [] for pair in pairs}
@@ -67,7 +67,7 @@ async def measure_service(
         settings.workers, max(settings.batches), settings.batches, max(settings.batches), pin=pin),
         WorkerEvents(lambda worker: None, end, gone))
     loop = asyncio.get_running_loop()
-    # There before the start, as a worker may be lost while it starts.
+    # Created before the start, as a worker may be lost while it starts.
     ended += [loop.create_future() for _ in range(settings.workers)]
     await pool.start()
     _fill(pool, rng)
@@ -78,8 +78,8 @@ async def measure_service(
         for turn in range(settings.samples):
             if turn and time.monotonic() > until_s:
                 return
-            for chosen in order.permutation(len(pairs)):
-                variant, batch = pairs[chosen]
+            for index in order.permutation(len(pairs)):
+                variant, batch = pairs[index]
                 ended[worker] = loop.create_future()
                 begun = time.monotonic()
                 pool.run(worker, RunBatch(turn, variant, batch, range(batch)))
@@ -97,7 +97,7 @@ async def measure_service(
 
 
 def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
-    """Inputs drawn by chance: normal numbers, and 0 or 1 where whole ones are wanted."""
+    """Draw inputs at random: normal numbers, and 0 or 1 for whole numbers."""
     assert pool.slots is not None
     for array in pool.slots.arrays.values():
         drawn = (rng.standard_normal(array.shape) if array.dtype.kind == "f"
@@ -106,12 +106,12 @@ def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
 
 
 async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
-    """What requests take besides waiting and the model, in ms, as a client here sees it.
+    """Measure the overhead of requests in ms, as a client on this machine sees it.
 
     The server is started, and ended.
     """
     http = HttpSettings(port=0)
-    found: list[float] = []
+    overheads_ms: list[float] = []
     url: list[str] = []
     ends: list[Callable[[], object]] = []
 
@@ -123,13 +123,13 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
             str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
         printed, _ = await process.communicate()
         if process.returncode == 0:
-            found.extend(json.loads(printed))
+            overheads_ms.extend(json.loads(printed))
         ends[0]()
 
     await serve(server, bound_socket(http), http, url.append, [probe], ends.append)
-    if not found:
+    if not overheads_ms:
         raise RamsisError(describe("the server did not answer its own requests"))
-    return np.array(found)
+    return np.array(overheads_ms)
 
 
 def profile_of(
@@ -141,14 +141,14 @@ def profile_of(
     Parameters
     ----------
     accuracy
-        By variant.
+        Accuracy of each variant.
     overhead_ms
-        As of :func:`measure_overhead`.
+        Returned by :func:`measure_overhead`.
     """
     models = tuple(
-        ModelProfile(one.name, accuracy[one.name], tuple(
+        ModelProfile(variant.name, accuracy[variant.name], tuple(
             BatchProfile.from_samples(batch, samples[v, batch]) for batch in settings.batches))
-        for v, one in enumerate(variants.variants))
+        for v, variant in enumerate(variants.variants))
     quantiles = np.quantile(np.asarray(overhead_ms), [0.5, 0.95, 0.99])
     return ProfileSet(variants.name, models, hardware(variants.variants[0].options.threads), {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

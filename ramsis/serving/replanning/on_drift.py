@@ -1,9 +1,9 @@
-"""Policies made anew while serving, when the load or the service times have drifted.
+"""Replanning while serving, when the load or the service times have drifted.
 
 Arrivals above the highest level ask for a policy at more than that load. Service times that have
 drifted are measured for a while: each variant's ratio to the profile, as the mean over its
-batches; of a variant that has hardly run, that of all. The profile with every variant's times
-multiplied so is what the new set is made from, for the same loads.
+batches, or over all batches for a variant that has hardly run. The new set is made from the
+profile with every variant's times multiplied by its ratio, for the same loads.
 :class:`~ramsis.runtime.replan.Replanner` does the work in a process of low priority.
 """
 
@@ -30,26 +30,30 @@ from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
 _PROFILES = "--profiles"
+# Batches that are measured after a drift, and the fewest of a variant from which its own ratio is
+# taken: more are surer, fewer serve by the right policies sooner.
 _BATCHES, _OF_VARIANT = 200, 20
+# Load of the new level as a multiple of the observed load, which may still rise while the policy
+# is made; a larger one plans for load that does not come, at lower accuracy.
 _HEADROOM = 1.25
 _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 def options_of(policies: str) -> list[str]:
-    """Options with which ``ramsis generate`` made a folder, without those of loads and folder."""
+    """Return the options of ``ramsis generate`` for a folder, without loads and folder."""
     path = manifest_path(policies)
-    said = read_json(path).get("commands")
-    made = {tuple(_without_loads(words[2:]))
-            for words in map(_words, said if isinstance(said, list) else ())
-            if words[1:2] == ["generate"]}  # again for each load that was added later
-    if len(made) != 1:
+    commands = read_json(path).get("commands")
+    option_lists = {tuple(_without_loads(words[2:]))
+                    for words in map(_words, commands if isinstance(commands, list) else ())
+                    if words[1:2] == ["generate"]}  # again for each load that was added later
+    if len(option_lists) != 1:
         raise InputFileError("not the options of one ramsis generate", where=f"{path}: commands",
-                             value=said, allowed='--replan "--profiles FILE …"')
-    return list(made.pop())
+                             value=commands, allowed='--replan "--profiles FILE …"')
+    return list(option_lists.pop())
 
 
 def _words(command: Any) -> list[str]:
-    """Of a command; none of what is not one."""
+    """Split a command; nothing where it is not a command."""
     try:
         return shlex.split(command) if isinstance(command, str) else []
     except ValueError:
@@ -57,34 +61,34 @@ def _words(command: Any) -> list[str]:
 
 
 def _without_loads(words: Sequence[str]) -> Iterator[str]:
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word in ("--load", "--out"):
-            next(rest, None)
+            next(remaining, None)
         elif not word.startswith(("--load=", "--out=", "--overwrite")):
             yield word
 
 
 def profile_option(options: Sequence[str]) -> int:
-    """Where the profile stands among the options of ``ramsis generate``."""
+    """Return the index of the profile among the options of ``ramsis generate``."""
     if _PROFILES not in options[:-1]:
         raise InvalidValueError("no profile among the options", where="--replan",
                                 value=" ".join(options), allowed=f"{_PROFILES} FILE …")
-    place = options.index(_PROFILES) + 1
-    if "=" in options[place]:
+    index = options.index(_PROFILES) + 1
+    if "=" in options[index]:
         raise InvalidValueError("replanning knows one worker type", where="--replan",
-                                value=options[place], allowed=f"{_PROFILES} FILE")
-    return place
+                                value=options[index], allowed=f"{_PROFILES} FILE")
+    return index
 
 
 def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
-    """A profile with each model's times multiplied."""
-    def batch(one: BatchProfile, by: float) -> BatchProfile:
-        changed: dict[str, Any] = {name: getattr(one, name) * by for name in _TIMES
-                                   if getattr(one, name) is not None}
-        if one.quantiles_ms is not None:
-            changed["quantiles_ms"] = tuple(value * by for value in one.quantiles_ms)
-        return replace(one, **changed)
+    """Return a profile with each model's times multiplied."""
+    def batch(measured: BatchProfile, ratio_of: float) -> BatchProfile:
+        changed: dict[str, Any] = {name: getattr(measured, name) * ratio_of for name in _TIMES
+                                   if getattr(measured, name) is not None}
+        if measured.quantiles_ms is not None:
+            changed["quantiles_ms"] = tuple(value * ratio_of for value in measured.quantiles_ms)
+        return replace(measured, **changed)
 
     models = tuple(replace(model, batches=tuple(batch(one, ratio[model.name])
                                                 for one in model.batches))
@@ -94,16 +98,16 @@ def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
 
 
 class Replanning:
-    """Has policies made for a server that drifts.
+    """Replanning for a server that drifts.
 
     Parameters
     ----------
     server
-        That is started.
+        A server that is started.
     folder
-        Of its policies.
+        Folder of its policies.
     options
-        What ``ramsis generate`` made them with, without ``--load`` and ``--out``.
+        Options of ``ramsis generate`` that made them, without ``--load`` and ``--out``.
     """
 
     def __init__(self, server: Server, folder: str, options: Sequence[str]) -> None:
@@ -113,8 +117,8 @@ class Replanning:
         table = self._profile.latency_table("mean", max(largest, server.max_batch))
         self._mean_ms = dict(zip(table.models, table.latency_ms.tolist(), strict=True))
         self._ratios: dict[str, list[float]] | None = None
-        self._made, self._made_in = 0, folder
-        self._ratio_in = self._ratio_served = dict.fromkeys(self._mean_ms, 1.0)
+        self._count, self._new_folder = 0, folder
+        self._new_ratio = self._ratio_served = dict.fromkeys(self._mean_ms, 1.0)
         self._loop = asyncio.get_running_loop()
         low = ("nice", "-n", "10") if shutil.which("nice") else ()
         self._replanner = Replanner(folder, options, on_error=self._failed,
@@ -128,7 +132,7 @@ class Replanning:
         self._replanner.close()
 
     def _profiled_ms(self, variant: str, run_as: int) -> float | None:
-        """What a batch takes in the mean by the profile that the policies rest on."""
+        """Return the mean time of a batch by the profile that the policies rest on."""
         mean_ms = self._mean_ms.get(variant)
         return None if mean_ms is None else mean_ms[run_as - 1] * self._ratio_served[variant]
 
@@ -152,40 +156,40 @@ class Replanning:
             self._plan(ratios)
 
     def _plan(self, ratios: Mapping[str, Sequence[float]]) -> None:
-        """Have a set made from the profile as it is now."""
-        every = [x for found in ratios.values() for x in found]
+        """Have a set made from the profile with the present ratios."""
+        every = [ratio for ratios_of in ratios.values() for ratio in ratios_of]
         common = sum(every) / len(every)
-        ratio = {name: sum(found) / len(found) if len(found) >= _OF_VARIANT else common
-                 for name, found in ratios.items()}
+        mean_ratios = {name: sum(x) / len(x) if len(x) >= _OF_VARIANT else common
+                       for name, x in ratios.items()}
         folder = Path()
-        while folder.exists():  # what is there stays
-            self._made += 1
-            folder = Path(f"{Path(self._folder)}-replanned") / str(self._made)
+        while folder.exists():  # nothing is overwritten
+            self._count += 1
+            folder = Path(f"{Path(self._folder)}-replanned") / str(self._count)
         place = profile_option(self._options)
-        file = folder.parent / f"profile-{self._made}.json"
+        file = folder.parent / f"profile-{self._count}.json"
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            save(rescaled(self._profile, ratio), file)
+            save(rescaled(self._profile, mean_ratios), file)
         except (OSError, RamsisError) as error:
             self._server.log("replanning failed", reason=str(error))
             return
         options = [*self._options[:place], str(file), *self._options[place + 1:]]
         loads_qps = list(self._server.policies.loads(self._server.process))
-        self._server.log("replanning", profile=str(file), ratio=ratio)
+        self._server.log("replanning", profile=str(file), ratio=mean_ratios)
         self._replanner.plan_set(folder, options, loads_qps)
-        self._made_in, self._ratio_in = str(folder), ratio
+        self._new_folder, self._new_ratio = str(folder), mean_ratios
 
     def _changed(self, policies: PolicySet[Selector]) -> None:
-        """In the replanner's thread: a set has been made."""
+        """Serve by a new set; called in the replanner's thread."""
         self._loop.call_soon_threadsafe(self._serve)
 
     def _failed(self, error: RamsisError) -> None:
-        """In the replanner's thread: none could be made."""
+        """Log why no set could be made; called in the replanner's thread."""
         self._loop.call_soon_threadsafe(
             lambda: self._server.log("replanning failed", reason=str(error)))
 
     def _serve(self) -> None:
-        folder, ratio = self._made_in, self._ratio_in
+        folder, ratio = self._new_folder, self._new_ratio
         try:
             self._server.swap(read_policies(folder), folder)
             self._ratio_served = ratio

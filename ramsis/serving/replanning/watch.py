@@ -1,4 +1,4 @@
-"""Policies that change while they serve: the folder is looked at, and a new set taken over.
+"""Watching the folder of policies while they serve, and serving by a new set.
 
 Whoever writes a set writes its manifest last, so a manifest that has changed stands for a whole
 new set. One that cannot be read, or is not for these variants and workers, is reported, and the
@@ -20,21 +20,21 @@ _INTERVAL_S = 1.0  # from one look to the next
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """What changes when a file is written anew; None where there is no file."""
+    """Return values that change when a file is written; None where there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 async def watch_policies(server: Server, path: str) -> None:
-    """Take over whatever sets come to stand there, for ever.
+    """Serve by each new set that is written to a path, for ever.
 
     Parameters
     ----------
     server
-        That serves, at first by what stands there now.
+        A server that serves by the policies that are at the path now.
     path
         A folder with a manifest, or a policy file.
     """

@@ -1,5 +1,5 @@
 """Scaling policies while they serve.
 
-What each number of workers plays, which the server knows; and who starts and stops workers, which
-stands above the server.
+``fleet`` has the policies for each number of workers, which the server knows. ``workers`` starts
+and stops workers, and stands above the server.
 """

@@ -28,13 +28,7 @@ class FleetPolicies:
     table
         How many workers are wanted.
     sets
-        By number of active workers, 1 to the table's most.
-
-    Attributes
-    ----------
-    table
-    largest_batch
-        That any of the policies asks for.
+        Policies by number of active workers, 1 to the table's most.
     """
 
     def __init__(self, table: ScalingTable, sets: dict[int, PolicySet[Policy]]) -> None:
@@ -47,41 +41,42 @@ class FleetPolicies:
                 lookups[id(policy)] = Selector(policy.decision_table())
             return lookups[id(policy)]
 
-        self._selectors = {workers: one.map(lookup) for workers, one in sets.items()}
+        self._selectors = {workers: policies.map(lookup)
+                           for workers, policies in sets.items()}
 
     def policies(self, active: int) -> PolicySet[Policy]:
-        """What so many active workers play; without one, what one plays."""
+        """Return the policies for a number of active workers; those for 1 where none is active."""
         return self._sets[max(active, 1)]
 
     def selectors(self, active: int) -> PolicySet[Selector]:
-        """The same with lookups in its stations."""
+        """Return the policies for a number of active workers as lookups."""
         return self._selectors[max(active, 1)]
 
     def check(self, variants: Collection[str], where: str) -> None:
         """Refuse policies that these variants cannot serve."""
-        for one in self._sets.values():
-            check_served(one, variants, None, where)
+        for policies in self._sets.values():
+            check_served(policies, variants, None, where)
 
 
 def scaling_file(path: str | os.PathLike[str]) -> Path | None:
-    """The scaling policy that a path names; None where it names policies."""
-    named = Path(path)
-    if named.is_dir():
-        file = named / SCALING_NAME
-        return file if file.is_file() and not (named / MANIFEST_NAME).exists() else None
-    kind = str(read_json(named).get("format")).partition("/")[0]
-    return named if kind == SCALING_FORMAT.partition("/")[0] else None
+    """Return the scaling policy that a path names; None where it names policies."""
+    given_path = Path(path)
+    if given_path.is_dir():
+        file = given_path / SCALING_NAME
+        return file if file.is_file() and not (given_path / MANIFEST_NAME).exists() else None
+    kind = str(read_json(given_path).get("format")).partition("/")[0]
+    return given_path if kind == SCALING_FORMAT.partition("/")[0] else None
 
 
 def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPolicies:
-    """The scaling policy in a file, with the policies that it names.
+    """Read a scaling policy, with the policies that it names.
 
     Parameters
     ----------
     path
-        Of the file; the policies' folders are beside it.
+        Path of the file; the policies' folders are beside it.
     most
-        No more workers than these, whatever the table wants.
+        Largest number of workers, whatever the table wants.
     """
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
@@ -91,17 +86,17 @@ def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPo
                                     where="most workers", value=most,
                                     allowed=f"{table.least} or more ({path})")
         table.most = min(most, table.most)
-    made: dict[str, PolicySet[Policy]] = {}
+    policies: dict[str, PolicySet[Policy]] = {}
     sets: dict[int, PolicySet[Policy]] = {}
     fields = Fields(document, str(path))
-    for one in fields.children("tables"):
-        workers, size = one.whole("workers", 1), one.whole("made_for", 1)
-        folder = Path(path).parent / one.text("folder")
+    for entry in fields.children("tables"):
+        workers, planned_for = entry.whole("workers", 1), entry.whole("made_for", 1)
+        folder = Path(path).parent / entry.text("folder")
         if workers > table.most:
             continue
-        if str(folder) not in made:
-            made[str(folder)] = _checked(read_policies(folder), size, str(folder))
-        sets[workers] = _resized(made[str(folder)], workers / size, table.most)
+        if str(folder) not in policies:
+            policies[str(folder)] = _checked(read_policies(folder), planned_for, str(folder))
+        sets[workers] = _resized(policies[str(folder)], workers / planned_for, table.most)
     missing = sorted(set(range(1, table.most + 1)) - set(sets))
     if missing:
         raise fields.refusal("tables", "no policies for a number of workers", value=missing[0])
@@ -118,7 +113,7 @@ def _checked(policies: PolicySet[Policy], size: int, where: str) -> PolicySet[Po
 
 
 def _resized(policies: PolicySet[Policy], times: float, most: int) -> PolicySet[Policy]:
-    """The same policies for more load, in the hands of whichever workers are up."""
+    """Return the same policies for more load, on whichever workers are up."""
     levels = [Level(level.load_qps * times, level.arrivals, tuple(
         station._replace(workers=most, load_qps=station.load_qps * times)
         for station in level.stations), level.expected, level.slowness)

@@ -1,6 +1,6 @@
-"""How many workers a server has: it starts and stops its own, or says how many are wanted.
+"""Number of workers of a server: it starts and stops its own, or states how many are wanted.
 
-Once every interval of the scaling table it is asked, for the queries that came in the interval. A
+The scaling table is asked once every interval, for the queries that came in the interval. A
 worker counts as starting until it answers. One that stops gets no more queries; what waits for it
 goes to others, and its process ends after the batch that it runs.
 """
@@ -17,7 +17,7 @@ from ramsis.serving.workers.pool import WorkerPool
 
 
 class _Follower:
-    """Asks a scaling table in every interval: ``wanted`` are to be active or starting."""
+    """Follower of a scaling table; ``wanted`` workers are to be active or starting."""
 
     def __init__(self, server: Server, table: ScalingTable, wanted: int) -> None:
         self.server, self.table, self.wanted = server, table, wanted
@@ -35,16 +35,16 @@ class _Follower:
 
     @property
     def active(self) -> int:
-        """Workers that serve."""
+        """Number of workers that serve."""
         raise NotImplementedError
 
     @property
     def starting(self) -> int:
-        """Workers that start."""
+        """Number of workers that start."""
         raise NotImplementedError
 
     def about(self) -> Mapping[str, int]:
-        """The numbers of workers."""
+        """Return the numbers of workers."""
         return {"active": self.active, "starting": self.starting, "wanted": self.wanted}
 
     async def follow(self) -> None:
@@ -61,10 +61,10 @@ class _Follower:
             self._decide(load_qps)
 
     async def _look(self) -> None:
-        """Learn what is to be known before a decision."""
+        """Observe what a decision needs."""
 
     def _decide(self, load_qps: float) -> None:
-        """Ask the table, and say so in the log where it wants other workers than there are."""
+        """Ask the table, and log it where it wants other workers than there are."""
         known_qps = self.server.settings.dispatch.load_qps
         load_qps = load_qps if known_qps is None else known_qps
         active, starting = self.active, self.starting
@@ -75,27 +75,27 @@ class _Follower:
 
 
 class OwnWorkers(_Follower):
-    """Starts and stops the worker processes of a server.
+    """Start and stop of a server's worker processes.
 
     Parameters
     ----------
     server
-        That starts with the least workers, and has room for the most.
+        A server that starts with the least workers, and has room for the most.
     """
 
     def __init__(self, server: Server, table: ScalingTable) -> None:
-        self._kept = list(range(table.least))  # those that are to run, started first first
+        self._kept = list(range(table.least))  # workers that are to run, the longest running first
         self._ending = set[int]()
         super().__init__(server, table, table.least)
 
     @property
     def active(self) -> int:
-        """Workers that serve."""
+        """Number of workers that serve."""
         return sum(map(self._pool.takes_batches, self._kept))
 
     @property
     def starting(self) -> int:
-        """Workers that have not answered yet, those that are started anew included."""
+        """Number of workers that have not answered yet, with those that are started again."""
         return len(self._kept) - self.active
 
     @property
@@ -112,7 +112,7 @@ class OwnWorkers(_Follower):
         if not self.server.ready:
             return  # it is stopping
         while len(self._kept) > self.wanted:
-            starting = [one for one in self._kept if not self._pool.takes_batches(one)]
+            starting = [kept for kept in self._kept if not self._pool.takes_batches(kept)]
             worker = (starting or self._kept)[-1]
             self._kept.remove(worker)
             if starting:
@@ -120,14 +120,14 @@ class OwnWorkers(_Follower):
             else:
                 self._ending.add(worker)
                 self.server.retire(worker, self._ended)
-        free = (one for one in range(self.table.most)
-                if one not in self._ending and one not in self._kept)
-        for worker in list(free)[:max(self.wanted - len(self._kept), 0)]:
+        free = [worker for worker in range(self.table.most)
+                if worker not in self._ending and worker not in self._kept]
+        for worker in free[:max(self.wanted - len(self._kept), 0)]:
             self._kept.append(worker)
             self._pool.begin(worker)
 
     def _ended(self, worker: int) -> None:
-        """A worker that is to stop runs no batch any more; another may take its place."""
+        """End a worker that is to stop and runs no batch any more; another may take its place."""
         self._ending.discard(worker)
         self.server.log("worker stopped", worker=worker, process=self._pool.process(worker))
         self._pool.end(worker)
@@ -135,12 +135,12 @@ class OwnWorkers(_Follower):
 
 
 class Advice(_Follower):
-    """Says how many workers are wanted, for others to start and stop.
+    """Statement of how many workers are wanted, for others to start and stop.
 
     Parameters
     ----------
     server
-        Whose workers stay as they are.
+        A server whose workers stay as they are.
     peers
         A host name whose addresses are all servers of this kind, each with as many workers and
         an equal share of the queries; None where there is only this one.
@@ -153,12 +153,12 @@ class Advice(_Follower):
 
     @property
     def active(self) -> int:
-        """Workers that serve, of all servers."""
+        """Number of workers that serve, of all servers."""
         return self._servers * self.server.front.dispatcher.workers_up
 
     @property
     def starting(self) -> int:
-        """Workers that are wanted and do not serve yet."""
+        """Number of workers that are wanted and do not serve yet."""
         return max(self.wanted - self.active, 0)
 
     def _decide(self, load_qps: float) -> None:
@@ -169,11 +169,11 @@ class Advice(_Follower):
         """Count the servers; until the first decision as many are wanted as there are."""
         if self._peers is not None:
             try:
-                found = await asyncio.get_running_loop().getaddrinfo(
+                addresses = await asyncio.get_running_loop().getaddrinfo(
                     self._peers, None, type=socket.SOCK_STREAM)
             except OSError as error:  # none of them is ready, or there is no name server
                 self.server.log("peers unknown", name=self._peers, reason=str(error))
             else:
-                self._servers = len({address[0] for *_, address in found})
+                self._servers = len({address[0] for *_, address in addresses})
         if not self._decided:
             self.wanted = self.active

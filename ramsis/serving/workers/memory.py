@@ -1,8 +1,8 @@
-"""Memory that the front end and its workers share, without a name that could be left behind.
+"""Shared memory of the front end and its workers, without a name that could be left behind.
 
 A block is an anonymous file that both map; a worker gets it as an open file at its start. The
 inputs of a query lie in a *slot*: one row of an array for each input tensor. A worker reads the
-rows of its batch where they are; its outputs lie in a block of its own.
+rows of its batch in place; its outputs lie in another block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ramsis.serving.tensors import TensorSpec
 
-_ALIGNED = 64
+_ALIGNED = 64  # bytes of a cache line, so that no two arrays share one
 
 
 class Block:
@@ -26,9 +26,9 @@ class Block:
     Parameters
     ----------
     size
-        In bytes, >= 1.
+        Bytes, >= 1.
     file
-        The open file of a block that another process has made.
+        The open file of a block that another process has created.
     """
 
     def __init__(self, size: int, file: int | None = None) -> None:
@@ -37,12 +37,12 @@ class Block:
             if file is None:
                 os.ftruncate(self.file, size)
             self.memory = mmap.mmap(self.file, size)
-        except BaseException:  # no memory, perhaps again and again: keep no file of each try
+        except BaseException:  # no memory; starts are tried for ever, and each leaves no file open
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the file; the memory goes with the last array in it."""
+        """Close the file; the memory goes with the last array in it."""
         os.close(self.file)
 
 
@@ -54,7 +54,7 @@ def _anonymous_file() -> int:
 
 
 def _places(specs: Sequence[TensorSpec], rows: int) -> tuple[list[int], int]:
-    """Where each tensor's array begins, and the size of all."""
+    """Return the start of each tensor's array, and the size of all."""
     starts, end = [], 0
     for spec in specs:
         starts.append(end)
@@ -63,14 +63,14 @@ def _places(specs: Sequence[TensorSpec], rows: int) -> tuple[list[int], int]:
 
 
 def size_of(specs: Sequence[TensorSpec], rows: int) -> int:
-    """Bytes that so many rows of each tensor take."""
+    """Return the bytes that a number of rows of each tensor takes."""
     return _places(specs, rows)[1]
 
 
 def arrays_in(
     block: Block, specs: Sequence[TensorSpec], rows: int
 ) -> dict[str, NDArray[np.generic]]:
-    """An array of shape (rows, …) for each tensor, in a block."""
+    """Return an array of shape (rows, …) for each tensor, in a block."""
     starts, _ = _places(specs, rows)
     return {spec.name: np.frombuffer(block.memory, spec.dtype,
                                      rows * spec.nbytes // spec.dtype.itemsize, start)
@@ -97,11 +97,11 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many are free."""
+        """Number of free slots."""
         return len(self._free)
 
     def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
-        """Keep the inputs of queries in slots, which must be free.
+        """Copy the inputs of queries to slots, which must be free.
 
         Parameters
         ----------
@@ -119,5 +119,5 @@ class Slots:
         return taken
 
     def give(self, slots: Sequence[int]) -> None:
-        """Free them."""
+        """Free slots."""
         self._free.extend(slots)

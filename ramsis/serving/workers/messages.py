@@ -1,4 +1,4 @@
-"""What the front end and a worker say to each other, over a pair of connected sockets.
+"""Messages between the front end and a worker, over a pair of connected sockets.
 
 Each message is its length and its bytes. While a worker starts, messages are JSON; then they are
 fixed structures: a batch to run, by the slots of its queries, and its end. Nothing is pickled.
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 _LENGTH = struct.Struct("<I")
 _RUN = struct.Struct("<QHHH")
 _ENDED = struct.Struct("<Q?d")
-_MOST = 1 << 24
-_MOST_FILES = 2
+_MOST = 1 << 24  # bytes of a message, so that a damaged length reserves no memory
+_MOST_FILES = 2  # the blocks of inputs and outputs
 
 
 class RunBatch(NamedTuple):
-    """Run a variant on the queries in these slots, as a batch of ``run_as``."""
+    """Order to run a variant on the queries in these slots, as a batch of ``run_as``."""
 
     number: int
     variant: int
@@ -28,13 +28,13 @@ class RunBatch(NamedTuple):
     slots: Sequence[int]
 
     def packed(self) -> bytes:
-        """As a message's bytes."""
+        """Encode it as a message."""
         head = _RUN.pack(self.number, self.variant, self.run_as, len(self.slots))
         return head + struct.pack(f"<{len(self.slots)}I", *self.slots)
 
     @classmethod
     def unpacked(cls, message: bytes) -> RunBatch:
-        """The inverse of :meth:`packed`."""
+        """Decode a message."""
         number, variant, run_as, count = _RUN.unpack_from(message)
         return cls(number, variant, run_as, struct.unpack_from(f"<{count}I", message, _RUN.size))
 
@@ -47,36 +47,36 @@ class Ended(NamedTuple):
     error: str = ""  # what went wrong; empty where the outputs are there
 
     def packed(self) -> bytes:
-        """As a message's bytes."""
+        """Encode it as a message."""
         return _ENDED.pack(self.number, not self.error, self.service_ms) + self.error.encode()
 
     @classmethod
     def unpacked(cls, message: bytes) -> Ended:
-        """The inverse of :meth:`packed`."""
+        """Decode a message."""
         number, good, service_ms = _ENDED.unpack_from(message)
         return cls(number, service_ms, "" if good else message[_ENDED.size:].decode() or "error")
 
 
 def framed(message: bytes) -> bytes:
-    """A message with its length."""
+    """Return a message with its length before it."""
     return _LENGTH.pack(len(message)) + message
 
 
 class Unframed:
-    """Whole messages from bytes as they come."""
+    """Splitter of received bytes into whole messages."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._buffer = b""
 
     def add(self, data: bytes) -> Iterator[bytes]:
-        """The messages that these bytes complete."""
-        self._rest += data
-        while len(self._rest) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._rest)
+        """Yield the messages that these bytes complete."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
             end = _LENGTH.size + length
-            if len(self._rest) < end:
+            if len(self._buffer) < end:
                 return
-            message, self._rest = self._rest[_LENGTH.size:end], self._rest[end:]
+            message, self._buffer = self._buffer[_LENGTH.size:end], self._buffer[end:]
             yield message
 
 
@@ -88,7 +88,7 @@ def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[
 
 
 def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for a document and the open files that come with it."""
+    """Wait for a document and the open files that come with it; EOFError at the end."""
     head, files, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_FILES)
     if not head:
         raise EOFError
@@ -98,7 +98,7 @@ def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def receive(channel: socket.socket) -> bytes:
-    """Wait for a message; errors as of :func:`receive_json`."""
+    """Wait for a message; EOFError at the end."""
     return _exactly(channel, _length(_exactly(channel, _LENGTH.size)))
 
 

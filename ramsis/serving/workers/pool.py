@@ -35,8 +35,10 @@ from ramsis.serving.workers.memory import Block, Slots, arrays_in, size_of
 from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.process import START_ERRORS, Process, WorkerProcess
 
+# Pause before a worker is started again, doubled up to the longest while starts fail: most causes
+# are over at once, and a worker that cannot start must not keep a core busy.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-_HEARD_EACH_S = 0.001
+_HEARD_EACH_S = 0.001  # a look costs a system call for each worker that runs a batch
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,14 @@ class PoolSettings:
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing."""
+    pass
 
 
 class WorkerEvents(NamedTuple):
-    """What is called when something happens to a worker, each with its number."""
+    """Callbacks of a pool; each is called with the number of a worker."""
 
     ready: Callable[[int], object]  # it can take batches, for the first time or again
-    # its batch has ended; with the outputs of all rows of its memory
+    # its batch has ended, with the outputs of all rows of its memory
     ended: Callable[[int, Ended, dict[str, NDArray[Any]]], object]
     # it was ready and is dead, with the cause; it is started again
     gone: Callable[[int, str], object]
@@ -97,19 +99,12 @@ class Pool(Protocol):
 
 
 class WorkerPool:
-    """All workers, which load the variants; to be used in the thread of the event loop.
+    """Worker processes that load the variants; used in the thread of the event loop.
 
     Parameters
     ----------
     launch
         Starts a process; its parameters and errors are those of :class:`WorkerProcess`.
-
-    Attributes
-    ----------
-    inputs, outputs
-        The tensors of the variants, once :meth:`start` has returned.
-    slots
-        Where inputs of queries go.
     """
 
     def __init__(
@@ -118,6 +113,7 @@ class WorkerPool:
     ) -> None:
         self.variants, self.settings, self.events = variants, settings, events
         self.launch = launch
+        # The tensors of the variants and the memory for inputs, once the pool has started.
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
         self.heard_s = 0.0
@@ -146,7 +142,7 @@ class WorkerPool:
         self._workers[worker].run(batch)
 
     def hear(self) -> None:
-        """Hear which batches have ended, if nothing was heard for a millisecond.
+        """Read which batches have ended, if nothing was read for a millisecond.
 
         The event loop reads a flood of requests before it turns to the workers, which would stand
         idle meanwhile.
@@ -157,7 +153,7 @@ class WorkerPool:
                 worker.hear()
 
     def begin(self, worker: int) -> None:
-        """Start another worker; once it can take batches, that is an event."""
+        """Start another worker; ``events.ready`` follows when it can take batches."""
         self._workers[worker].begin()
 
     def end(self, worker: int) -> None:
@@ -165,11 +161,11 @@ class WorkerPool:
         self._workers[worker].end()
 
     def takes_batches(self, worker: int) -> bool:
-        """Whether a worker runs and has answered."""
+        """Return whether a worker runs and has answered."""
         return self._workers[worker].state is State.READY
 
     def process(self, worker: int) -> int | None:
-        """Number of a worker's process."""
+        """Return the number of a worker's process; None where it has none."""
         process = self._workers[worker].process
         return None if process is None else process.pid
 
@@ -188,7 +184,7 @@ class WorkerPool:
         dead.add_done_callback(self._ending.discard)
 
     def loaded(self, worker: _Worker, document: Mapping[str, Any]) -> None:
-        """Give a worker, which says what tensors its variants have, its memory."""
+        """Give a worker its memory, after it has reported the tensors of its variants."""
         self.inputs = specs_from_json(document["inputs"])
         self.outputs = specs_from_json(document["outputs"])
         if self.slots is None:
@@ -196,14 +192,14 @@ class WorkerPool:
         worker.attach(self.slots, self.outputs)
 
     def ready(self, worker: _Worker) -> None:
-        """Tell that a worker can take batches."""
+        """Report that a worker can take batches."""
         if self._started.done():
             self.events.ready(worker.number)
         elif all(other.state in (State.OFF, State.READY) for other in self._workers):
             self._started.set_result(None)
 
     def lost(self, worker: _Worker, reason: str, was_ready: bool) -> None:
-        """Tell that a worker is dead or was not started; while all start, end that."""
+        """Report that a worker is dead or was not started; while all start, end that."""
         if not self._started.done():
             self._started.set_exception(InputFileError(
                 reason, where=f"{self.variants.path}: worker {worker.number}"))
@@ -213,7 +209,10 @@ class WorkerPool:
             self.events.failed(worker.number, reason, worker.pause_s)
 
     def core(self, worker: int) -> int | None:
-        """The core of a worker; the first, and what is left over, are this process's."""
+        """Return the core of a worker, None where workers are not pinned.
+
+        The first core, and those left over, are this process's.
+        """
         return self._cores[worker + 1] if len(self._cores) > self.settings.workers else None
 
     def config(self, worker: int) -> dict[str, Any]:
@@ -227,7 +226,7 @@ class WorkerPool:
 
 
 class State(Enum):
-    """Where a worker is in its life; see the module."""
+    """State of a worker; see the module."""
 
     OFF = "off"
     STARTING = "starting"
@@ -236,7 +235,7 @@ class State(Enum):
 
 
 class _Worker:
-    """A worker through all its processes; the state changes in its five last methods only."""
+    """A worker through all its processes; the state changes in its last five methods only."""
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool, self.number = pool, number
@@ -251,7 +250,7 @@ class _Worker:
         self._looks: asyncio.TimerHandle | None = None
 
     def attach(self, slots: Slots, outputs: Sequence[TensorSpec]) -> None:
-        """Give it the shared memory."""
+        """Give the process the shared memory."""
         assert self.process is not None
         most = self.pool.settings.max_batch
         if self._outputs is None:
@@ -261,7 +260,7 @@ class _Worker:
                                 [slots.block.file, self._outputs.file])
 
     def run(self, batch: RunBatch) -> None:
-        """Send it a batch."""
+        """Send a batch to the process."""
         assert self.process is not None
         self._ends_s = self._loop.time() + self.pool.settings.timeout_s
         if self._looks is None:
@@ -269,7 +268,7 @@ class _Worker:
         self.process.send(batch.packed())
 
     def hear(self) -> None:
-        """Hear the end of a batch if it runs one."""
+        """Read the end of a batch, if one runs."""
         if self._ends_s < math.inf and self.process is not None:
             self.process.read()
 
@@ -308,7 +307,7 @@ class _Worker:
                 self.process.kill(f"no memory can be shared with it ({_in_words(error)})")
 
     def begin(self) -> None:
-        """Start it; it is to run until :meth:`end`."""
+        """Start it, and again whenever it dies, until :meth:`end`."""
         self.pause_s = _PAUSE_S
         self._start()
 
@@ -324,7 +323,7 @@ class _Worker:
         self.pool.ready(self)
 
     def _lost(self, reason: str) -> None:
-        """Start it again after a pause: its process is dead, or there is none."""
+        """Start it again after a pause: its process is dead, or could not be started."""
         if self.state is State.OFF:
             return
         was_ready = self.state is State.READY
@@ -347,38 +346,32 @@ class _Worker:
 
 
 def _cores() -> list[int]:
-    """The cores that this process may use; none where the system does not say (Linux does)."""
+    """Return the cores that this process may use; none where the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _use(cores: Sequence[int]) -> None:
-    """Keep this thread to some cores, where the system allows it."""
+    """Restrict this thread to cores, where the system allows it."""
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, cores)
 
 
 def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
-    """The variants as plain values, as workers take them."""
+    """Convert the variants to plain values, as workers take them."""
     return [{**asdict(variant), "options": {**asdict(variant.options),
                                             "dimensions": dict(variant.options.dimensions)}}
             for variant in variants.variants]
 
 
 def _in_words(error: BaseException) -> str:
-    """What the system has no more of."""
+    """Return what the system lacks."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 async def checked(
     variants: VariantsFile, max_batch: int
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Load the variants in a worker, and run each as a batch of 1 and as the largest.
-
-    Returns
-    -------
-    tuple
-        The inputs and the outputs of all of them.
-    """
+    """Run each variant once as a batch of 1 and of the largest size; return their tensors."""
     pool = WorkerPool(variants, PoolSettings(1, max_batch, (1, max_batch), slots=1),
                       WorkerEvents(ready=_nothing, ended=_nothing, gone=_nothing))
     await pool.start()

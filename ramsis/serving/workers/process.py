@@ -1,4 +1,4 @@
-"""A worker's process as the front end holds it: a socket to it, and word of its death.
+"""A worker's process as the front end sees it: a socket to it, and notice of its death.
 
 The kernel reports the death: by a pidfd where the system has them (Linux 5.3 and later), else by
 ``waitpid``, which is polled. The end of the socket says less: a process that the model has forked
@@ -19,18 +19,18 @@ from typing import Any, Protocol
 
 from ramsis.serving.workers.messages import Unframed, framed, send_json
 
+# Raised by starting a process, or sharing memory with it, where the system lacks something.
 START_ERRORS = (OSError, MemoryError, subprocess.SubprocessError)
-"""Raised by starting a process, or giving it memory, where the system lacks something."""
 
 _CLOSED = "the worker process closed its connection"
-_POLL_S = 0.05
+_POLL_S = 0.05  # between looks whether the process has ended, where there is no pidfd
 _CONFIG_S = 1.0  # for the configuration to be taken; it fits the socket's buffer, or nearly so
 _EXIT_S = 1.0  # from the end of the socket to the end of the process, which says its cause
-_READ = 65536
+_READ = 65536  # bytes at once; a message is far shorter
 
 
 class Process(Protocol):
-    """A worker's process, as :class:`WorkerPool` uses it.
+    """Interface of a worker's process, as :class:`WorkerPool` uses it.
 
     Its two callbacks are the parameters of :class:`WorkerProcess`.
     """
@@ -47,15 +47,15 @@ class Process(Protocol):
         ...
 
     def read(self) -> None:
-        """Hear what it has sent."""
+        """Read what it has sent."""
         ...
 
     def kill(self, reason: str) -> None:
-        """Kill it; the first reason given is the cause of its death."""
+        """Kill it; the first reason is the cause of its death."""
         ...
 
     def end(self) -> None:
-        """Kill it, and call its callbacks no more."""
+        """Kill it, without a callback."""
         ...
 
 
@@ -65,16 +65,11 @@ class WorkerProcess:
     Parameters
     ----------
     config
-        What it is told first.
+        The first message to it.
     heard
         Called with each message.
     ended
-        Called once, when the process is dead and no message will come, with the cause.
-
-    Attributes
-    ----------
-    dead
-        Done when the process is dead.
+        Called once with the cause, when the process is dead and no message will come.
     """
 
     def __init__(
@@ -82,7 +77,7 @@ class WorkerProcess:
         ended: Callable[[str], object],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.dead: asyncio.Future[None] = self._loop.create_future()
+        self.dead: asyncio.Future[None] = self._loop.create_future()  # done when it is
         self._heard, self._ended = heard, ended
         self._reason, self._messages = "", Unframed()
         self._pidfd: int | None = None
@@ -128,7 +123,7 @@ class WorkerProcess:
             self.kill(f"the worker process cannot be reached ({error.strerror or error})")
 
     def read(self) -> None:
-        """Hear what it has sent."""
+        """Read what it has sent."""
         if self._channel is None:
             return
         try:
@@ -147,17 +142,17 @@ class WorkerProcess:
             self._timer = self._loop.call_later(_EXIT_S, self.kill, _CLOSED)
 
     def kill(self, reason: str) -> None:
-        """Kill it; the first reason given is the cause of its death."""
+        """Kill it; the first reason is the cause of its death."""
         self._reason = self._reason or reason
         self._kill_group()
 
     def end(self) -> None:
-        """Kill it, and call its callbacks no more."""
+        """Kill it, without a callback."""
         self._heard = self._ended = len  # which does nothing
         self._kill_group()
 
     def _kill_group(self) -> None:
-        """Kill the process and what it has forked, while its number is not free for others."""
+        """Kill the process and those that it has forked, before its number is free for others."""
         if not self.dead.done():
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -202,7 +197,7 @@ class WorkerProcess:
 
 
 def _cause(code: int) -> str:
-    """The end of a process in words."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,8 +1,8 @@
 """A worker process: loads every variant, and runs the batches that it is sent.
 
-Started by the front end as ``python -m ramsis.serving.workers.worker FILE``, where FILE is its end
-of a pair of sockets. It says what tensors the variants take and give, gets the shared memory, runs
-each variant a few times, says that it is ready, and then answers batch by batch. It ends when the
+The front end starts it as ``python -m ramsis.serving.workers.worker FILE``, where FILE is its end
+of a pair of sockets. It reports the tensors of the variants, gets the shared memory, runs each
+variant a few times, reports that it is ready, and then answers batch by batch. It ends when the
 front end is gone.
 """
 
@@ -45,7 +45,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Runner:
-    """The variants of a worker, loaded.
+    """The loaded variants of a worker.
 
     Parameters
     ----------
@@ -53,27 +53,23 @@ class Runner:
         Name, back end, model and options of each, as plain values.
     inputs
         The input tensors where the variants file states them, else empty.
-
-    Attributes
-    ----------
-    inputs, outputs
-        The tensors, which all variants share.
     """
 
     def __init__(
         self, variants: Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec]
     ) -> None:
         self.models: list[LoadedModel] = []
+        # The tensors, which all variants share.
         self.inputs, self.outputs = tuple(inputs), tuple[TensorSpec, ...]()
         for number, variant in enumerate(variants):
             where = f"variant {variant['name']}"
             model = _opened(variant, where)
-            given = _stated(model) or self.inputs
-            if not given:
+            specs = _stated(model) or self.inputs
+            if not specs:
                 raise InputFileError("its inputs are not known", where=where,
                                      allowed="[[inputs]] in the variants file")
-            self.inputs = self.inputs or given
-            _same(given, self.inputs, f"{where}: inputs")
+            self.inputs = self.inputs or specs
+            _same(specs, self.inputs, f"{where}: inputs")
             self.models.append(model)
             outputs = self._outputs(model, where)
             self.outputs = self.outputs or outputs
@@ -81,7 +77,7 @@ class Runner:
                 _same(outputs, self.outputs, f"{where}: outputs")
 
     def _outputs(self, model: LoadedModel, where: str) -> tuple[TensorSpec, ...]:
-        """Return the outputs of a batch of 1."""
+        """Return the outputs of a batch of 1, which tell the shapes."""
         blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs}
         try:
             answer = model.fetch(model.run(model.feed(blank)))
@@ -103,10 +99,10 @@ class Runner:
         fed = {name: array[rows] for name, array in inputs.items()}
         answer = model.fetch(model.run(model.feed(fed)))
         for spec in self.outputs:
-            found = answer[spec.name]
-            if found.shape != (batch.run_as, *spec.shape):
-                raise ValueError(f"output {spec.name} has the shape {found.shape}")
-            outputs[spec.name][:count] = found[:count]
+            output = answer[spec.name]
+            if output.shape != (batch.run_as, *spec.shape):
+                raise ValueError(f"output {spec.name} has the shape {output.shape}")
+            outputs[spec.name][:count] = output[:count]
 
 
 def _opened(variant: Mapping[str, Any], where: str) -> LoadedModel:
@@ -125,10 +121,10 @@ def _stated(model: LoadedModel) -> tuple[TensorSpec, ...]:
                  for name, (kind, shape) in (model.inputs or {}).items())
 
 
-def _same(found: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) -> None:
-    if tuple(found) != tuple(first):
+def _same(specs: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) -> None:
+    if tuple(specs) != tuple(first):
         raise InputFileError("not those of the first variant", where=where,
-                             value=specs_to_json(found), allowed=str(specs_to_json(first)))
+                             value=specs_to_json(specs), allowed=str(specs_to_json(first)))
 
 
 def serve(channel: socket.socket) -> None:
@@ -156,12 +152,12 @@ def serve(channel: socket.socket) -> None:
             return
     send_json(channel, {"ready": True})
     while True:
-        wanted = RunBatch.unpacked(receive(channel))
-        channel.sendall(framed(run_timed(runner, wanted, inputs, outputs).packed()))
+        batch_to_run = RunBatch.unpacked(receive(channel))
+        channel.sendall(framed(run_timed(runner, batch_to_run, inputs, outputs).packed()))
 
 
 def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> Ended:
-    """Run a batch, and say what it took, or what went wrong."""
+    """Run a batch, and return its time or its error."""
     begun = time.perf_counter()
     try:
         runner.run(batch, inputs, outputs)
@@ -172,7 +168,7 @@ def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) 
 
 
 def _settle(config: Mapping[str, Any]) -> None:
-    """Take the core and the memory that the front end gives, and find functions in a folder."""
+    """Take the core and the memory that the front end states, and find functions in a folder."""
     if config["core"] is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {config["core"]})

@@ -31,12 +31,12 @@ _TYPES = {"text": "const char *const", "whole": "const int64_t", "real": "const 
 
 
 def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
-    """The text of the header.
+    """Return the text of the header.
 
     Parameters
     ----------
     prefix : str, optional
-        What the names in the header begin with; headers of different prefixes can be included
+        Beginning of the names in the header; headers of different prefixes can be included
         together.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
@@ -66,10 +66,10 @@ def _language(prefix: str) -> Language:
     def declared(
         kind: str, name: str, values: Sequence[object], by_line: bool
     ) -> Iterator[str]:
-        """A constant array, which C wants to have one entry at least."""
-        held = values or [0]
-        yield f"static {_TYPES.get(kind, f'const {prefix}_{kind}')} {name}[{len(held)}] = {{"
-        yield "\n".join(f"    {value}," for value in held) if by_line else listed(held)
+        """Declare a constant array; C wants one entry at least."""
+        entries = values or [0]
+        yield f"static {_TYPES.get(kind, f'const {prefix}_{kind}')} {name}[{len(entries)}] = {{"
+        yield "\n".join(f"    {value}," for value in entries) if by_line else listed(entries)
         yield "};"
 
     def answer(answer: FlatAnswer) -> str:

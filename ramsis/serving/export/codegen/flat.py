@@ -1,9 +1,9 @@
-"""A set of policies as arrays of numbers and texts, which any language can hold as constants.
+"""Flattening of a policy set to arrays of numbers and texts, constants in any language.
 
 The table of a policy is three rising axes and rows of (slack bin, answer). Everything that the
-runtime works out of a file is worked out here: edges less their tolerance, the end of each wait,
-the two answers of a place that has two. What is left for the other language is to compare numbers
-and to follow indices, so that no rounding can differ.
+runtime derives from a file is derived here: edges less their tolerance, the end of each wait, the
+two answers of a place that has two. The other language has to compare numbers and to follow
+indices only, so that no rounding can differ.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ramsis.runtime.selector import DROP, Wait, compiled
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 NONE, DROPPED, NEVER = 0, 1, 2
-"""Numbers of answers: none, to drop, and to wait at any slack."""
+"""Indices of answers: none, to drop, and to wait at any slack."""
 
 
 class FlatAnswer(NamedTuple):
-    """One answer of a lookup."""
+    """Answer of a lookup."""
 
     kind: str  # ``error``, ``run``, ``drop`` or ``wait``
     model: int = 0  # index into the models of the set
@@ -34,7 +34,7 @@ class FlatAnswer(NamedTuple):
 
 
 class FlatPolicy(NamedTuple):
-    """One policy. Answers are indices into :attr:`FlatSet.answers`."""
+    """Policy whose answers are indices into :attr:`FlatSet.answers`."""
 
     dispatch: str  # dispatch rule
     # slo_ms, load_qps, workers: what the policy was made for
@@ -101,22 +101,22 @@ class FlatSet(NamedTuple):
 
 
 def flatten(policies: PolicySet[Selector]) -> FlatSet:
-    """A set as arrays; models are in the order in which they first appear."""
-    found = _Answers()
+    """Flatten a set; models are in the order in which they first appear."""
+    answers = _Answers()
     flat: list[FlatPolicy] = []
     processes: dict[str, list[FlatLevel]] = {label: [] for label in policies.processes}
     for level in sorted(policies.levels, key=lambda level: (level.slowness, level.load_qps)):
         stations = []
         for station in level.stations:
             stations.append(_station(station, len(flat)))
-            flat.append(_policy(station.policy, found))
+            flat.append(_policy(station.policy, answers))
         processes[level.arrivals].append(
             FlatLevel(level.load_qps, level.slowness, stations, _classes(level)))
-    return FlatSet(list(found.models), list(found.answers), flat, list(processes.items()))
+    return FlatSet(list(answers.models), list(answers.answers), flat, list(processes.items()))
 
 
 class _Answers:
-    """Gives each answer a number, and each model an index."""
+    """Numbering of answers and models."""
 
     def __init__(self) -> None:
         self.models: dict[str, int] = {}
@@ -124,7 +124,7 @@ class _Answers:
             (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
 
     def number(self, answer: Any) -> int:
-        """Of an answer of a selector; :data:`NONE` for one that is drawn."""
+        """Return the index of a selector's answer; :data:`NONE` for one that is drawn."""
         if isinstance(answer, Either):
             return NONE
         if answer is DROP:
@@ -137,21 +137,21 @@ class _Answers:
         return self.answers.setdefault(flat, len(self.answers))
 
 
-def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
+def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
     table = selector.table
     for name in table.models:  # so that their order is that of the file
-        found.models.setdefault(name, len(found.models))
+        answers_of.models.setdefault(name, len(answers_of.models))
     edges_ms = tuple(edge - SLACK_TOLERANCE_MS for edge in table.slack_ms[1:])
     by_level, longer = compiled(table)
     start, rows, either = dict[int, int](), list[int](), None
     for row in (row for line in by_level for row in line):
-        # A row that stands for several levels is one object, and is written once.
+        # Levels with the same answers share a row, which is written once.
         if id(row) in start:
             continue
         start[id(row)] = len(rows)
         edges, answers = row
         rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
-                 *map(found.number, answers)]
+                 *map(answers_of.number, answers)]
         either = next((answer for answer in answers if isinstance(answer, Either)), either)
     spare_idle = max(table.spare_idle or 0, 1)
     late = selector.late_answer(spare_idle, 0)
@@ -159,11 +159,11 @@ def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
         dispatch=table.dispatch, slo_ms=table.slo_ms, load_qps=table.load_qps,
         workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
         row_of=[start[id(row)] for line in by_level for row in line], rows=rows,
-        longer=NONE if longer is None else found.number(longer),
-        usual=NONE if either is None else found.number(either.usual),
-        other=NONE if either is None else found.number(either.other),
+        longer=NONE if longer is None else answers_of.number(longer),
+        usual=NONE if either is None else answers_of.number(either.usual),
+        other=NONE if either is None else answers_of.number(either.other),
         probability=0.0 if either is None else either.probability,
-        late=NONE if late is None else found.number(late), spare_idle=spare_idle)
+        late=NONE if late is None else answers_of.number(late), spare_idle=spare_idle)
 
 
 def _station(station: Station[Selector], policy: int) -> FlatStation:
@@ -174,11 +174,11 @@ def _station(station: Station[Selector], policy: int) -> FlatStation:
 
 
 def _classes(level: Level[Selector]) -> list[tuple[float, list[tuple[int, float]]]]:
-    """By SLO the stations of a level with the sums of their shares, as queries are routed."""
+    """Return by SLO the stations with the sums of their shares, as queries are routed."""
     slos: Iterable[float] = sorted({slo for station in level.stations for slo in station.share})
-    found = []
+    classes = []
     for slo_ms in slos:
-        named = [k for k, station in enumerate(level.stations) if slo_ms in station.share]
-        upto = accumulate(level.stations[k].share[slo_ms] for k in named)
-        found.append((slo_ms, list(zip(named, upto, strict=True))))
-    return found
+        serving = [k for k, station in enumerate(level.stations) if slo_ms in station.share]
+        upto = accumulate(level.stations[k].share[slo_ms] for k in serving)
+        classes.append((slo_ms, list(zip(serving, upto, strict=True))))
+    return classes

@@ -32,7 +32,7 @@ _TYPES = {"text": "string", "whole": "int", "real": "float64", "place": "uint32"
 
 
 def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
-    """The text of the file, for a package of this name."""
+    """Return the text of the file, for a package of this name."""
     check_identifier(package, "package", _RESERVED)
     flat = flatten(policies)
     tables = "\n".join([f"const processCount = {len(flat.processes)}\n",

@@ -1,7 +1,7 @@
-"""What C and Go write alike: the constants of a set of policies, as arrays of literals.
+"""The constants of a policy set as arrays of literals, for C and Go.
 
-A language says what its types and names are, and how it declares an array. An array of C does not
-know its length, which therefore stands behind it wherever it is used.
+A language states its types and names, and how it declares an array. An array of C does not know
+its length, which therefore follows it wherever it is used.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.serving.export.codegen.flat import FlatAnswer, FlatLevel, FlatPolicy, FlatSet
 
-_WIDTH = 96
+_WIDTH = 96  # characters of a line
 _PLAIN = frozenset((ascii_letters + digits + " _-.,:;=+/()[]@#").encode())
 
 
 def quoted(text: str) -> str:
-    r"""A text as a literal of C and of Go; bytes of UTF-8 that could end it or join are octal.
+    r"""Return a text as a literal of C and Go; bytes of UTF-8 that could end it or join are octal.
 
     >>> print(quoted('say "é" ??/'))
     "say \042\303\251\042 \077\077/"
@@ -33,10 +33,11 @@ def quoted(text: str) -> str:
 
 
 def real(value: float) -> str:
-    """A finite double as a literal that is read as the same double, also by a longer format.
+    """Return a finite double as a literal that is read as the same double in any precision.
 
-    Of the decimals that stand for a double, the shortest may lie just below half way to the next
-    one, and a compiler that rounds twice would then miss it. With 20 digits none does.
+    The shortest decimal of a double may lie just below half way to the next double, and a
+    compiler that rounds twice, by way of a longer format, would miss it. With 20 digits none
+    does.
 
     >>> real(100.0), real(0.1)
     ('100.0', '0.10000000000000000555')
@@ -46,7 +47,7 @@ def real(value: float) -> str:
 
 
 def listed(values: Iterable[object], indent: str = "    ") -> str:
-    """Values behind one another, each with a comma, in lines of bounded width where that can be.
+    """Return values with commas, in lines of bounded width where possible.
 
     >>> print(listed([1, "{2, 3}"], ""))
     1, {2, 3},
@@ -61,14 +62,14 @@ def listed(values: Iterable[object], indent: str = "    ") -> str:
 
 
 def index_bits(policies: FlatSet) -> int:
-    """Bits that hold any slack bin, answer and number of answers of a set: 16, or 32."""
+    """Return the bits that hold any slack bin, answer and number of answers: 16, or 32."""
     largest = max(len(policies.answers),
                   *(len(policy.edges_ms) + 1 for policy in policies.policies))
     return 16 if largest < 1 << 16 else 32
 
 
 def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
-    """Refuse what cannot begin the names of a program."""
+    """Refuse a text that cannot begin the names of a program."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or name in reserved:
         raise InvalidValueError(
             "not an identifier", where=where, value=name,
@@ -76,25 +77,22 @@ def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
 
 
 def template(name: str, policies: FlatSet, **values: object) -> str:
-    """A file beside this module, with what stands there between two ``@`` replaced.
+    """Return a file beside this module, with the words between two ``@`` replaced by values.
 
-    ``@tables@`` stays, as ``@tables``: put in last, no name of a model or class in the tables is
-    taken for one of the file's own.
+    ``@tables@`` becomes ``@tables``, which the caller replaces last, so that no name of a model or
+    class in the tables is taken for a word of the file.
     """
     values |= {"version": __version__, "index_bits": index_bits(policies), "as_short": AS_SHORT,
                "window_ms": WINDOW_MS, "shortest_span": SHORTEST_SPAN, "tables": "@tables"}
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
-    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), text)
+    return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), text)
 
 
 class Language(NamedTuple):
-    """How a language writes constants.
-
-    ``declared`` is given the kind of a table's values, its name, the values, and whether each has
-    a line of its own.
-    """
+    """How a language writes constants."""
 
     name: Callable[[str], str]
+    # declares a table: kind of its values, name, values, and whether each is on another line
     declared: Callable[[str, str, Sequence[object], bool], Iterator[str]]
     knows_length: bool
     answer: Callable[[FlatAnswer], str]
@@ -103,15 +101,15 @@ class Language(NamedTuple):
     def array(
         self, kind: str, word: str, values: Iterable[object], *, by_line: bool = False
     ) -> Iterator[str]:
-        """The declaration of a table."""
+        """Declare a table."""
         return self.declared(kind, self.name(word), list(values), by_line)
 
     def many(self, word: str, values: Sized) -> tuple[object, ...]:
-        """A table as a part of a literal."""
+        """Return a table as a part of a literal."""
         return (self.name(word),) if self.knows_length else (self.name(word), len(values))
 
     def lines(self, flat: FlatSet) -> Iterator[str]:
-        """All tables, each after those that it names."""
+        """Yield all tables, each after those that it names."""
         yield from self.array("text", "model_names", map(quoted, flat.models))
         yield from self.array("answer", "answers", map(self.answer, flat.answers), by_line=True)
         for p, policy in enumerate(flat.policies):
@@ -123,44 +121,45 @@ class Language(NamedTuple):
         yield from self.array("policy", "policies", (
             self._policy(policy, f"p{p}") for p, policy in enumerate(flat.policies)),
             by_line=True)
-        for p, (_, held) in enumerate(flat.processes):
-            for k, level in enumerate(held):
+        for p, (_, levels) in enumerate(flat.processes):
+            for k, level in enumerate(levels):
                 yield from self._parts(level, f"l{p}_{k}")
             yield from self.array("level", f"l{p}", (
                 literal(real(level.load_qps), real(level.slowness),
                         *self.many(f"l{p}_{k}_stations", level.stations),
                         *self.many(f"l{p}_{k}_classes", level.classes))
-                for k, level in enumerate(held)), by_line=True)
+                for k, level in enumerate(levels)), by_line=True)
         yield from self.array("process", "processes", (
-            literal(quoted(label), *self.many(f"l{p}", held))
-            for p, (label, held) in enumerate(flat.processes)), by_line=True)
+            literal(quoted(label), *self.many(f"l{p}", levels))
+            for p, (label, levels) in enumerate(flat.processes)), by_line=True)
 
-    def _policy(self, policy: FlatPolicy, own: str) -> str:
+    def _policy(self, policy: FlatPolicy, prefix: str) -> str:
         return literal(
             self.dispatch(policy.dispatch), real(policy.slo_ms), real(policy.load_qps),
-            policy.workers, *self.many(f"{own}_idle", policy.idle),
-            *self.many(f"{own}_queued", policy.queued),
-            *self.many(f"{own}_edges_ms", policy.edges_ms), self.name(f"{own}_row_of"),
-            self.name(f"{own}_rows"), policy.longer, policy.usual, policy.other,
+            policy.workers, *self.many(f"{prefix}_idle", policy.idle),
+            *self.many(f"{prefix}_queued", policy.queued),
+            *self.many(f"{prefix}_edges_ms", policy.edges_ms), self.name(f"{prefix}_row_of"),
+            self.name(f"{prefix}_rows"), policy.longer, policy.usual, policy.other,
             real(policy.probability), policy.late, policy.spare_idle)
 
-    def _parts(self, level: FlatLevel, own: str) -> Iterator[str]:
-        """What the stations and classes of a level name, and they."""
+    def _parts(self, level: FlatLevel, prefix: str) -> Iterator[str]:
+        """Yield the stations and classes of a level, after the tables that they name."""
         for s, station in enumerate(level.stations):
-            yield from self.array("text", f"{own}_s{s}_types", map(quoted, station.worker_types))
-        yield from self.array("station", f"{own}_stations", (
-            literal(quoted(station.name), *self.many(f"{own}_s{s}_types", station.worker_types),
+            yield from self.array("text", f"{prefix}_s{s}_types",
+                                  map(quoted, station.worker_types))
+        yield from self.array("station", f"{prefix}_stations", (
+            literal(quoted(station.name), *self.many(f"{prefix}_s{s}_types", station.worker_types),
                     station.workers, station.queues, real(station.load_qps),
                     f"&{self.name('policies')}[{station.policy}]")
             for s, station in enumerate(level.stations)), by_line=True)
         for c, (_, shares) in enumerate(level.classes):
-            yield from self.array("share", f"{own}_c{c}",
+            yield from self.array("share", f"{prefix}_c{c}",
                                   (literal(s, real(upto)) for s, upto in shares))
-        yield from self.array("class", f"{own}_classes", (
-            literal(real(slo_ms), *self.many(f"{own}_c{c}", shares))
+        yield from self.array("class", f"{prefix}_classes", (
+            literal(real(slo_ms), *self.many(f"{prefix}_c{c}", shares))
             for c, (slo_ms, shares) in enumerate(level.classes)), by_line=True)
 
 
 def literal(*values: object) -> str:
-    """A structure of values."""
+    """Return a structure of values."""
     return "{" + ", ".join(map(str, values)) + "}"

@@ -44,14 +44,12 @@ _OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06
 _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")
 _SETTINGS = ("policies", "variants", "code", "overhead_ms", "load_qps")
+# Time that the dispatcher waits for Python's lock while requests are read; Python's is 5 ms.
 _SWITCH_S = 0.0005
-"""The dispatcher waits so long for Python's lock while requests are read, and not 5 ms."""
-_SENDERS = 4
-"""Threads that send answers: each waits until Triton has taken one, and they wait side by side."""
+_SENDERS = 4  # threads that send answers: each waits until Triton has taken an answer
+# Script of a shell whose arguments are the processes of Triton and of the model.
 _WATCH = "while kill -0 $1 && kill -0 $2; do sleep 1; done; kill -9 $2"
-"""What a shell runs, given the processes of Triton and of the model."""
-_CLIENTS_S = 0.1
-"""Between looks at which clients are gone; no request is asked about before it is so old."""
+_CLIENTS_S = 0.1  # between looks for clients that are gone, and the age of requests to look at
 
 
 class _Taken(NamedTuple):
@@ -63,7 +61,7 @@ class _Taken(NamedTuple):
 
 
 class _Sends:
-    """Sends answers in threads of their own, since sending waits until Triton has the answer.
+    """Threads that send answers, since sending waits until Triton has the answer.
 
     An answer goes when the event loop's turn is over, and idle workers have their batches.
     """
@@ -72,8 +70,9 @@ class _Sends:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._ready: list[Callable[[], object]] = []
+        # Answers that are held while Triton looks at their sender.
         self._held: list[Callable[[], object]] = []
-        self._asked: Any = None  # what the held ones wait for
+        self._asked: Any = None
         self._threads = [threading.Thread(target=self._run, daemon=True, name="ramsis-answers")
                          for _ in range(_SENDERS)]
         for thread in self._threads:
@@ -94,7 +93,7 @@ class _Sends:
         From 24.08 on Triton deletes what it looks at when it has the answer, and would crash.
         """
         self._asked, gone = sender, False
-        with contextlib.suppress(triton.TritonModelException):  # Triton does not say
+        with contextlib.suppress(triton.TritonModelException):  # Triton does not know
             gone = bool(await asyncio.to_thread(sender.is_cancelled))
         self._asked = None
         for send in self._held:
@@ -122,10 +121,10 @@ class _Sends:
 
 
 class TritonPythonModel:
-    """The model, as Triton's Python backend calls it."""
+    """Model of Triton's Python backend."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """Load the variants; a reason in one line where that fails."""
+        """Load the variants; raise a reason in a line where that fails."""
         if not hasattr(backend, "async_event_future_done_callback"):
             raise triton.TritonModelException(_OLD)
         if not _reads_arrays():
@@ -175,7 +174,7 @@ class TritonPythonModel:
         self._sends.stop()
 
     def execute(self, requests: Sequence[Any]) -> None:
-        """Take requests; what they are told comes later."""
+        """Take requests; their answers come later."""
         arrival_ms, taken = self._server.front.now_ms(), []
         for request in requests:
             try:
@@ -208,23 +207,23 @@ class TritonPythonModel:
         return InferRequest("", arrays, len(arrays[0]), deadline_ms, late_ms, {})
 
     def _take(self, taken: Sequence[_Taken]) -> None:
-        for one in taken:
-            tell = partial(self._told, one)
+        for request in taken:
+            tell = partial(self._answered, request)
             try:
-                call = self._server.submit(one.request, one.arrival_ms, tell)
+                call = self._server.submit(request.request, request.arrival_ms, tell)
             except OverloadedError as error:
                 tell(error)
             else:
-                if call.queries:  # it may be over already
-                    self._asked[one.sender] = call
+                if call.queries:  # else it is over already
+                    self._asked[request.sender] = call
 
-    def _told(self, taken: _Taken, result: Answer | RamsisError) -> None:
+    def _answered(self, taken: _Taken, result: Answer | RamsisError) -> None:
         """Answer a request."""
         self._asked.pop(taken.sender, None)
         self._sends.add(taken.sender, partial(self._answer, taken.sender, result))
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
-        """Send the answer, or the reason that there is none; how long it took is overhead."""
+        """Send the answer or the error; the time that it takes is overhead."""
         if isinstance(result, OverloadedError):
             _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
         elif isinstance(result, RamsisError):
@@ -240,7 +239,7 @@ class TritonPythonModel:
             server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     async def _watch_clients(self) -> None:
-        """Give up the requests whose clients are gone."""
+        """Abandon the requests whose clients are gone."""
         while not self._stopping.is_set():
             await asyncio.sleep(_CLIENTS_S)
             before_ms = self._server.front.now_ms() - 1000.0 * _CLIENTS_S
@@ -256,7 +255,7 @@ class TritonPythonModel:
 def _end_with_triton() -> None:
     """Have a shell end this process, and so its workers, when Triton is gone.
 
-    A thread could not: what sends an answer may keep Python's lock while it waits for Triton.
+    A thread could not: sending an answer may keep Python's lock while it waits for Triton.
     """
     subprocess.Popen(["/bin/sh", "-c", _WATCH, "sh", str(os.getppid()), str(os.getpid())],
                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -264,7 +263,7 @@ def _end_with_triton() -> None:
 
 
 def _reads_arrays() -> bool:
-    """Whether the backend knows NumPy 2, if that is there; it would read wrong numbers."""
+    """Return whether the backend reads arrays of NumPy 2; an old one reads wrong numbers."""
     if np.__version__.startswith("1."):
         return True
     sent = np.array([1.0, 2.0], np.float32)
@@ -276,44 +275,46 @@ def _where(args: Mapping[str, str]) -> str:
 
 
 def _server(args: Mapping[str, str]) -> Server:
-    """The server that ``config.pbtxt`` describes."""
+    """Return the server that ``config.pbtxt`` describes."""
     config, where = json.loads(args["model_config"]), _where(args)
     instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
     if instances != 1:
         raise InputFileError("more than one dispatcher", where=f"{where}: instance_group",
                              value=instances, allowed="count: 1")
-    said = {name: one["string_value"] for name, one in config.get("parameters", {}).items()}
-    missing = sorted({"policies", "variants"} - set(said))
+    parameters = {name: parameter["string_value"]
+                  for name, parameter in config.get("parameters", {}).items()}
+    missing = sorted({"policies", "variants"} - set(parameters))
     if missing:
         raise InputFileError("settings are missing", where=f"{where}: parameters", value=missing,
                              allowed=", ".join(_SETTINGS))
     folder = Path(args["model_repository"], args["model_version"])
-    trust(*said.get("code", "").split())
-    dispatch = DispatchSettings(timer_ms=1.0, load_qps=_number(said, "load_qps", where),
-                                overhead_ms=_number(said, "overhead_ms", where) or 0.0)
+    trust(*parameters.get("code", "").split())
+    dispatch = DispatchSettings(timer_ms=1.0, load_qps=_number(parameters, "load_qps", where),
+                                overhead_ms=_number(parameters, "overhead_ms", where) or 0.0)
     settings = ServerSettings(dispatch, pin=False,
-                              measure_overhead="overhead_ms" not in said)
-    return Server(read_policies(folder / said["policies"]),
-                  read_variants(folder / said["variants"]), settings)
+                              measure_overhead="overhead_ms" not in parameters)
+    return Server(read_policies(folder / parameters["policies"]),
+                  read_variants(folder / parameters["variants"]), settings)
 
 
-def _number(said: Mapping[str, str], name: str, where: str) -> float | None:
-    """A setting that is a number, where it is stated."""
+def _number(parameters: Mapping[str, str], name: str, where: str) -> float | None:
+    """Read a setting that is a number; None where it is not stated."""
     try:
-        return float(said[name]) if name in said else None
+        return float(parameters[name]) if name in parameters else None
     except ValueError:
-        raise InputFileError("not a number", where=f"{where}: {name}", value=said[name]) from None
+        raise InputFileError("not a number", where=f"{where}: {name}",
+                             value=parameters[name]) from None
 
 
 def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
     """Refuse variants that have other inputs than ``config.pbtxt`` states."""
-    stated = {one["name"]: (one["data_type"], [int(size) for size in one["dims"]])
-              for one in json.loads(args["model_config"])["input"]}
-    found = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
-    if found != stated:
+    stated = {tensor["name"]: (tensor["data_type"], [int(size) for size in tensor["dims"]])
+              for tensor in json.loads(args["model_config"])["input"]}
+    expected = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
+    if expected != stated:
         raise InputFileError("not the inputs of the variants",
                              where=f"{_where(args)}: input", value=stated,
-                             allowed=f"{found}; export once more")
+                             allowed=f"{expected}; export once more")
 
 
 def _response(answer: Answer, specs: Sequence[TensorSpec]) -> Any:
@@ -325,7 +326,7 @@ def _response(answer: Answer, specs: Sequence[TensorSpec]) -> Any:
 
 
 def _column(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Triton has no tensor without a dimension besides the batch's."""
+    """Return an array with a dimension besides the batch's, which Triton needs."""
     return np.ascontiguousarray(array, spec.dtype).reshape(len(array), *(spec.shape or (1,)))
 
 

@@ -1,1 +1,0 @@
-"""Inside Triton Inference Server: a model of its Python backend."""
