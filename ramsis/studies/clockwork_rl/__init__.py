@@ -15,7 +15,7 @@ __all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
 
 
 def needing_extra(module: str) -> Any:
-    """A module of this package that needs the extra: ``environment`` or ``training``."""
+    """Import a module of this package that needs the extra: ``environment`` or ``training``."""
     try:
         return importlib.import_module(f"{__name__}.{module}")
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Trained agents: a small network that gives a worker its batches, and its file.
 
-The network maps what is observed of a worker and its most urgent models to an action
-(:class:`~ramsis.studies.clockwork_rl.scheduler.Observed` says what both are):
+The network maps the observation of a worker and its most urgent models to an action (see
+:mod:`ramsis.studies.clockwork_rl.scheduler` for both):
 
     x₀ = clip(observation, low, high) / unit
     xₖ = tanh(xₖ₋₁ Wₖ + bₖ)      but for the last layer, which has no tanh
@@ -33,7 +33,7 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Record, names
 
 AGENT_FORMAT = "ramsis.agent/1"
-_MOST_SLOTS = 1000
+_MOST_SLOTS = 1000  # limits of a file, far above any agent's; a damaged number reserves no memory
 _MOST_BATCH = 10_000
 _MODEST = Rule("a number from -1e6 to 1e6", lambda value: abs(value) <= 1e6)
 _UNIT = Rule("a number from 1e-6 to 1e6", lambda value: 1e-6 <= value <= 1e6)
@@ -45,21 +45,21 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer: ``weights`` of shape (inputs, outputs), ``bias`` of shape (outputs,)."""
+    """A layer: ``weights`` of shape (inputs, outputs), ``bias`` of shape (outputs,)."""
 
     weights: Vector
     bias: Vector
 
     @classmethod
     def from_fields(cls, item: Fields) -> Layer:
-        """Read it."""
+        """Read a layer from a file."""
         item.only(("weights", "bias"))
         bias, rows = _vector(item.numbers("bias", _MODEST)), item.entries("weights")
         return cls(np.stack([_vector(rows.numbers(row, _MODEST, len(bias))) for row in rows]),
                    bias)
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in a file."""
+        """Return the layer in the file's form."""
         return {"weights": [_plain(row) for row in self.weights], "bias": _plain(self.bias)}
 
 
@@ -82,8 +82,8 @@ class Scaling(Record):
 class Agent:
     """A trained agent."""
 
-    slots: int  # models that it sees
-    batch_sizes: tuple[int, ...]  # it chooses among, rising
+    slots: int  # models that it observes
+    batch_sizes: tuple[int, ...]  # sizes that it chooses among, rising
     every_ms: float  # time between two decisions
     # count, laxity_ms, work_ms: of waiting requests and of the laxity, of each slot, and of the
     # worker's work
@@ -92,12 +92,12 @@ class Agent:
     work_ms: Scaling
     layers: tuple[Layer, ...]
     chance: bool = False  # whether it plays with chance in its choices
-    training: Mapping[str, Any] = field(default_factory=dict)  # how it was made; for people
+    training: Mapping[str, Any] = field(default_factory=dict)  # how it was trained; for people
 
     @cached_property
     def limits(self) -> tuple[Vector, Vector, Vector]:
-        """Low, high and unit of each observed number, of the shape of the observation."""
-        rows = [(one.low, one.high, one.unit) for one in
+        """Low, high and unit of each observed number, in the shape of the observation."""
+        rows = [(scaling.low, scaling.high, scaling.unit) for scaling in
                 (*[self.count] * self.slots, *[self.laxity_ms] * self.slots, self.work_ms)]
         low, high, unit = np.array(rows, dtype=np.float32).T.copy()
         return low, high, unit
@@ -110,7 +110,7 @@ class Agent:
     def act(
         self, observation: Vector, mask: Mask, chance: np.random.Generator | None = None
     ) -> NDArray[np.int64]:
-        """The action.
+        """Return the action for an observation.
 
         Parameters
         ----------
@@ -138,20 +138,21 @@ class Agent:
         return np.concatenate((run, size))
 
     def to_document(self) -> dict[str, Any]:
-        """As it stands in a file."""
+        """Return the agent in the file's form."""
         values = {name: getattr(self, name) for name in names(Agent)}
-        scalings = {name: asdict(one) for name, one in values.items() if isinstance(one, Scaling)}
+        scalings = {name: asdict(value) for name, value in values.items()
+                    if isinstance(value, Scaling)}
         return {"format": AGENT_FORMAT, **values, **scalings,
                 "layers": [layer.to_document() for layer in self.layers]}
 
 
 def read_agent(path: str | os.PathLike[str]) -> Agent:
-    """The agent in a file."""
+    """Read an agent from a file."""
     return agent_from_document(read_json(path), str(path))
 
 
 def shipped_agent() -> Agent:
-    """The agent that is part of the package; its ``training`` says how it was made."""
+    """Return the agent that is part of the package; its ``training`` tells how it was trained."""
     place = resources.files(__package__).joinpath("agents", _SHIPPED)
     with resources.as_file(place) as path:
         return read_agent(path)
@@ -163,7 +164,7 @@ def write_agent(agent: Agent, path: str | os.PathLike[str]) -> None:
 
 
 def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
-    """The agent in a parsed file; ``where`` stands before the place in every message."""
+    """Read an agent from a parsed file; ``where`` begins the place in every message."""
     top = Fields(document, where)
     top.of_format(AGENT_FORMAT)
     top.only(("format", *names(Agent)))
@@ -173,7 +174,7 @@ def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
             and sorted(set(sizes)) == sizes and sizes[0] == 1):
         raise top.refusal("batch_sizes", "not batch sizes", value=sizes,
                           allowed="rising whole numbers from 1")
-    layers = tuple(Layer.from_fields(one) for one in top.children("layers"))
+    layers = tuple(Layer.from_fields(layer) for layer in top.children("layers"))
     _check_shapes(layers, 2 * slots + 1, slots * (2 + len(sizes)), where)
     return Agent(
         slots, tuple(sizes), top.number("every_ms", POSITIVE),
@@ -208,5 +209,5 @@ def _vector(numbers: Sequence[float]) -> Vector:
 
 
 def _plain(numbers: Vector) -> list[float]:
-    """The shortest numbers that read back as these."""
+    """Return the shortest numbers that read back as these."""
     return [float(str(number)) for number in numbers]

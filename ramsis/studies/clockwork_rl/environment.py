@@ -2,10 +2,10 @@
 
 A step is one decision of :mod:`ramsis.studies.clockwork_rl.scheduler`: an agent is asked for one
 worker at a time, one worker after the other every millisecond. Workers for which nothing waits are
-passed over, as there is nothing to decide. An episode is a run of a scenario, with requests of its
-own; it is cut after so many steps, ``first_steps`` at first and twice as many every other episode,
-up to ``most_steps`` (the thesis: 3000 and 60000), as an agent that has not learned anything soon
-piles up work that nothing it does could help.
+skipped, as there is nothing to decide. An episode is a run of a scenario with newly drawn
+requests. It is cut after ``first_steps`` steps at first and twice as many every other episode, up
+to ``most_steps`` (the thesis: 3000 and 60000), as an agent that has not learned anything soon
+piles up work that no action could help.
 
 Needs the extra ``rl``; this module cannot be imported without it.
 """
@@ -28,20 +28,19 @@ from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, AgentView
 
-SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)
-"""Of the thesis."""
-_ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # as Run.in_time has it
+SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)  # of the thesis
+_ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # the tolerance of Run.in_time
 
 Action = NDArray[np.int64]
 
 
 class ClusterEnv(gymnasium.Env[Vector, Action]):
-    """See the module.
+    """Environment of an agent that schedules; see the module.
 
     Parameters
     ----------
     reward : Reward, optional
-        By default the third of the thesis.
+        The reward; by default the third of the thesis.
     slots : int
         Models that are observed.
     first_steps, most_steps : int
@@ -85,7 +84,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         return self._observation, {}
 
     def step(self, action: Action) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Carry out an action on the worker that it is for, and go on to the next decision."""
+        """Carry out an action on its worker, and go on to the next decision."""
         learner = self.learner
         self.steps += 1
         if self.run is None:
@@ -103,11 +102,11 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         return late, in_time
 
     def action_masks(self) -> Mask:
-        """The choices that can be carried out now, of all parts of the action in a row."""
+        """Return the choices that can be carried out now, of all parts of the action."""
         return self._mask
 
     def _go_on(self) -> None:
-        """Go on to the next worker for which something waits."""
+        """Advance to the next worker for which something waits."""
         while True:
             for worker in self._turn:
                 observation, mask = self.learner.observe(worker)
@@ -155,7 +154,7 @@ class _Learner(AgentView):
         super().on_end(worker, batch)
 
     def lapse(self, request: int) -> None:
-        """A request was not scheduled in time."""
+        """Subtract the penalty of a request that was not scheduled in time."""
         self.violated(request)
         super().lapse(request)
 
@@ -166,12 +165,12 @@ class _Learner(AgentView):
         self.earned -= self.reward.violated + self.lost * alone_ms
 
     def answered_in_time(self, request: int, at_ms: float) -> bool:
-        """Whether an answer at that time is neither late nor too early, as a run counts it."""
+        """Return whether an answer is neither late nor too early, as a run counts it."""
         return bool(self.engine.requests.earliest_ms[request] - _ROOM_MS <= at_ms
                     <= self.deadline_ms[request] + _ROOM_MS)
 
     def decided(self, worker: int) -> None:
-        """Subtract the cost of the work that a worker has been given."""
+        """Subtract the cost of the work that a worker has received."""
         pending_ms = max(self.free_ms[worker] - self.engine.now_ms, 0.0)
         self.earned -= self.reward.work * pending_ms
 

@@ -1,13 +1,13 @@
-"""The network and the distribution of actions that are trained, for sb3-contrib's maskable PPO.
+"""Network and distribution of actions for sb3-contrib's maskable PPO.
 
-An action says for each slot whether to run its model, and in a batch of which size; the size of a
-slot that is not run says nothing. So the probability of an action is
+An action has for each slot whether to run its model, and the batch size, which has no meaning for
+a slot that is not run. So the probability of an action is
 
     Π over slots  P(run or not) · (P(size) if run, else 1)
 
 with choices that the mask forbids left out. That is the multi-discrete distribution of sb3-contrib
-without the sizes that say nothing: these would add noise to every gradient. It is computed for all
-slots at once, which takes a tenth of the time.
+without the sizes that have no meaning: these would add noise to every gradient. It is computed for
+all slots at once, which takes a tenth of the time.
 
 Needs the extra ``rl``.
 """
@@ -24,18 +24,18 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from ramsis.studies.clockwork_rl.agent import Vector
 
-_HUGE = -1e8
+_HUGE = -1e8  # logit of a forbidden choice; -inf would give NaN in the entropy
 
 
 class SlotDistribution(MaskableDistribution):
-    """See the module; ``slots`` models, ``sizes`` batch sizes."""
+    """Distribution of actions over slots; see the module."""
 
     def __init__(self, slots: int, sizes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.slots, self.sizes = slots, sizes
 
     def proba_distribution_net(self, latent_dim: int) -> torch.nn.Module:
-        """The last layer."""
+        """Return the last layer."""
         return torch.nn.Linear(latent_dim, self.slots * (2 + self.sizes))
 
     def proba_distribution(self, action_logits: torch.Tensor) -> SlotDistribution:
@@ -50,7 +50,7 @@ class SlotDistribution(MaskableDistribution):
             self.logits = torch.where(allowed, self.logits, _HUGE)
 
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """Of actions, shape (n, 2 slots)."""
+        """Return the log-probabilities of actions, shape (n, 2 slots)."""
         run, size = self._logs()
         chosen = actions.long().reshape(-1, 2, self.slots, 1)
         log_run = run.gather(2, chosen[:, 0])[..., 0]
@@ -59,45 +59,45 @@ class SlotDistribution(MaskableDistribution):
         return total
 
     def entropy(self) -> torch.Tensor:
-        """Shape (n,)."""
+        """Return the entropy, shape (n,)."""
         run, size = self._logs()
         of_run, of_size = -(run.exp() * run).sum(2), -(size.exp() * size).sum(2)
         total: torch.Tensor = (of_run + run[..., 1].exp() * of_size).sum(dim=1)
         return total
 
     def sample(self) -> torch.Tensor:
-        """An action by chance for each row."""
+        """Draw an action for each row."""
         drawn = [(part - torch.empty_like(part).exponential_().log()).argmax(2)
                  for part in self._logs()]
         return torch.cat(drawn, dim=1)
 
     def mode(self) -> torch.Tensor:
-        """The likeliest choice of each part."""
+        """Return the likeliest choice of each part."""
         return torch.cat([part.argmax(2) for part in self._logs()], dim=1)
 
     def actions_from_params(
         self, action_logits: torch.Tensor, deterministic: bool = False
     ) -> torch.Tensor:
-        """Actions for logits."""
+        """Return actions for logits."""
         self.proba_distribution(action_logits)
         return self.get_actions(deterministic=deterministic)
 
     def log_prob_from_params(
         self, action_logits: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Actions for logits, and the logarithms of their probabilities."""
+        """Return actions for logits, and their log-probabilities."""
         actions = self.actions_from_params(action_logits)
         return actions, self.log_prob(actions)
 
     def _logs(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logarithms of the probabilities, shapes (n, slots, 2) and (n, slots, sizes)."""
+        """Return log-probabilities, shapes (n, slots, 2) and (n, slots, sizes)."""
         run = self.logits[:, :2 * self.slots].reshape(-1, self.slots, 2)
         size = self.logits[:, 2 * self.slots:].reshape(-1, self.slots, self.sizes)
         return run.log_softmax(dim=2), size.log_softmax(dim=2)
 
 
 class Scaled(BaseFeaturesExtractor):
-    """Observations cut to a range and divided by a unit; nothing is learned here."""
+    """Features: observations cut to a range and divided by a unit; nothing is learned here."""
 
     low: torch.Tensor
     high: torch.Tensor
@@ -111,7 +111,7 @@ class Scaled(BaseFeaturesExtractor):
             self.register_buffer(name, torch.as_tensor(value))
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Scale."""
+        """Scale observations."""
         cut = torch.minimum(torch.maximum(observations, self.low), self.high)
         return cut / self.unit
 

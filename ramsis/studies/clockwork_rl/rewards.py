@@ -1,4 +1,4 @@
-"""Rewards of an agent that schedules, of the thesis on reinforcement learning in Clockwork.
+"""Rewards of an agent that schedules, from the thesis on reinforcement learning in Clockwork.
 
 At a decision on a worker the agent gets
 
@@ -18,8 +18,8 @@ with times in ms, *alone* in a batch of one. Requests answered before their stre
     its second: each request costs its share of the batch and earns twice its time alone as soon as
     it is scheduled; three times that is taken back on a violation. So larger batches earn more.
 ``work``
-    its third: that, and work that piles up on the worker costs. It gives no factor for this; ours
-    is 0.5, with which a batch of one on an idle worker still pays.
+    its third: as ``early``, and work that piles up on the worker costs. The thesis states no
+    factor for this; ours is 0.5, with which a batch of one on an idle worker still pays.
 
 ``work:work=1,early=3`` changes factors of one.
 """
@@ -48,16 +48,15 @@ class Reward:
         check_not_negative("factor of a reward out of range", inside="reward: ", **asdict(self))
 
 
-REWARDS: Mapping[str, Reward] = {
+REWARDS: Mapping[str, Reward] = {  # in the order of the thesis
     "sparse": Reward(in_time=1.0, violated=1.0),
     "early": Reward(cost=1.0, early=2.0, correction=3.0),
     "work": Reward(cost=1.0, early=2.0, correction=3.0, work=0.5),
 }
-"""Those of the thesis, in its order."""
 
 
 def reward_named(text: str) -> Reward:
-    """The reward that a text names; see the module.
+    """Read a reward from its name and changed factors; see the module.
 
     >>> reward_named("work:work=1").work
     1.0
@@ -67,16 +66,16 @@ def reward_named(text: str) -> Reward:
         near = get_close_matches(name, REWARDS) or list(REWARDS)
         raise InvalidValueError("unknown reward", where="reward", value=name,
                                 allowed=", ".join(near))
-    names = [one.name for one in fields(Reward)]
-    given: dict[str, float] = {}
+    names = [factor.name for factor in fields(Reward)]
+    factors: dict[str, float] = {}
     for part in filter(None, settings.split(",")):
         key, _, value = part.partition("=")
         try:
-            if key not in names or key in given:
+            if key not in names or key in factors:
                 raise ValueError(key)
-            given[key] = float(value)
+            factors[key] = float(value)
         except ValueError:
             raise InvalidValueError("not a factor of the reward", where=f"reward {name}",
                                     value=part,
                                     allowed=", ".join(f"{name}=…" for name in names)) from None
-    return replace(REWARDS[name], **given)
+    return replace(REWARDS[name], **factors)

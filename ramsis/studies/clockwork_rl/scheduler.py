@@ -1,20 +1,20 @@
 """The scheduler of the thesis on reinforcement learning in Clockwork (Saarland, 2022).
 
-Every millisecond an agent is asked for each worker in turn; between two workers it sees what the
-first was given. It observes, of the 12 models with waiting requests on this worker that are most
-urgent, how many requests wait and the *laxity* of the oldest (deadline - now - what a batch of one
-takes), and how much work the worker has been given that is not done: 25 numbers. Where fewer
-models wait, a slot has 0 requests and a laxity of 1000 ms. The network of the agents that ramsis
-trains is given less: counts are cut at 16 requests, laxities at -10 and 100 ms, work at 30 ms. So
-a model that is due in 100 ms looks like an empty slot but for its count, and it makes no
-difference whether one is due in 200 ms or in 2 s. For each slot the agent decides whether to run
-the model, and in a batch of which size; the batches go to the worker in the order of the slots.
-Choices that cannot be carried out (a slot without model, more requests than wait) are masked.
+Every millisecond an agent decides for each worker in turn; for the second worker it observes what
+the first has received. It observes the 12 most urgent models with waiting requests on this worker:
+how many requests wait and the *laxity* of the oldest (deadline - now - time of a batch of one);
+and the worker's work that is not done: 25 numbers. Where fewer models wait, a slot has 0 requests
+and a laxity of 1000 ms. The network of the agents that ramsis trains sees less: counts are cut at
+16 requests, laxities at -10 and 100 ms, work at 30 ms. So a model that is due in 100 ms looks like
+an empty slot but for its count, and a deadline in 200 ms looks like one in 2 s. For each slot the
+agent decides whether to run the model, and in a batch of which size; the batches go to the worker
+in the order of the slots. Choices that cannot be carried out (a slot without model, more requests
+than wait) are masked.
 
-So one agent serves any number of workers and models: nothing that it sees says which worker it is,
-and on 6 GPUs it is asked 6 times a millisecond. Requests lapse when not even a batch of one that
-started now would be in time, as in Clockwork. The thesis leaves loading to another module; here
-models that no worker holds are loaded as :mod:`~ramsis.sim.schedulers.loading.invoked` says.
+So an agent serves any number of workers and models: its observation does not tell which worker it
+is, and on 6 GPUs it decides 6 times a millisecond. Requests lapse when not even a batch of one
+that started now would be in time, as in Clockwork. The thesis leaves loading to another module;
+here models that no worker holds are loaded as by :mod:`~ramsis.sim.schedulers.loading.invoked`.
 
 Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`), which
 ``ramsis scenario train`` makes.
@@ -31,19 +31,17 @@ from ramsis.sim.engine import ClusterEngine
 from ramsis.sim.schedulers.loading.invoked import Invoked
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
-EMPTY_LAXITY_MS = 1000.0
-"""Laxity of a slot without model."""
-MOST_COUNT, MOST_MS = 1e4, 1e5
-"""What observed counts and times are cut to."""
+EMPTY_LAXITY_MS = 1000.0  # laxity of a slot without model
+MOST_COUNT, MOST_MS = 1e4, 1e5  # limits to which observed counts and times are cut
 
 
 class AgentView(Invoked):
-    """What an agent sees of a worker, and how its actions are carried out.
+    """Observations of a worker for an agent, and the execution of its actions.
 
     Parameters
     ----------
     batch_sizes : tuple of int
-        Rising, from 1.
+        Sizes that an agent chooses among, rising from 1.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class AgentView(Invoked):
         return self._alone_ms[model]
 
     def decide(self, worker: int) -> None:
-        """Nothing: whoever plays the agent decides."""
+        """Do nothing: whoever plays the agent decides."""
 
     def observe(self, worker: int) -> tuple[Vector, Mask]:
         """Return the observation of a worker, shape (2 slots + 1,), and the mask of choices.
@@ -75,11 +73,12 @@ class AgentView(Invoked):
         slot whether to run, then for each the batch size.
         """
         now_ms, slots, queues = self.engine.now_ms, self.slots, self.queues
-        held, rows, most = (self.engine.workers.loaded[worker], self.rows[worker],
-                            self._most[worker])
+        loaded, rows, most = (self.engine.workers.loaded[worker], self.rows[worker],
+                              self._most[worker])
         deadline_ms = self.deadline_ms
         urgent = nsmallest(slots, [(deadline_ms[queue[0]] - rows[model][0], model)
-                                   for model, queue in queues.items() if queue and model in held])
+                                   for model, queue in queues.items()
+                                   if queue and model in loaded])
         self.shown = [model for _, model in urgent]
         counts = [len(queues[model]) for model in self.shown]
         empty = slots - len(urgent)
@@ -99,7 +98,7 @@ class AgentView(Invoked):
         return observation, flat
 
     def carry_out(self, worker: int, action: NDArray[np.int64]) -> None:
-        """Give the worker the batches of an action; what cannot be done is left out."""
+        """Give the worker the batches of an action; those that cannot run are left out."""
         choices: list[int] = action.tolist()
         for slot, model in enumerate(self.shown):
             if choices[slot]:
@@ -109,7 +108,7 @@ class AgentView(Invoked):
 
 
 class AgentScheduler(AgentView):
-    """Plays an agent."""
+    """Scheduler that plays an agent."""
 
     def __init__(self, engine: ClusterEngine, agent: Agent) -> None:
         super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)
@@ -117,14 +116,14 @@ class AgentScheduler(AgentView):
         self.draws = np.random.default_rng(engine.seed) if agent.chance else None
 
     def decide(self, worker: int) -> None:
-        """Ask the agent."""
+        """Carry out the agent's action."""
         observation, mask = self.observe(worker)
         if self.shown:
             self.carry_out(worker, self.agent.act(observation, mask, self.draws))
 
 
 class RLScheduler(AgentScheduler):
-    """See the module.
+    """Scheduler of an agent's file; see the module.
 
     Parameters
     ----------

@@ -5,18 +5,17 @@ starts from an agent that rarely runs anything, and in large batches where it do
 the last layer are set so): one that runs everything at once on the first worker learns late. Many
 runs go on side by side in this process. Rewards are divided by the standard deviation of their
 discounted sum so far. After each ``evaluate_every`` steps the agent is played on a run that
-training does not see, with and without chance in its choices; the best one so far is what is
-written, and says whether it is to be played with chance.
+training does not see, with and without chance in its choices. The best agent so far is written,
+and its file states whether it plays with chance.
 
-*Imitation.* With ``imitate`` the network is first taught, for so many decisions, to do what a
-simple rule does: whenever a worker has at most a millisecond of work, the most urgent model in the
-largest batch that its requests fill. PPO then goes on from there with the reward. It saves most of
-the time; without it an agent takes some hundred thousand decisions to get as far.
+*Imitation.* With ``imitate`` the network first learns, from this number of decisions, to imitate a
+simple rule: whenever a worker has at most a millisecond of work, run the most urgent model in the
+largest batch that its requests fill. PPO then continues with the reward. It saves most of the
+time; without it an agent takes some hundred thousand decisions to get as far.
 
 A run of training is a function of scenario, settings and seed, on one machine with one version of
-the libraries. It can be stopped and taken up again from its checkpoint (a file of tensors and
-numbers, read without running code); what is taken up goes on with other requests than it would
-have had.
+the libraries. It can be stopped and resumed from its checkpoint (a file of tensors and numbers,
+read without running code); a resumed run draws other requests than an uninterrupted one.
 
 Needs the extra ``rl``.
 """
@@ -46,20 +45,21 @@ from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
+# Biases of the last layer before training: rarely run, and in large batches; see the module.
 _RUN_BIAS, _SIZE_BIAS = -2.0, 0.5
-_EVALUATION_SEED = 1_000_000
-_EVALUATED_S = 3.0
+_EVALUATION_SEED = 1_000_000  # of the run for evaluation, beyond the seeds of training
+_EVALUATED_S = 3.0  # of that run: longer ones compare agents more surely, and delay training
 _STRAYS, _PASSES = 0.1, 15  # share of random actions in what is imitated, and times it is read
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How an agent is trained."""
+    """Settings of the training of an agent."""
 
     steps: int = 800_000  # decisions in all; the thesis' twenty episodes have about 790,000
     seed: int = 0
     reward: Reward = field(default_factory=lambda: REWARDS["work"])
-    runs: int = 64  # side by side
+    runs: int = 64  # environments side by side
     # first_steps, most_steps: length of the first episode of each of them, and of the longest.
     # With many runs side by side the first are shorter than the thesis' 3000 steps of a single
     # one.
@@ -77,16 +77,16 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class AgentEvaluation:
-    """How an agent does; the first is before it has learned from any step."""
+    """Evaluation of an agent; the first is before it has learned from any step."""
 
     steps: int  # that it has learned from
     # share in time in the training since the last evaluation, with chance in its choices
     training: float | None
-    # in_time, mean_batch: share in time and mean batch size beside the training, with or without
-    # chance, whatever is better
+    # in_time, mean_batch: share in time and mean batch size on the run for evaluation, with or
+    # without chance, whichever is better
     in_time: float
     mean_batch: float
-    chance: bool  # which of these it is
+    chance: bool  # whether the better one plays with chance
 
 
 def train(
@@ -100,7 +100,7 @@ def train(
     Parameters
     ----------
     checkpoint : path, optional
-        Taken up if it is there, and written at each evaluation.
+        Resumed if it exists, and written at each evaluation.
     on_evaluation : callable
         Called with each :class:`AgentEvaluation`.
     on_steps : callable
@@ -109,8 +109,8 @@ def train(
     Returns
     -------
     Agent
-        The best one.
-    list of Evaluation
+        The best agent.
+    list of AgentEvaluation
     """
     torch.set_num_threads(1)
     model, rewards = trainer(scenario, settings)
@@ -118,20 +118,20 @@ def train(
     if checkpoint is not None:
         watch.path = Path(checkpoint)
         if watch.path.exists():
-            watch.take_up()
+            watch.resume()
     if settings.imitate and not model.num_timesteps:
         imitate(model, scenario, settings)
     left = settings.steps - model.num_timesteps
-    watch.look()
+    watch.evaluate_now()
     if left > 0:
         model.learn(left, callback=watch, reset_num_timesteps=False)
-    watch.look()
+    watch.evaluate_now()
     assert watch.best is not None
-    return watch.best, watch.found
+    return watch.best, watch.evaluations
 
 
 def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, float]:
-    """Share in time and mean batch size of an agent, over runs with these seeds."""
+    """Return share in time and mean batch size of an agent, over runs with these seeds."""
     shares, batches = [], []
     for seed in seeds:
         figures = measure(ClusterEngine(scenario, seed).serve(
@@ -144,12 +144,12 @@ def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, flo
 def agent_of(
     model: MaskablePPO, training: Mapping[str, Any], chance: bool = False
 ) -> Agent:
-    """The agent that a model of sb3-contrib with :class:`SlotPolicy` has become."""
+    """Convert a model of sb3-contrib with :class:`SlotPolicy` to an agent."""
     policy: Any = model.policy
-    linear = [one for one in policy.mlp_extractor.policy_net
-              if isinstance(one, torch.nn.Linear)] + [policy.action_net]
-    layers = tuple(Layer(one.weight.detach().numpy().T.copy(), one.bias.detach().numpy().copy())
-                   for one in linear)
+    linear = [layer for layer in policy.mlp_extractor.policy_net
+              if isinstance(layer, torch.nn.Linear)] + [policy.action_net]
+    layers = tuple(Layer(layer.weight.detach().numpy().T.copy(),
+                         layer.bias.detach().numpy().copy()) for layer in linear)
     return replace(_UNTAUGHT, layers=layers, chance=chance, training=training)
 
 
@@ -161,7 +161,7 @@ _UNTAUGHT = Agent(SLOTS, BATCH_SIZES, EVERY_MS, count=Scaling(0.0, 16.0, 4.0),
 def trainer(
     scenario: Scenario, settings: TrainingSettings
 ) -> tuple[MaskablePPO, VecNormalize]:
-    """The model of sb3-contrib before it has learned anything, and its environments."""
+    """Return the untrained model of sb3-contrib, and its environments."""
     def environment() -> ClusterEnv:
         return ClusterEnv(scenario, settings.reward, first_steps=settings.first_steps,
                           most_steps=max(settings.most_steps, settings.first_steps))
@@ -205,12 +205,12 @@ def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) 
         if over or cut:
             observation, _ = env.reset()
         mask = env.action_masks()
-    tensors = [torch.as_tensor(np.array(one)) for one in (seen, actions, masks)]
+    tensors = [torch.as_tensor(np.array(part)) for part in (seen, actions, masks)]
     optimiser = torch.optim.Adam(model.policy.parameters(), lr=2e-3)
     for _ in range(_PASSES):
         order = rng.permutation(settings.imitate)
-        for chosen in np.split(order, range(512, settings.imitate, 512)):
-            rows, wanted, allowed = (tensor[chosen] for tensor in tensors)
+        for batch in np.split(order, range(512, settings.imitate, 512)):
+            rows, wanted, allowed = (tensor[batch] for tensor in tensors)
             _, log_prob, _ = model.policy.evaluate_actions(rows, wanted, allowed)
             optimiser.zero_grad()
             loss: Any = -log_prob.mean()
@@ -219,7 +219,7 @@ def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) 
 
 
 class _Watch(BaseCallback):
-    """Evaluates the agent now and then, keeps the best, and writes checkpoints."""
+    """Callback that evaluates the agent now and then, keeps the best, and writes checkpoints."""
 
     def __init__(
         self, scenario: Scenario, settings: TrainingSettings, model: MaskablePPO,
@@ -233,7 +233,7 @@ class _Watch(BaseCallback):
         self.path: Path | None = None
         self.best: Agent | None = None
         self.best_state: dict[str, Any] = {}
-        self.found: list[AgentEvaluation] = []
+        self.evaluations: list[AgentEvaluation] = []
 
     def _on_step(self) -> bool:
         return True
@@ -241,14 +241,14 @@ class _Watch(BaseCallback):
     def _on_rollout_start(self) -> None:
         steps = self.trained.num_timesteps
         self.on_steps(steps)
-        last = self.found[-1].steps if self.found else 0
+        last = self.evaluations[-1].steps if self.evaluations else 0
         if steps - last >= self.settings.evaluate_every:
-            self.look()
+            self.evaluate_now()
 
-    def look(self) -> None:
-        """Evaluate."""
+    def evaluate_now(self) -> None:
+        """Evaluate the agent, unless it was after the same number of steps."""
         steps = self.trained.num_timesteps
-        if self.found and self.found[-1].steps == steps:
+        if self.evaluations and self.evaluations[-1].steps == steps:
             return
         late, good = np.sum(self.rewards.env_method("in_time_since"), axis=0).tolist()
         training = good / (late + good) if late + good else None
@@ -259,21 +259,20 @@ class _Watch(BaseCallback):
         chance = by_chance > in_time
         if chance:
             in_time, mean_batch = by_chance, batch_by_chance
-        if self.best is None or in_time >= max(one.in_time for one in self.found):
+        if self.best is None or in_time >= max(past.in_time for past in self.evaluations):
             self.best = agent_of(self.trained, self.described(steps, in_time), chance)
-        self.found.append(AgentEvaluation(steps, training, in_time, mean_batch, chance))
-        self.on_evaluation(self.found[-1])
+        self.evaluations.append(AgentEvaluation(steps, training, in_time, mean_batch, chance))
+        self.on_evaluation(self.evaluations[-1])
         if self.path is not None:
-            self.keep()
+            self.write_checkpoint()
 
     def described(self, steps: int, in_time: float) -> dict[str, Any]:
-        """How the agent was made."""
+        """Return how the agent was trained."""
         settings = asdict(self.settings)
         return {"scenario": self.scenario.name, "method": "maskable PPO", "after_steps": steps,
                 "in_time_then": in_time, **settings}
 
-    def keep(self) -> None:
-        """Write the checkpoint."""
+    def write_checkpoint(self) -> None:
         assert self.path is not None
         assert self.best is not None
         returns = self.rewards.ret_rms
@@ -283,38 +282,38 @@ class _Watch(BaseCallback):
             "policy": self.trained.policy.state_dict(),
             "optimiser": self.trained.policy.optimizer.state_dict(),
             "returns": [float(returns.mean), float(returns.var), float(returns.count)],
-            "found": [asdict(one) for one in self.found], "best": self.best.to_document(),
+            "found": [asdict(past) for past in self.evaluations], "best": self.best.to_document(),
         }
         stream = io.BytesIO()
         torch.save(state, stream)
         write_atomic(self.path, stream.getvalue())
 
-    def take_up(self) -> None:
-        """Go on from the checkpoint."""
+    def resume(self) -> None:
+        """Continue from the checkpoint."""
         assert self.path is not None
         where = str(self.path)
         try:
             state = torch.load(io.BytesIO(read_bytes(self.path)), weights_only=True)
-            known = state["format"] == "ramsis.training/1"
+            is_known = state["format"] == "ramsis.training/1"
         except InputFileError:
             raise
         except Exception as error:  # damaged archives raise anything
             reason = " ".join(str(error).split())[:80]
             raise InputFileError(f"not a checkpoint ({reason})", where=where) from error
-        if not known or state["scenario"] != self.scenario.to_document():
+        if not is_known or state["scenario"] != self.scenario.to_document():
             raise InputFileError("checkpoint of another training", where=where,
                                  allowed="the same scenario, or another checkpoint")
-        mine = asdict(self.settings)
+        settings = asdict(self.settings)
         for key, value in state["settings"].items():
-            if key != "steps" and mine[key] != value:
+            if key != "steps" and settings[key] != value:
                 raise InputFileError("checkpoint of other settings", where=f"{where}: {key}",
-                                     value=mine[key], allowed=str(value))
+                                     value=settings[key], allowed=str(value))
         self.trained.policy.load_state_dict(state["policy"])
         self.trained.policy.optimizer.load_state_dict(state["optimiser"])
         self.trained.num_timesteps = state["steps"]
         returns = self.rewards.ret_rms
         mean, var, returns.count = state["returns"]
         returns.mean, returns.var = np.array(mean), np.array(var)
-        self.found = [AgentEvaluation(**one) for one in state["found"]]
+        self.evaluations = [AgentEvaluation(**past) for past in state["found"]]
         self.best = agent_from_document(state["best"], where)
         self.trained.set_random_seed(self.settings.seed + state["steps"])

@@ -1,4 +1,4 @@
-"""Several models at once on one GPU: policies that decide which GPU runs which, at which batch."""
+"""GPU sharing: policies that place several models on a GPU at once, each with a batch size."""
 
 from __future__ import annotations
 

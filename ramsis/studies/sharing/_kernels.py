@@ -1,10 +1,10 @@
 """Compiled recurrences of the queue-aware planner: router, workers, requests in time.
 
-The router gathers one batch of a model at a time, for its replicas in turn; so what a replica is
-sent depends on the model's replicas alone. On a GPU each replica runs its batches in the order in
-which they come. The speed of a batch is 1 / ((1 + Σ_{j≠i} a_ij) max(1, Σ_j e_j)), and changes as
-batches start and end. ``tests/placement/test_sharing_estimate.py`` holds these against the plain
-engine.
+The router gathers one batch of a model at a time, for its replicas in turn; so the batches of a
+replica depend on the model's replicas alone. On a GPU each replica runs its batches in the order
+in which they come. The speed of a batch is 1 / ((1 + Σ_{j≠i} a_ij) max(1, Σ_j e_j)), and changes
+as batches start and end. ``tests/placement/test_sharing_estimate.py`` holds these against the
+plain engine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ramsis.compiling import njit
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-TOLERANCE_MS = 1e-6
+TOLERANCE_MS = 1e-6  # rounding of times
 
 
 class Sent(NamedTuple):
-    """Batches of a GPU's replicas: r, of ``model``[r], has those from begin[r] to begin[r + 1]."""
+    """Batches of a GPU's replicas: replica r, of ``model``[r], has begin[r] to begin[r + 1]."""
 
     # begin, model: shape (replicas + 1,), (replicas,)
     begin: _Ints
@@ -39,7 +39,7 @@ def gathered(
 ) -> tuple[_Ints, _Ints, _Ints, _Floats]:
     """Return first request, size, replica and sending time of each batch of a model.
 
-    ``last_ms`` is the last arrival of all models, at which a lazy router sends what is open.
+    ``last_ms`` is the last arrival of all models, at which a lazy router sends open batches.
     """
     n = len(arrivals)
     first = np.empty(n, np.int64)
@@ -75,20 +75,20 @@ def gathered(
 
 @njit(cache=True)
 def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
-    """When the batches of a replica are on the GPU; their copies run one after the other."""
-    found = np.empty(len(at_gpu), np.float64)
+    """Return when the batches of a replica are on the GPU; copies run one after the other."""
+    on_gpu = np.empty(len(at_gpu), np.float64)
     free = -np.inf
     for k in range(len(at_gpu)):
         free = max(free, at_gpu[k]) + copies[k] if copies[k] > 0 else at_gpu[k]
-        found[k] = free
-    return found
+        on_gpu[k] = free
+    return on_gpu
 
 
 @njit(cache=True)
 def run_gpu(
     sent: Sent, beside: _Floats, per_utilisation: float, saturates: bool
 ) -> _Floats:
-    """Ends of the batches on a GPU.
+    """Return the ends of the batches on a GPU.
 
     A row of ``beside`` is a measured pair: model, size, other model, its size, a.
     """
@@ -107,62 +107,62 @@ def run_gpu(
                 total += used[place[r]]
         shared = max(1.0, total) if saturates else 1.0
         at = np.inf
-        which = -1
+        next_replica = -1
         ending = False
         for r in range(replicas):
             if left[r] >= 0:
                 added = 0.0
-                mine = place[r]
+                current = place[r]
                 for q in range(replicas):
                     if q != r and left[q] >= 0:
                         other = place[q]
-                        one = per_utilisation * used[other]
+                        slowdown = per_utilisation * used[other]
                         for k in range(len(beside)):
-                            if (beside[k, 0] == model[r] and beside[k, 1] == size[mine]
+                            if (beside[k, 0] == model[r] and beside[k, 1] == size[current]
                                     and beside[k, 2] == model[q] and beside[k, 3] == size[other]):
-                                one = beside[k, 4]
-                        added += one
+                                slowdown = beside[k, 4]
+                        added += slowdown
                 speed[r] = 1.0 / ((1.0 + added) * shared)
                 end = now + left[r] / speed[r]
                 if end < at:
-                    at, which, ending = end, r, True
+                    at, next_replica, ending = end, r, True
         for r in range(replicas):
             if left[r] < 0 and place[r] < begin[r + 1]:
                 start = max(now, ready[place[r]])
                 if start < at:
-                    at, which, ending = start, r, False
-        if which < 0:
+                    at, next_replica, ending = start, r, False
+        if next_replica < 0:
             return ends
         for r in range(replicas):
             if left[r] >= 0:
                 left[r] = max(0.0, left[r] - speed[r] * (at - now))
         now = at
         if ending:
-            ends[place[which]] = now
-            place[which] += 1
-            left[which] = -1.0
+            ends[place[next_replica]] = now
+            place[next_replica] += 1
+            left[next_replica] = -1.0
         else:
-            left[which] = work[place[which]]
+            left[next_replica] = work[place[next_replica]]
 
 
 @njit(cache=True)
 def in_time(
     arrivals: _Floats, first: _Ints, size: _Ints, ends: _Floats, slo_ms: float
 ) -> int:
-    """Requests of batches that end within the SLO of their arrival."""
-    found = 0
+    """Count the requests of batches that end within the SLO of their arrival."""
+    count = 0
     for k in range(len(first)):
         for i in range(first[k], first[k] + size[k]):
             if ends[k] - arrivals[i] <= slo_ms + TOLERANCE_MS:
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 @njit(cache=True)
 def largest_configurations(
     value: _Floats, beside: float, cell: float, most: int, small: int
 ) -> tuple[_Ints, _Floats, float]:
-    """Batches of each cell of a configuration's utilisation that are worth most together.
+    """Find the batches worth most together in each cell of a configuration's utilisation.
 
     Parameters
     ----------
@@ -173,9 +173,9 @@ def largest_configurations(
     cell : float
         Utilisation of a cell.
     most : int
-        Cells.
+        Number of cells.
     small : int
-        Below this weight there is one batch at most.
+        Weight below which there is one batch at most.
 
     Returns
     -------
@@ -210,9 +210,9 @@ def largest_configurations(
             # The one small batch comes first; -1 is none.
             best[room], taken[room] = 0.0, -1
             for j in range(min(room + 1, len(value))):
-                mine = worth[k, j] + (best[room - j] if j >= small else 0.0)
-                if mine > best[room]:
-                    best[room], taken[room] = mine, j
+                total = worth[k, j] + (best[room - j] if j >= small else 0.0)
+                if total > best[room]:
+                    best[room], taken[room] = total, j
         values[k] = best[k]
         largest = max(largest, values[k])
         room, count = k, 0
@@ -227,8 +227,8 @@ def largest_configurations(
 
 @njit(cache=True)
 def most_in_groups(times: _Floats, least: int, within: float) -> int:
-    """Most of some rising times in disjoint groups of at least so many, each within a span."""
-    found = np.zeros(len(times) + 1, np.int64)
+    """Count the most rising times in disjoint groups of ``least`` or more, each within a span."""
+    best = np.zeros(len(times) + 1, np.int64)
     # Beginnings of the last group that are no worse than all later ones, by what they gain.
     likely = np.empty(len(times) + 1, np.int64)
     first = last = 0
@@ -238,14 +238,14 @@ def most_in_groups(times: _Floats, least: int, within: float) -> int:
             begin += 1
         latest = i + 1 - least
         if latest >= 0:
-            while last > first and (found[likely[last - 1]] - likely[last - 1]
-                                    <= found[latest] - latest):
+            while last > first and (best[likely[last - 1]] - likely[last - 1]
+                                    <= best[latest] - latest):
                 last -= 1
             likely[last] = latest
             last += 1
         while first < last and likely[first] < begin:
             first += 1
-        found[i + 1] = found[i]
+        best[i + 1] = best[i]
         if first < last:
-            found[i + 1] = max(found[i + 1], found[likely[first]] + i + 1 - likely[first])
-    return int(found[-1])
+            best[i + 1] = max(best[i + 1], best[likely[first]] + i + 1 - likely[first])
+    return int(best[-1])

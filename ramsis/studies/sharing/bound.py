@@ -1,4 +1,4 @@
-r"""Upper bound on requests in time under GPU sharing, from what GPUs can do at each moment.
+r"""Upper bound on requests in time under GPU sharing, from the rates of GPUs at each moment.
 
 The bound holds for every scheduler, even one that knows all arrivals, moves models at no cost and
 changes shares at any time. Only interference must saturate, with exponents of at least 1.
@@ -33,7 +33,7 @@ with w_m = rate_m · duration / requests of m that came. By duality any θ_mn >=
     Σ θ_mn C_m(n) + Σ_t GPUs_t H μ_t,   μ_t = max_c Σ_i p_i y_i,   p_mk = w_m - Σ_{n<=k} θ_mn.
 
 Without arrivals these are means, and the bound is one on mean goodput over runs of many requests,
-as the optimum is concave in the right-hand sides. A model of which nobody comes counts as served.
+as the optimum is concave in the right-hand sides. A model without requests counts as served.
 
 **Largest configuration.** e is divided into cells of h = 1/250. In a cell of E, from E_0, the
 value of a batch whose e is in [j h, (j + 1) h) is at most
@@ -46,8 +46,8 @@ over: a bunch of e is worth at most e / u · min(1, (min(e, B) / u)^(κ - 1)) of
 whole-number knapsack with weights j and capacity E_0 / h bounds the cell. From E = 1.5 on a
 fractional one does, which falls in E.
 
-Configurations are added until the bound is within 0.1 % of the program with those that there are,
-or 100 times; the least of the bounds on the way is taken.
+Configurations are added until the bound is within 0.1 % of the program with those so far, or 100
+times; the least of the bounds on the way is taken.
 
 Interference that does not saturate lets any number of batches run at once. Then, and with an
 exponent below 1, the bound is the load of the models that have a batch within their SLO.
@@ -73,20 +73,16 @@ from ramsis.studies.sharing.gpu.interference import Interference
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, RouterSettings, SharedModel
 
 _Floats = NDArray[np.float64]
-_CELLS = 250
-"""Per whole GPU."""
-_MOST = 1.5
-"""Utilisation of a configuration, from which it is bounded by a fractional knapsack."""
-_SMALL = 25
-"""Cells below which batches are taken in bunches."""
-_ROUNDS = 100
-_CLOSE = 1e-3
-_MANY = 40.0
-"""Mean requests of a run from which on it never happens that none comes."""
+_CELLS = 250  # cells of a whole GPU; more give a closer bound and take longer
+_MOST = 1.5  # utilisation of a configuration from which a fractional knapsack bounds it
+_SMALL = 25  # cells below which batches are taken in bunches, 0.1 of a GPU
+_ROUNDS = 100  # configurations are added so often at most; every bound on the way is valid
+_CLOSE = 1e-3  # relative gap at which no more are added
+_MANY = 40.0  # mean requests of a run from which it never happens that none comes: exp(-40)
 
 
 class _Batches(NamedTuple):
-    """The batches of all models on a GPU type, one entry each."""
+    """Batches of all models on a GPU type, an entry for each."""
 
     # model, size: shape (batches,)
     model: NDArray[np.int64]
@@ -101,17 +97,17 @@ def goodput_bound_rps(
     duration_s: float, router: RouterSettings | None = None,
     arrivals_ms: Sequence[_Floats] | None = None,
 ) -> float:
-    """Requests per second that any plan answers in time, at most.
+    """Compute an upper bound on the requests per second that any plan answers in time.
 
     Parameters
     ----------
     duration_s : float
-        Of the arrivals.
+        Duration of the arrivals.
     router : RouterSettings, optional
-        Of which network times and copies count; without it there are none.
+        Network times and copies; there are none by default.
     arrivals_ms : sequence of ndarrays, optional
-        Of each model, rising: the bound is one on a run with these. Without them it is one on the
-        mean over Poisson arrivals.
+        Rising arrival times of each model: the bound is on a run with these. By default it is on
+        the mean over Poisson arrivals.
 
     Returns
     -------
@@ -126,66 +122,67 @@ def goodput_bound_rps(
         return math.fsum(model.rate_rps for model in models
                          if any(_sizes(model, kind, router) for kind in kinds))
     if arrivals_ms is None:
-        came = [model.rate_rps * duration_s for model in models]
+        counts = [model.rate_rps * duration_s for model in models]
         horizon_ms = 1000 * duration_s + max(model.slo_ms for model in models)
-        groups = [[(1, count)] for count in came]
-        nobody = math.fsum(model.rate_rps * math.exp(-count)
-                           for model, count in zip(models, came, strict=True) if count < _MANY)
+        groups = [[(1, count)] for count in counts]
+        without_requests = math.fsum(
+            model.rate_rps * math.exp(-count)
+            for model, count in zip(models, counts, strict=True) if count < _MANY)
     else:
-        came = [float(len(times)) for times in arrivals_ms]
-        there = [(times, model.slo_ms)
-                 for times, model in zip(arrivals_ms, models, strict=True) if len(times)]
-        horizon_ms = max((times[-1] + slo_ms for times, slo_ms in there), default=0.0) - min(
-            (times[0] for times, _ in there), default=0.0)
+        counts = [float(len(times)) for times in arrivals_ms]
+        observed = [(times, model.slo_ms)
+                    for times, model in zip(arrivals_ms, models, strict=True) if len(times)]
+        horizon_ms = max((times[-1] + slo_ms for times, slo_ms in observed), default=0.0) - min(
+            (times[0] for times, _ in observed), default=0.0)
         groups = [_groups(model, kinds, router, times)
                   for model, times in zip(models, arrivals_ms, strict=True)]
-        nobody = math.fsum(model.rate_rps for model, times in zip(
+        without_requests = math.fsum(model.rate_rps for model, times in zip(
             models, arrivals_ms, strict=True) if not len(times))
     weights = [model.rate_rps / count if count else 0.0
-               for model, count in zip(models, came, strict=True)]
+               for model, count in zip(models, counts, strict=True)]
     batches = [_batches(models, kind, interference, router) for kind in kinds]
     time_ms = [count * horizon_ms for count in kinds.values()]
     # With measured pairs a_ij >= (ratio - 1) e_j, as e_j <= 1.
     least = min([interference.per_utilisation,
                  *(ratio - 1 for ratio in interference.pairs.values())])
-    every = math.fsum(model.rate_rps for model in models)
-    return min(every, nobody + _bound(weights, groups, batches, time_ms, least))
+    total_rps = math.fsum(model.rate_rps for model in models)
+    return min(total_rps, without_requests + _bound(weights, groups, batches, time_ms, least))
 
 
 def _bound(
     weights: Sequence[float], groups: Sequence[Sequence[tuple[int, float]]],
     batches: Sequence[_Batches], time_ms: Sequence[float], beside: float,
 ) -> float:
-    """The least of the dual bounds, by adding configurations to the program."""
+    """Return the least of the dual bounds, by adding configurations to the program."""
     from scipy.optimize import linprog  # here, as it takes long to load
 
-    limits = [(m, n, count) for m, there in enumerate(groups) for n, count in there]
+    limits = [(m, n, count) for m, of_model in enumerate(groups) for n, count in of_model]
     counts = np.array([count for _, _, count in limits])
     right = np.concatenate([counts, time_ms])
-    largest = max([1, *(int(there.size.max()) for there in batches if len(there.size))])
+    largest = max([1, *(int(of_type.size.max()) for of_type in batches if len(of_type.size))])
     theta = np.zeros(len(limits))
     columns: list[_Floats] = []
     gains: list[float] = []
     best = math.inf
     for _ in range(_ROUNDS):
-        # Prices of requests by the size of their batch; a batch may also have fewer requests
-        # that are in time than its size.
+        # Prices of requests by the size of their batch; fewer requests of a batch may be in time
+        # than its size.
         price = np.repeat(np.array(weights)[:, None], largest + 1, axis=1)
-        for (m, n, _), its in zip(limits, theta, strict=True):
-            price[m, n:] -= its
+        for (m, n, _), dual in zip(limits, theta, strict=True):
+            price[m, n:] -= dual
         worth = price * np.arange(largest + 1)
         counted = np.array([[int(np.argmax(row[:n + 1])) for n in range(largest + 1)]
                             for row in worth])
         bound = float(theta @ counts)
-        for t, there in enumerate(batches):
-            if not len(there.size):
+        for t, of_type in enumerate(batches):
+            if not len(of_type.size):
                 continue
-            k = counted[there.model, there.size]
-            value = there.rate / there.size * worth[there.model, k]
-            at, top = _largest(there, value, beside)
+            k = counted[of_type.model, of_type.size]
+            value = of_type.rate / of_type.size * worth[of_type.model, k]
+            configurations, top = _largest(of_type, value, beside)
             bound += time_ms[t] * top
-            for configuration in at:
-                column, gain = _column(configuration, there, k, limits, weights)
+            for configuration in configurations:
+                column, gain = _column(configuration, of_type, k, limits, weights)
                 # The time of the configuration is a GPU's of this type.
                 columns.append(np.concatenate([column, np.arange(len(time_ms)) == t]))
                 gains.append(gain)
@@ -201,30 +198,30 @@ def _bound(
 
 
 def _column(
-    configuration: Sequence[tuple[int, float]], there: _Batches, counted: NDArray[np.int64],
+    configuration: Sequence[tuple[int, float]], batches: _Batches, counted: NDArray[np.int64],
     limits: Sequence[tuple[int, int, float]], weights: Sequence[float],
 ) -> tuple[_Floats, float]:
-    """Requests per ms of a configuration that count against each limit, and their worth."""
+    """Return a configuration's requests per ms that count against each limit, and their worth."""
     column, gain = np.zeros(len(limits)), 0.0
     models = np.array([m for m, _, _ in limits])
     least = np.array([n for _, n, _ in limits])
     for b, part in configuration:
-        m = int(there.model[b])
-        rate = part * there.rate[b] * counted[b] / there.size[b]
+        m = int(batches.model[b])
+        rate = part * batches.rate[b] * counted[b] / batches.size[b]
         gain += weights[m] * rate
         column += np.where((models == m) & (least <= counted[b]), rate, 0.0)
     return column, gain
 
 
 def _largest(
-    there: _Batches, value: _Floats, beside: float
+    batches: _Batches, value: _Floats, beside: float
 ) -> tuple[list[list[tuple[int, float]]], float]:
-    """Configurations of large value, as (batch, part of its rate), and a bound on the most."""
-    cells = value[:, None] * there.parts
-    who = cells.argmax(axis=0)
+    """Return valuable configurations, as (batch, part of its rate), and a bound on the most."""
+    cells = value[:, None] * batches.parts
+    best_batch = cells.argmax(axis=0)
     picks, values, most = largest_configurations(
         cells.max(axis=0), beside, 1 / _CELLS, int(_MOST * _CELLS), _SMALL)
-    found = []
+    configurations = []
     for k in np.argsort(-values)[:12]:
         if values[k] <= 0:
             break
@@ -232,19 +229,20 @@ def _largest(
         configuration = []
         for j in picks[k][picks[k] >= 0]:
             slow = (1 + beside * max(0.0, at - (j + 1) / _CELLS)) * max(1.0, at)
-            configuration.append((int(who[j]), float(there.parts[who[j], j]) / slow))
-        found.append(configuration)
+            b = int(best_batch[j])
+            configuration.append((b, float(batches.parts[b, j]) / slow))
+        configurations.append(configuration)
     # Beyond the last cell a knapsack of fractions takes one kind of batch.
-    rest = 1 / (there.used * (1 + beside * (_MOST - there.used)))
-    b = int(np.argmax(value * rest))
+    rates = 1 / (batches.used * (1 + beside * (_MOST - batches.used)))
+    b = int(np.argmax(value * rates))
     if value[b] > 0:
-        found.append([(b, float(rest[b]))])
-        most = max(most, float(value[b] * rest[b]))
-    return found, most
+        configurations.append([(b, float(rates[b]))])
+        most = max(most, float(value[b] * rates[b]))
+    return configurations, most
 
 
 def _sizes(model: SharedModel, kind: str, router: RouterSettings | None) -> list[int]:
-    """Sizes of the batches that are in time if they are sent at once and run alone."""
+    """Return the batch sizes that are in time if sent at once and run alone."""
     rows = model.batches.get(kind, ())
     return [n for n in range(1, 1 + (rows[-1].batch if rows else 0))
             if _alone_ms(model, kind, n, router) <= model.slo_ms + TOLERANCE_MS]
@@ -260,7 +258,7 @@ def _batches(
     models: Sequence[SharedModel], kind: str, interference: Interference,
     router: RouterSettings | None,
 ) -> _Batches:
-    """All batches of a GPU type that can be in time."""
+    """Return all batches of a GPU type that can be in time."""
     numbers = [(m, n) for m, model in enumerate(models) for n in _sizes(model, kind, router)]
     rate, used, parts = [], [], []
     ends = (np.arange(_CELLS + 1) + 1) / _CELLS
@@ -271,7 +269,7 @@ def _batches(
         uses = max(row.utilisation, 1e-9)
         exponent = interference.exponents.get(models[m].name, interference.share_exponent)
         used.append(min(1.0, uses))
-        # No batch uses more than all of its own, so that later cells have none.
+        # No batch uses more than its utilisation, so that later cells have none.
         cell = int(used[-1] * _CELLS)
         part = np.minimum(1.0, (ends / uses) ** exponent)
         part[cell] = 1.0
@@ -289,7 +287,7 @@ def _groups(
     model: SharedModel, kinds: Sequence[str] | Counter[str], router: RouterSettings | None,
     times: _Floats,
 ) -> list[tuple[int, float]]:
-    """Sizes n, and the most requests C(n) in batches of at least n where that is not all."""
+    """Return sizes n, and the most requests C(n) in batches of n or more where not all are."""
     within: dict[int, float] = {}
     for kind in kinds:
         for n in _sizes(model, kind, router):

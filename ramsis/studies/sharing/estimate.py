@@ -1,8 +1,8 @@
-"""Goodput of replicas as the engine sees it: batch building, waiting limit, queues, interference.
+"""Estimate of the goodput of replicas: batch building, waiting limit, queues, interference.
 
-For each of some seeds the planner draws Poisson arrivals of its own. What the router sends follows
-from a model's replicas alone, and what a GPU does from what is sent to it; both are kept, so that
-a changed replica costs only the GPUs that its model is on.
+The planner draws Poisson arrivals for each of several seeds. The batches that the router sends
+depend on a model's replicas alone, and the work of a GPU on the batches sent to it. Both are
+cached, so that a changed replica costs only the GPUs that its model is on.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ _Ints = NDArray[np.int64]
 
 
 class Item(NamedTuple):
-    """A replica on a GPU: number of its model, batch, share."""
+    """A replica on a GPU: index of its model, batch, share."""
 
     model: int
     batch: int
     mps_share: float | None = None
 
 
-State = tuple[tuple[Item, ...], ...]
-"""The replicas of each GPU."""
+State = tuple[tuple[Item, ...], ...]  # the replicas of each GPU
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """Batches that the router sends to one replica."""
+    """Batches that the router sends to a replica."""
 
     first: _Ints
     size: _Ints
@@ -47,14 +46,14 @@ class _Sent:
 
 
 class _Table(NamedTuple):
-    """By size of a batch, from 0: time alone and multiprocessors in use."""
+    """Time alone and multiprocessors in use by batch size, from 0."""
 
     work_ms: _Floats
     used: _Floats
 
 
 class Estimator:
-    """Estimates of plans, by arrivals of a duration: one set of them for each seed."""
+    """Estimator of plans by arrivals of a duration, a set for each seed."""
 
     def __init__(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], router: RouterSettings,
@@ -70,76 +69,78 @@ class Estimator:
         self._table = cache(self._table_of)
         number = {model.name: m for m, model in enumerate(models)}
         self._beside = np.array(
-            [[number[one], size, number[other], its, ratio - 1]
-             for ((one, size), (other, its)), ratio in interference.pairs.items()
-             if one in number and other in number], dtype=float).reshape(-1, 5)
+            [[number[model], size, number[other], other_size, ratio - 1]
+             for ((model, size), (other, other_size)), ratio in interference.pairs.items()
+             if model in number and other in number], dtype=float).reshape(-1, 5)
 
     def see(self, arrivals: Sequence[Sequence[_Floats]]) -> None:
-        """Go by these arrivals in ms, for each seed and model."""
+        """Use these arrivals in ms, for each seed and model."""
         if not arrivals:
             raise ValueError("no arrivals")
-        self.arrivals = [list(mine) for mine in arrivals]
-        self._last = [max((float(a[-1]) for a in mine if len(a)), default=0.0)
-                      for mine in self.arrivals]
+        self.arrivals = [list(of_models) for of_models in arrivals]
+        self._last = [max((float(times[-1]) for times in of_models if len(times)), default=0.0)
+                      for of_models in self.arrivals]
         # A changed replica costs only the GPUs that its model is on.
         self._sent = lru_cache(20_000)(self._sent_of)
         self._in_time = lru_cache(400_000)(self._in_time_of)
 
     def served(self, state: State, seeds: int | None = None) -> _Floats:
-        """Share of each model's requests that are in time, shape (models,), by the first seeds."""
+        """Return the share of each model's requests in time, by the first seeds."""
         count = len(self.arrivals) if seeds is None else seeds
-        order = [[item.batch for there in state for item in there if item.model == m]
+        order = [[item.batch for items in state for item in items if item.model == m]
                  for m in range(len(self.models))]
         targets = [tuple(batches) for batches in order]
         turn = [0] * len(self.models)
-        right = np.zeros((count, len(self.models)))
-        for g, there in enumerate(state):
-            if not there:
+        in_time_of = np.zeros((count, len(self.models)))
+        for g, items in enumerate(state):
+            if not items:
                 continue
             keys = []
-            for item in there:
+            for item in items:
                 keys.append((item, targets[item.model], turn[item.model]))
                 turn[item.model] += 1
             for s in range(count):
                 in_time = self._in_time(s, self.gpus[g].gpu_type, tuple(keys))
                 for (item, _, _), count_of in zip(keys, in_time, strict=True):
-                    right[s, item.model] += count_of
-        asked = np.array([[len(a) for a in mine] for mine in self.arrivals[:count]])
-        return np.asarray(right.sum(axis=0) / np.maximum(asked.sum(axis=0), 1))
+                    in_time_of[s, item.model] += count_of
+        requested = np.array([[len(a) for a in of_models] for of_models in self.arrivals[:count]])
+        return np.asarray(in_time_of.sum(axis=0) / np.maximum(requested.sum(axis=0), 1))
 
     def _in_time_of(
         self, seed: int, kind: str, keys: tuple[tuple[Item, tuple[int, ...], int], ...]
     ) -> tuple[int, ...]:
-        """Requests in time of each replica of a GPU: item, batches of its model, its turn."""
+        """Count the requests in time of a GPU's replicas (item, batches of its model, turn)."""
         sent = [self._sent(seed, item.model, targets)[turn] for item, targets, turn in keys]
         tables = [self._table(item.model, item.mps_share, kind) for item, _, _ in keys]
-        begin = np.array([0, *itertools.accumulate(len(one.size) for one in sent)])
-        sizes = np.concatenate([one.size for one in sent])
+        begin = np.array([0, *itertools.accumulate(len(batches_of.size) for batches_of in sent)])
+        sizes = np.concatenate([batches_of.size for batches_of in sent])
         batches = Sent(
             begin, np.array([item.model for item, _, _ in keys]),
-            np.concatenate([one.at_gpu_ms for one in sent]),
-            np.concatenate([t.work_ms[one.size] for t, one in zip(tables, sent, strict=True)]),
-            np.concatenate([t.used[one.size] for t, one in zip(tables, sent, strict=True)]), sizes)
+            np.concatenate([batches_of.at_gpu_ms for batches_of in sent]),
+            np.concatenate([t.work_ms[of.size] for t, of in zip(tables, sent, strict=True)]),
+            np.concatenate([t.used[of.size] for t, of in zip(tables, sent, strict=True)]), sizes)
         ends = run_gpu(batches, self._beside, self.interference.per_utilisation,
                        self.interference.saturates)
         return tuple(
-            int(in_time(self.arrivals[seed][item.model], one.first, one.size,
+            int(in_time(self.arrivals[seed][item.model], batches_of.first, batches_of.size,
                         ends[begin[r]:begin[r + 1]], float(self.models[item.model].slo_ms)))
-            for r, ((item, _, _), one) in enumerate(zip(keys, sent, strict=True)))
+            for r, ((item, _, _), batches_of) in enumerate(zip(keys, sent, strict=True)))
+
     def _sent_of(self, seed: int, model: int, targets: tuple[int, ...]) -> list[_Sent]:
         """Return the batches that the router sends to each replica of a model."""
         first, size, replica, sent = gathered(
             self.arrivals[seed][model], np.array(targets, dtype=np.int64),
             float(self.router.waiting_ms), self.router.lazy, self._last[seed])
         at_gpu = sent + self._network[model][size]
-        found = []
+        batches = []
         for r in range(len(targets)):
-            mine = np.flatnonzero(replica == r)
+            own_batches = np.flatnonzero(replica == r)
             # A larger batch is longer under way, so that a later one can overtake it.
-            mine = mine[np.argsort(at_gpu[mine], kind="stable")]
-            copies = np.array([self.router.copies_ms(int(n)) for n in size[mine]])
-            found.append(_Sent(first[mine], size[mine], copied(at_gpu[mine], copies)))
-        return found
+            own_batches = own_batches[np.argsort(at_gpu[own_batches], kind="stable")]
+            copies = np.array([self.router.copies_ms(int(n)) for n in size[own_batches]])
+            batches.append(_Sent(first[own_batches], size[own_batches],
+                                 copied(at_gpu[own_batches], copies)))
+        return batches
 
     def _table_of(self, m: int, mps_share: float | None, kind: str) -> _Table:
         model = self.models[m]
@@ -155,7 +156,7 @@ class Estimator:
 
 
 def _poisson(rate_per_ms: float, duration_ms: float, seed: Sequence[int]) -> _Floats:
-    """Arrival times of a Poisson process; one at least."""
+    """Draw arrival times of a Poisson process; one at least."""
     rng = np.random.default_rng(np.random.SeedSequence(list(seed), spawn_key=(77,)))
     expected = rate_per_ms * duration_ms
     gaps = rng.exponential(1 / rate_per_ms, size=int(expected + 6 * expected**0.5 + 20))

@@ -1,4 +1,4 @@
-"""Figure of policies that let models share GPUs: goodput over loads, SLOs or GPUs."""
+"""Figure of sharing policies: goodput over loads, SLOs or GPUs."""
 
 from __future__ import annotations
 

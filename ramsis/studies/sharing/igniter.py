@@ -14,8 +14,8 @@ t_act, and the frequency f / F that the sum of the workloads' powers leaves.
 2. Workloads are placed in order of r_lower, the largest first. On every GPU in use the shares of
    all its workloads are raised in steps until each is in time, as long as their sum is at most 1.
    The GPU that needs the smallest increase beyond r_lower is taken, else an empty one.
-3. The plan is made as if there were GPUs without end; those that do not exist are cut off, with
-   what they hold (best effort on a fixed cluster).
+3. The plan is made as if there were GPUs without end; GPUs that do not exist are cut off, with
+   their workloads (best effort on a fixed cluster).
 
 iGniter's coefficients are not published for these models: all are parameters, and their defaults
 are round numbers. ``build_share`` = 1/4 gives the printed batches, 9 at 187.5 and 5 at 104.2
@@ -42,7 +42,7 @@ from ramsis.studies.sharing.plan import check_given
 
 DIVISIONS = ("equal", "halves", "largest", "none")
 
-_EPSILON = 1e-9
+_EPSILON = 1e-9  # rounding of sums
 
 
 class GpuWorkload(NamedTuple):
@@ -54,38 +54,38 @@ class GpuWorkload(NamedTuple):
 
 @dataclass(frozen=True)
 class SchedulingTerm:
-    """t_sch in ms: linear in the number of other workloads, for their kernels take turns."""
+    """Delay t_sch in ms: linear in the number of other workloads, whose kernels take turns."""
 
     ms_per_neighbour: float = 0.2
 
     def __call__(self, neighbours: int) -> float:
-        """The delay beside so many others."""
+        """Return the delay beside a number of others."""
         return self.ms_per_neighbour * neighbours
 
 
 @dataclass(frozen=True)
 class CacheTerm:
-    """Factor on t_act: grows with the multiprocessors that the others keep busy."""
+    """Factor on t_act that grows with the multiprocessors that others keep busy."""
 
     per_utilisation: float = 0.15
 
     def __call__(self, others: Sequence[GpuWorkload]) -> float:
-        """The factor beside these."""
+        """Return the factor beside other workloads."""
         return 1.0 + self.per_utilisation * sum(min(o.row.utilisation, o.share) for o in others)
 
 
 @dataclass(frozen=True)
 class PowerTerm:
-    """f / F: 1 up to the limit of power, then falling by ``per_watt``."""
+    """Frequency f / F: 1 up to the limit of power, then falling by ``per_watt``."""
 
     idle_w: float = 50.0
     busy_w: float = 250.0
     limit_w: float = 300.0
     per_watt: float = 0.001
 
-    def __call__(self, all_there: Sequence[GpuWorkload]) -> float:
-        """The share of the frequency that is left."""
-        busy = sum(min(w.row.utilisation, w.share) for w in all_there)
+    def __call__(self, workloads: Sequence[GpuWorkload]) -> float:
+        """Return the share of the frequency that is left."""
+        busy = sum(min(w.row.utilisation, w.share) for w in workloads)
         over = max(0.0, self.idle_w + self.busy_w * busy - self.limit_w)
         return max(0.1, 1.0 - self.per_watt * over)
 
@@ -106,7 +106,7 @@ class Igniter:
     # build_share, latency_share: shares of the SLO for gathering a batch, and for t_i
     build_share: float = 0.25
     latency_share: float = 0.5
-    share_step: float = 0.025  # of the shares
+    share_step: float = 0.025  # step in which shares are raised
     # load_ms, feedback_ms: copies of a request to and from the GPU. The thesis' latencies
     # contain them: 0.
     load_ms: float = 0.0
@@ -146,31 +146,31 @@ class Igniter:
                                  value=self.division, allowed=", ".join(DIVISIONS))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
-        """Replicas of the models on the GPUs, as far as these go."""
+        """Return replicas of the models on the GPUs, as far as these suffice."""
         return self.everything(models, gpus)[0]
 
     def everything(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu]
     ) -> tuple[list[Replica], int]:
-        """The replicas on GPUs that exist, and the number of GPUs that the whole plan takes."""
+        """Return the replicas on the GPUs, and the number of GPUs that the whole plan takes."""
         check_given(models, gpus)
         kind = gpus[0].gpu_type
         parts = sorted(itertools.chain.from_iterable(self._parts(m, kind) for m in models),
                        key=lambda part: -part.lower)
         plan: list[list[tuple[_Part, float]]] = []
-        known: dict[tuple[object, ...], list[tuple[_Part, float]] | None] = {}
+        tried_before: dict[tuple[object, ...], list[tuple[_Part, float]] | None] = {}
 
-        def beside(there: list[tuple[_Part, float]], part: _Part
+        def beside(workloads: list[tuple[_Part, float]], part: _Part
                    ) -> list[tuple[_Part, float]] | None:
-            # The equal parts of a load fill GPUs alike, and each of them is tried on every GPU.
-            held = (id(part), *((id(other), share) for other, share in there))
-            if held not in known:
-                known[held] = self._beside(there, part)
-            return known[held]
+            # Equal parts of a load fill GPUs equally, and each part is tried on every GPU.
+            key = (id(part), *((id(other), share) for other, share in workloads))
+            if key not in tried_before:
+                tried_before[key] = self._beside(workloads, part)
+            return tried_before[key]
 
         for part in parts:
-            tried = {i: found for i, there in enumerate(plan)
-                     if (found := beside(there, part)) is not None}
+            tried = {i: shares for i, workloads in enumerate(plan)
+                     if (shares := beside(workloads, part)) is not None}
             if tried:
                 best = min(tried, key=lambda i: _shares(tried[i]) - _shares(plan[i]))
                 plan[best] = tried[best]
@@ -178,17 +178,18 @@ class Igniter:
                 plan.append([(part, part.lower)])
         # The plan is for GPUs of the first type; those of another may not have the batch.
         replicas = [Replica(part.model.name, gpu.name, part.row.batch, min(1.0, share))
-                    for gpu, there in zip(gpus, plan, strict=False) for part, share in there
+                    for gpu, workloads in zip(gpus, plan, strict=False)
+                    for part, share in workloads
                     if part.model.batch(gpu.gpu_type, part.row.batch) is not None]
         return replicas, len(plan)
 
-    def time_ms(self, mine: GpuWorkload, others: Sequence[GpuWorkload]) -> float:
-        """Predicted time of a batch beside others."""
-        row = mine.row
-        slow: float = max(1.0, row.utilisation / mine.share) ** self.scaling
+    def time_ms(self, workload: GpuWorkload, others: Sequence[GpuWorkload]) -> float:
+        """Predict the time of a batch beside others."""
+        row = workload.row
+        slow: float = max(1.0, row.utilisation / workload.share) ** self.scaling
         active = row.latency_ms * slow * self.cache(others)
         copies = (self.load_ms + self.feedback_ms) * row.batch
-        return copies + (self.scheduling(len(others)) + active) / self.power([mine, *others])
+        return copies + (self.scheduling(len(others)) + active) / self.power([workload, *others])
 
     def _parts(self, model: SharedModel, kind: str) -> list[_Part]:
         rows = model.batches.get(kind, ())
@@ -208,16 +209,16 @@ class Igniter:
 
     def _largest(self, model: SharedModel, rows: Sequence[SharedBatch]) -> list[_Part]:
         """Split a model into the largest workloads that a GPU can serve, until no load is left."""
-        left, found = model.rate_rps, list[_Part]()
+        left, parts = model.rate_rps, list[_Part]()
         whole = self._whole(model, rows)
         while left > _EPSILON:
             part = None if whole and left > whole.rate_rps else self._part(model, rows, left)
             part = part or whole
             if part is None:
                 return []
-            found.append(part)
+            parts.append(part)
             left -= part.rate_rps
-        return found
+        return parts
 
     def _whole(self, model: SharedModel, rows: Sequence[SharedBatch]) -> _Part | None:
         """Return the workload of the largest batch that one GPU serves as fast as it fills."""
@@ -235,7 +236,7 @@ class Igniter:
     def _part(
         self, model: SharedModel, rows: Sequence[SharedBatch], rate_rps: float
     ) -> _Part | None:
-        """A workload of a rate; ``None`` where one GPU cannot serve it."""
+        """Return a workload of a rate; None where one GPU cannot serve it."""
         exact = rate_rps * self.build_share * model.slo_ms / 1000
         size = math.ceil(exact - _EPSILON) if self.rounds_up else round(exact)
         for batch in range(max(1, min(size, rows[-1].batch)), 0, -1):
@@ -251,7 +252,7 @@ class Igniter:
         return None
 
     def _alone(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> _Part | None:
-        """A workload with the smallest share, in steps, that serves it alone and in time."""
+        """Return a workload with the smallest share that serves it alone and in time."""
         for k in range(1, math.ceil(1 / self.share_step - _EPSILON) + 1):
             share = min(1.0, k * self.share_step)
             part = _Part(model, row, rate_rps, share)
@@ -265,11 +266,11 @@ class Igniter:
             not self.checks_rate or 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
 
     def _beside(
-        self, there: list[tuple[_Part, float]], part: _Part
+        self, workloads: list[tuple[_Part, float]], part: _Part
     ) -> list[tuple[_Part, float]] | None:
-        """Shares of all workloads of a GPU with one more, or ``None`` if they pass 1."""
-        parts = [item for item, _ in there] + [part]
-        shares = [share for _, share in there] + [part.lower]
+        """Return the shares of all workloads of a GPU with one more; None if they exceed 1."""
+        parts = [item for item, _ in workloads] + [part]
+        shares = [share for _, share in workloads] + [part.lower]
         if sum(item.row.memory for item in parts) > 1 + _EPSILON:
             return None
         while sum(shares) <= 1 + _EPSILON:
@@ -284,5 +285,5 @@ class Igniter:
         return None
 
 
-def _shares(there: Sequence[tuple[_Part, float]]) -> float:
-    return sum(share for _, share in there)
+def _shares(workloads: Sequence[tuple[_Part, float]]) -> float:
+    return sum(share for _, share in workloads)

@@ -1,7 +1,7 @@
-"""Plans of sharing: which GPU runs which model at which batch, several models at once.
+"""Sharing plans: which GPU runs which models at which batch sizes.
 
 A policy is a function of models and GPUs that returns replicas; :mod:`ramsis.studies.sharing.
-policies` finds it by name. What it returns is checked here, whoever wrote it.
+policies` finds it by name. Its replicas are checked here, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from ramsis.errors import InputFileError
 from ramsis.studies.sharing.gpu.profile import SharingProfile
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
-_RELATIVE = 1e-9
-
+_RELATIVE = 1e-9  # rounding of sums of shares
 _MOST_GPUS = 100_000
 
 
@@ -25,7 +24,7 @@ class SharingPolicy(Protocol):
     """Interface of a sharing policy."""
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
-        """Replicas of the models on the GPUs."""
+        """Return replicas of the models on the GPUs."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ class SharingPlan:
     """Checked plan of a sharing policy."""
 
     policy: str  # its name
-    replicas: tuple[Replica, ...]  # as it returned them
-    # model → requests per second that it counts on, at most the load
+    replicas: tuple[Replica, ...]  # as the policy returned them
+    # model → requests per second that the plan counts on, at most the load
     planned_rps: Mapping[str, float]
     unserved: Mapping[str, str] = field(default_factory=dict)  # model without replicas → why
 
@@ -47,7 +46,7 @@ class SharingPlan:
 def models_of(
     profile: SharingProfile, rates_rps: Mapping[str, float], slo_ms: float
 ) -> tuple[SharedModel, ...]:
-    """Models of a profile with their loads and one SLO."""
+    """Return models of a profile with their loads and a common SLO."""
     models = []
     for name, rate in rates_rps.items():
         if name not in profile.models():
@@ -60,7 +59,7 @@ def models_of(
 
 
 def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
-    """Like GPUs, named ``gpu-0`` onwards."""
+    """Return equal GPUs, named ``gpu-0`` onwards."""
     if not 1 <= count <= _MOST_GPUS:
         raise InputFileError("not a number of GPUs", where="count", value=count,
                              allowed=f"a whole number from 1 to {_MOST_GPUS}")
@@ -68,7 +67,7 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
 
 
 def check_given(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> None:
-    """Refuse to plan nothing, or on nothing."""
+    """Refuse an empty list of models or GPUs."""
     if not models or not gpus:
         raise InputFileError("no models or no GPUs", value=(len(models), len(gpus)),
                              allowed="one of each, or more")
@@ -109,7 +108,7 @@ def check_replicas(
 def planned_rps(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> dict[str, float]:
-    """What replicas can do by batch / latency, at most the load: what most policies count on."""
+    """Return batch / latency of the replicas of each model, at most its load."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
     planned = {}
     for model in models:
@@ -122,7 +121,7 @@ def planned_rps(
 def why_unserved(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> dict[str, str]:
-    """Why models without replicas have none, as far as the profile says."""
+    """Return why models without replicas have none, as far as the profile tells."""
     placed = {item.model for item in replicas}
     kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
     reasons = {}
@@ -136,7 +135,7 @@ def why_unserved(
         else:
             best = max(row.rate_rps for kind in kinds for row in model.in_time(kind))
             need = math.ceil(model.rate_rps / best)
-            rest = (f"of which there are {len(gpus)}" if need > len(gpus)
-                    else "and the policy has used them otherwise")
-            reasons[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {rest}"
+            remark = (f"of which there are {len(gpus)}" if need > len(gpus)
+                      else "and the policy has used them otherwise")
+            reasons[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {remark}"
     return reasons

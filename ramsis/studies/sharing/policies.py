@@ -1,4 +1,4 @@
-"""Policies of sharing by name, shipped and the user's own.
+"""Sharing policies by name, shipped and registered ones.
 
 >>> from ramsis.studies.sharing import Replica, gpus_of, plan, register
 >>> def one_each(models, gpus):
@@ -45,19 +45,19 @@ _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
 
 
 def policy_names() -> tuple[str, ...]:
-    """Names of the policies."""
+    """Return the names of the policies."""
     return tuple(_POLICIES)
 
 
 def register(name: str, policy: SharingPolicy) -> None:
-    """Give a policy a name; a name that there is already is refused."""
+    """Register a policy under a name that is not in use."""
     if name in _POLICIES:
         raise InputFileError("policy name is in use", value=name)
     _POLICIES[name] = lambda: policy
 
 
 def sharing_policy(name: str) -> SharingPolicy:
-    """The policy of a name, or of ``module:function`` or ``file.py:function``."""
+    """Return the policy of a name, or of ``module:function`` or ``file.py:function``."""
     if name in _POLICIES:
         return _POLICIES[name]()
     if ":" not in name:
@@ -89,7 +89,7 @@ def plan(
     Parameters
     ----------
     name : str
-        Of the policy.
+        Name of the policy.
     policy : SharingPolicy, optional
         The policy itself, for one without a name.
     """

@@ -1,7 +1,7 @@
-"""Presets of this package as policies of sharing: the integer programs, AlpaServe and Nexus.
+"""Placement presets as sharing policies: the integer programs, AlpaServe and Nexus.
 
-They read a placement problem with one variant for each model. Shares of processors are the metric
-that is asked for, memory is in percent of a GPU's.
+They read a placement problem with a variant for each model. Shares of processors are the chosen
+metric, memory is in percent of a GPU's.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from placement_milp.problem import Family, Latency, Problem, Rules, Variant, Wor
 from placement_milp.result import Placement
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
-_MEMORY_MB = 100.0
+_MEMORY_MB = 100.0  # of a GPU: memory in percent
 Preset = Callable[[Problem, Limits], Placement]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A preset as a policy."""
+    """A preset as a sharing policy."""
 
     preset: Preset  # function of a problem and limits
     metric: str = "occupancy"  # name of the field that is the share of processors of a batch
     limits: Limits = field(default_factory=Limits)  # of the solver
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
-        """Replicas of the models on the GPUs."""
+        """Return replicas of the models on the GPUs."""
         if not any(model.in_time(gpu.gpu_type) for model in models for gpu in gpus):
             return []  # presets refuse problems that have no solution at all
         return replicas_of(self.preset(problem_of(models, gpus, self.metric), self.limits))
@@ -36,7 +36,7 @@ class Program:
 def problem_of(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], metric: str = "utilisation"
 ) -> Problem:
-    """The placement problem of some models on some GPUs; memory in percent of a GPU's."""
+    """Return the placement problem of models on GPUs; memory in percent of a GPU's."""
     kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
     types = tuple(
         WorkerType(kind, len(names), _MEMORY_MB, workers=names) for kind in kinds
@@ -54,7 +54,7 @@ def problem_of(
 
 
 def replicas_of(placement: Placement) -> list[Replica]:
-    """The replicas of a placement; workers of one group do the same."""
+    """Return the replicas of a placement; workers of a group do the same."""
     return [Replica(use.family, worker, use.batch, use.mps_share)
             for group in placement.groups for worker in group.workers for use in group.uses
             if use.batch is not None]

@@ -1,49 +1,49 @@
-"""Queue-aware planner: replicas are chosen by their estimated goodput in the engine.
+"""Queue-aware planner: replicas are chosen by their estimated goodput in simulation.
 
-A plan is worth the requests that it answers in time, by the planner's own estimate
-(:mod:`ramsis.studies.sharing.estimate`): batches as the router gathers them at the model's rate,
-within the waiting limit; queues at the GPUs; times that depend on what runs beside. It is not
-worth batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
+The value of a plan is the requests that it answers in time, as estimated by
+:mod:`ramsis.studies.sharing.estimate`: batches as the router gathers them at the model's rate,
+within the waiting limit; queues at the GPUs; times that depend on the batches that run beside. It
+is not batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
 smaller batches, is better.
 
-*Headroom*: half of a plan's worth is what it is worth when all latencies are 10 % longer than the
-profile says. A replica that is busy all the time answers in time for a few seconds; what is a
-little slower, or lasts longer, leaves it with a queue that grows without end.
+*Headroom*: half of a plan's value is its value when all latencies are 10 % longer than profiled. A
+replica that is busy all the time answers in time for a few seconds; if it is a little slower, or
+the load lasts longer, its queue grows without end.
 
 The search changes a plan while that makes it better, from several starts:
 
-1. *reassign* a model: all its replicas are given up, and c new ones of batch b placed, for all b
-   and c; each on the GPU with the least load, or with the most load that still leaves room;
-2. *adjust* a replica: another batch, another GPU, exchange with another one, give up, add one;
-3. *give up* a model, or reassign it, and reassign another at once.
+1. *reassign* a model: remove all its replicas, and place c new ones of batch b, for all b and c;
+   each on the GPU with the least load, or with the most load that still leaves room;
+2. *adjust* a replica: another batch, another GPU, an exchange with another one, remove, add one;
+3. *remove* a model, or reassign it, and reassign another at once.
 
-Changes are compared by the first seed's arrivals, and those that look best by all of them. It
-stops where none is better; at the end replicas go that add less than 0.05 % of what is in time.
-Starts place the models one after the other, the lightest or the heaviest first, and from nothing.
-All these give a model replicas of one batch. So one more start is the best of the plans of Usher,
-WAO-Usher, iGniter, AO-MILP and WSM-MILP, by this planner's worth; programs have a minute.
+Changes are compared by the first seed's arrivals, and the best of them by all arrivals. The search
+stops where no change is better; at the end replicas are removed that add less than 0.05 % of the
+requests in time. Starts place the models one after the other, the lightest or the heaviest first,
+and from an empty plan. All these give a model replicas of one batch. So another start is the best
+of the plans of Usher, WAO-Usher, iGniter, AO-MILP and WSM-MILP, by this planner's value; the
+programs have a minute.
 
 *Shedding*: the router sends all requests of a model to its replicas in turn, in proportion to
-their batches. So a model with more load than its replicas can take has next to nothing in time.
-A replica that *sheds* takes the excess away. It is held to 1 % of the multiprocessors, and
-its requests are late. Beside c replicas of batch b that can take y requests per second each, a
-rate r is relieved to a part p of that by a shedding batch of c b (r / (p c y) - 1).
+their batches. So a model with more load than its replicas can take has next to no requests in
+time. A replica that *sheds* takes the excess away. It is limited to 1 % of the multiprocessors,
+and its requests are late. Beside c replicas of batch b that can take y requests per second each, a
+shedding batch of c b (r / (p c y) - 1) reduces a rate r to a part p of their capacity.
 
-From the best plan so far, unless it serves all, the search goes on with two more changes: *tune*
+From the best plan so far, unless it serves all, the search continues with two more changes: *tune*
 batches by a few requests, to sizes between the measured ones, and *shed*. It does so once more
-after a search that puts the worst-off model first: goodput alone does not lead from a model
-without replicas to several that are served in part. As sheds make many changes, short runs choose
-the likely ones.
+after a search that puts the model with the smallest share in time first: goodput alone does not
+lead from a model without replicas to several that are served in part. As shedding allows many
+changes, short runs choose the likely ones.
 
-Longer runs of other arrivals choose among all these plans and those of the other policies as they
-are. At both latencies each plan has a share of what the best of them has in time; the plan is
-taken whose smaller share is the largest. Runs with yet other arrivals say what it promises.
+Longer runs of other arrivals choose among all these plans and the unchanged plans of the other
+policies. At both latencies each plan has a share of the best plan's requests in time; the plan is
+taken whose smaller share is the largest. Runs with yet other arrivals measure what it promises.
 
-*Fair*: the largest share of requests in time of the model that has the least comes first, then
-goodput.
+*Fair*: the smallest share in time of a model comes first, then goodput.
 
-*Replanning*: with ``keep``, replicas that are there are worth a little more than others like them,
-so that they stay, and keep their queues, where nothing is lost.
+*Replanning*: with ``keep``, present replicas are worth a little more than equal new ones, so that
+they stay, and keep their queues, where that costs nothing.
 """
 
 from __future__ import annotations
@@ -64,32 +64,25 @@ from ramsis.studies.sharing.igniter import Igniter
 from ramsis.studies.sharing.plan import SharingPolicy, check_given
 from ramsis.studies.sharing.usher import Usher
 
+# First seeds of the arrivals: for the search, for its last choice, for the promise; apart, so that
+# no plan is judged by the arrivals that chose it.
 _SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
-"""First seeds of the arrivals: for the search, for its last choice, for what is promised."""
-_ENOUGH = 600_000
-"""Requests of a run at the end that are enough."""
-_FAIR = 1000.0
-_PER_REPLICA = 2e-5
-_KEPT = 5e-4
-"""Share of what is in time below which a replica is not worth keeping at the end."""
-_PER_BATCH = 1e-8
-_PER_CHANGE = 1e-4
-_BETTER = 1e-6
-_PROGRAM_S = 60.0
-_STEPS = (-4, -2, -1, 1, 2, 4)
-"""Of a batch, when a plan is tuned."""
-_ALL = 0.9995
-"""Share in time at which there is nothing left to gain."""
-_SHED = 0.01
-"""Share of the multiprocessors of a replica that sheds requests; the least that MPS knows."""
+_ENOUGH = 600_000  # requests of a run at the end, beyond which shares hardly change
+_FAIR = 1000.0  # weight of the smallest share in time, above any goodput (at most 1)
+# Prices that decide between equal plans, as shares of the load: of a replica, of a request of its
+# batch, of a replica that is not there yet.
+_PER_REPLICA, _PER_BATCH, _PER_CHANGE = 2e-5, 1e-8, 1e-4
+_KEPT = 5e-4  # share of the requests in time below which a replica is removed at the end
+_BETTER = 1e-6  # gain below which a change is rounding
+_PROGRAM_S = 60.0  # for each integer program of the other policies
+_STEPS = (-4, -2, -1, 1, 2, 4)  # changes of a batch when a plan is tuned
+_ALL = 0.9995  # share in time at which there is nothing left to gain
+_SHED = 0.01  # share of the multiprocessors of a replica that sheds; the least that MPS allows
 _SHED_SIZES = (1, 2, 4, 8, 16, 32)
-_LIKELY = 40
-_SHORT = 0.25
-"""Of the arrivals: a run that tells which changes are likely."""
-_BUSY = (0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
-"""Parts of what replicas can take to which they are relieved."""
-_FULL = 0.9
-"""Load up to which a GPU counts as having room."""
+_LIKELY = 40  # changes that short runs leave for the full comparison
+_SHORT = 0.25  # length of a short run, as a share of the arrivals
+_BUSY = (0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)  # parts of their capacity to which load is reduced
+_FULL = 0.9  # load up to which a GPU has room
 
 
 @dataclass(frozen=True)
@@ -99,19 +92,19 @@ class QueueAware:
     # how batches are gathered
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
     interference: Interference = THESIS  # how batches slow each other down
-    # of the arrivals by which plans are compared; what is overloaded loses more the longer
+    # duration of the arrivals by which plans are compared; overloaded plans lose more the longer
     duration_s: float = 20.0
     seeds: int = 4  # sets of arrivals
-    # by which share longer latencies count for half, >= 0; 0 counts on the profile alone
+    # share by which latencies are longer in half of the value, >= 0; 0: the profile alone
     headroom: float = 0.1
-    # of the arrivals, of other seeds, that decide at the end and give the promise
+    # duration of the arrivals, of other seeds, that decide at the end and give the promise
     checked_s: float = 60.0
     fair: bool = False  # whether the model with the smallest share in time comes first
-    # most that the utilisations on a GPU may add up to; ``None`` leaves it to interference
+    # largest sum of utilisations on a GPU; ``None`` leaves it to interference
     compute_limit: float | None = None
     keep: tuple[Replica, ...] = ()  # replicas that are there now
-    rounds: int = 60  # changes at most from each start
-    # whether replicas may be there to take away what the others cannot answer in time
+    rounds: int = 60  # most changes from each start
+    # whether replicas may take away requests that the others cannot answer in time
     sheds: bool = True
     measured_batches: bool = False  # whether replicas that answer have measured batches only
 
@@ -125,7 +118,7 @@ class QueueAware:
                                  allowed="a finite number >= 0")
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
-        """Replicas of the models on the GPUs."""
+        """Return replicas of the models on the GPUs."""
         check_given(models, gpus)
         search = _Search.of(self, models, gpus)
         plans = search.plans_of_others()
@@ -140,12 +133,12 @@ class QueueAware:
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
         latency_factor: float = 1.0,
     ) -> dict[str, float]:
-        """What replicas promise: by runs of ``checked_s`` with arrivals that chose no plan.
+        """Return the promise of replicas, by arrivals that chose no plan, for ``checked_s``.
 
         Parameters
         ----------
         latency_factor : float
-            All latencies are so many times as long.
+            Factor on all latencies.
 
         Returns
         -------
@@ -161,12 +154,12 @@ class QueueAware:
                 for model, share in zip(models, shares, strict=True)}
 
     def _checked_s(self, models: Sequence[SharedModel]) -> float:
-        """Less than asked for where that would be more requests than anything depends on."""
+        """Return ``checked_s``, or less where that is more requests than anything depends on."""
         total_rps = sum(model.rate_rps for model in models)
         return min(self.checked_s, max(self.duration_s, _ENOUGH / total_rps))
 
     def again(self, replicas: Sequence[Replica]) -> QueueAware:
-        """The planner for another load, which keeps replicas where nothing is lost by it."""
+        """Return the planner for another load, which keeps replicas where that costs nothing."""
         return replace(self, keep=tuple(replicas))
 
 
@@ -185,7 +178,7 @@ class _Worth:
         cls, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu],
         first_seed: int, duration_s: float, seeds: int | None = None,
     ) -> _Worth:
-        """Worth by arrivals of a duration, of the settings' number of seeds or of fewer."""
+        """Create the value by arrivals of a duration, of all the settings' seeds or of fewer."""
         factors = [1.0, 1.0 + settings.headroom] if settings.headroom else [1.0]
         count = settings.seeds if seeds is None else seeds
         estimators = tuple(Estimator(
@@ -193,15 +186,15 @@ class _Worth:
             settings.interference, 1000 * duration_s, range(first_seed, first_seed + count))
             for factor in factors)
         names = {model.name for model in models}
-        kept = [one for one in settings.keep if one.model in names]
+        kept = [replica for replica in settings.keep if replica.model in names]
         return cls(settings, models, estimators, _state_of(models, gpus, kept), settings.fair)
 
     def __call__(self, state: State, seeds: int | None = None) -> float:
-        """The worth of a plan, by all or by the first seeds."""
+        """Return the value of a plan, by all or by the first seeds."""
         return self.goodput(state, seeds) + self._small_terms(state)
 
     def _small_terms(self, state: State) -> float:
-        """What decides between equals: fewer replicas, smaller batches, replicas that stay."""
+        """Return the terms that decide between equal plans."""
         items = [item for there in state for item in there]
         value = -_PER_REPLICA * len(items) - _PER_BATCH * sum(item.batch for item in items)
         if self.settings.keep:
@@ -211,7 +204,7 @@ class _Worth:
         return value
 
     def goodput(self, state: State, seeds: int | None = None) -> float:
-        """Share of the load in time, the mean over latencies; the least of a model far before."""
+        """Return the share of the load in time, the mean over latencies, with the fair term."""
         values = self.goodputs(state, seeds)
         return sum(values) / len(values)
 
@@ -229,9 +222,9 @@ class _Worth:
         return values
 
     def chosen(self, states: Sequence[State]) -> State:
-        """The plan that loses least at any latencies, as a share of the best plan there."""
+        """Return the plan that loses least at any latencies, as a share of the best plan there."""
         if self.fair:
-            # Smallest shares near 0 say nothing by their ratios.
+            # Ratios of smallest shares near 0 have no meaning.
             return max(states, key=self)
         goodputs = {state: self.goodputs(state) for state in states}
         best = [max(1e-9, *column) for column in zip(*goodputs.values(), strict=True)]
@@ -241,12 +234,12 @@ class _Worth:
 
 @dataclass(frozen=True)
 class _Search:
-    """Changes of plans, as long as they make these better."""
+    """Local search over plans."""
 
     settings: QueueAware
     models: Sequence[SharedModel]
     gpus: Sequence[Gpu]
-    # worth, short: by the arrivals of the search, and by a quarter of one seed's
+    # worth, short: values by the arrivals of the search, and by a quarter of one seed's
     worth: _Worth
     short: _Worth
     batches: Sequence[Sequence[int]]  # by model: measured batches that are in time
@@ -264,7 +257,7 @@ class _Search:
         return cls(settings, models, gpus, worth, short, batches)
 
     def plans_of_others(self) -> list[State]:
-        """The plans of the published policies, as they are, as far as these have any."""
+        """Return the plans of the published policies, unchanged, as far as these have any."""
         plans = []
         for policy in _others():
             with suppress(RamsisError):
@@ -272,7 +265,7 @@ class _Search:
         return plans
 
     def starts(self, plans: Sequence[State]) -> Iterator[State]:
-        """Plans to begin with; one is the best of some plans without their shares."""
+        """Yield plans to begin with; one is the best of given plans without their shares."""
         empty: State = ((),) * len(self.gpus)
         heavy = sorted(range(len(self.models)), key=self._heaviness)
         for order in ((), heavy, heavy[::-1]):
@@ -294,20 +287,20 @@ class _Search:
             return
         shedding = replace(self, sheds=True)
         yield shedding._tuned(shedding.improved(best))
-        # No model is left out by the plan that puts the worst-off one first.
+        # The plan that puts the smallest share first leaves no model out.
         fair = replace(shedding, worth=replace(self.worth, fair=True),
                        short=replace(self.short, fair=True))
         yield shedding._tuned(shedding.improved(fair.improved(best)))
 
     def _like(self, plan: State) -> State:
-        """What fits of another policy's plan, without shares."""
-        found: State = ((),) * len(self.gpus)
-        for g, there in enumerate(plan):
-            for item in there:
-                one = item._replace(mps_share=None)
-                if self._fits(found, g, one):
-                    found = _with(found, g, (*found[g], one))
-        return found
+        """Return the replicas of another policy's plan that fit, without shares."""
+        state: State = ((),) * len(self.gpus)
+        for g, items in enumerate(plan):
+            for item in items:
+                unshared = item._replace(mps_share=None)
+                if self._fits(state, g, unshared):
+                    state = _with(state, g, (*state[g], unshared))
+        return state
 
     def _heaviness(self, m: int) -> float:
         model = self.models[m]
@@ -315,7 +308,7 @@ class _Search:
                                      for row in rows), default=1.0)
 
     def improved(self, state: State) -> State:
-        """The plan at the end of all changes that make it better."""
+        """Return the plan at the end of all changes that make it better."""
         for _ in range(self.settings.rounds):
             for changes in (self._reassigned_any, self._adjusted, self._exchanged):
                 better = self._best(state, changes(state))
@@ -327,7 +320,7 @@ class _Search:
         return state
 
     def _tuned(self, state: State) -> State:
-        """The plan pruned, with batches between the measured sizes where these are allowed."""
+        """Return the plan pruned, with batches between the measured sizes where allowed."""
         for _ in range(0 if self.settings.measured_batches else self.settings.rounds):
             better = self._best(state, self._finer(state))
             if better is None:
@@ -336,24 +329,25 @@ class _Search:
         return self.pruned(state)
 
     def pruned(self, state: State) -> State:
-        """The plan without replicas that hardly serve any request."""
+        """Return the plan without replicas that hardly serve any request."""
         while True:
-            best = max((rest for _, _, rest in _one_less(state)), key=self.worth, default=state)
+            best = max((smaller for _, _, smaller in _one_less(state)),
+                       key=self.worth, default=state)
             least = _KEPT * self.worth.goodput(state)
             if best == state or self.worth(best) < self.worth(state) - least:
                 return state
             state = best
 
     def _best(self, state: State, changed: Iterable[State]) -> State | None:
-        """The best of some plans, if it is better than the present one."""
+        """Return the best of some plans, if it is better than the present one."""
         first = self.worth(state, 1)
-        some = dict.fromkeys(changed)
-        if self.sheds and len(some) > _LIKELY:
-            # Sheds make many more changes, so that short runs leave the likely ones.
-            some = dict.fromkeys(sorted(some, key=self.short, reverse=True)[:_LIKELY])
-        scored = {one: self.worth(one, 1) for one in some}
-        likely = sorted((one for one in scored if scored[one] > first + _BETTER),
-                        key=lambda one: -scored[one])[:4]
+        plans = dict.fromkeys(changed)
+        if self.sheds and len(plans) > _LIKELY:
+            # Shedding allows many more changes, of which short runs leave the likely ones.
+            plans = dict.fromkeys(sorted(plans, key=self.short, reverse=True)[:_LIKELY])
+        scored = {plan: self.worth(plan, 1) for plan in plans}
+        likely = sorted((plan for plan in scored if scored[plan] > first + _BETTER),
+                        key=lambda plan: -scored[plan])[:4]
         if not likely:
             return None
         best = max(likely, key=self.worth)
@@ -364,7 +358,7 @@ class _Search:
             yield from self._reassigned(state, m)
 
     def _reassigned(self, state: State, m: int) -> Iterator[State]:
-        """All replicas of a model given up, and c of batch b placed."""
+        """Yield plans with all replicas of a model removed, and c of batch b placed."""
         bare = _without(state, m)
         yield bare
         rate = self.models[m].rate_rps
@@ -374,22 +368,22 @@ class _Search:
             most = min(2 * len(self.gpus), int(rate / fastest) + 3)
             # Spread, replicas are disturbed least; packed, they leave whole GPUs to others.
             for spread in (True, False):
-                found: State | None = bare
+                placed: State | None = bare
                 for count in range(1, most + 1):
-                    assert found is not None
-                    found = self._placed(found, m, batch, most=count, spread=spread)
-                    if found is None:
+                    assert placed is not None
+                    placed = self._placed(placed, m, batch, most=count, spread=spread)
+                    if placed is None:
                         break
-                    yield found
+                    yield placed
                     for busy in _BUSY:
-                        kept = found
+                        kept = placed
                         for size in self._excess(m, batch * count, busy * fastest * count):
                             kept = self._shedding(kept, m, size) or kept
-                        if kept is not found:
+                        if kept is not placed:
                             yield kept
 
     def _excess(self, m: int, gathered: int, most_rps: float) -> list[int]:
-        """Batches by which replicas that gather so many requests in turn are sent so many rps."""
+        """Return the shedding batches that reduce a model's rate to ``most_rps``."""
         rate = self.models[m].rate_rps
         left = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
         measured = max((row.batch for rows in self.models[m].batches.values() for row in rows),
@@ -399,7 +393,7 @@ class _Search:
             min(largest, left - begin) for begin in range(0, left, largest)]
 
     def _shedding(self, state: State, m: int, size: int) -> State | None:
-        """One more replica that sheds requests, on the GPU with the least load."""
+        """Add a replica that sheds requests, on the GPU with the least load."""
         item = Item(m, size, _SHED)
         room = [g for g in range(len(self.gpus)) if self._fits(state, g, item)]
         if not room:
@@ -410,41 +404,41 @@ class _Search:
     def _placed(
         self, state: State, m: int, batch: int, *, most: int, spread: bool
     ) -> State | None:
-        """One more replica, on the GPU with the least load, or the most that leaves room."""
+        """Add a replica, on the GPU with the least load, or the most that leaves room."""
         room = [g for g in range(len(self.gpus)) if self._fits(state, g, Item(m, batch))]
         if not room:
             return None
-        there = {g: sum(item.model == m for item in state[g]) for g in room}
-        fewest = min(there.values())
-        room = [g for g in room if there[g] == fewest]
+        replicas_on = {g: sum(item.model == m for item in state[g]) for g in room}
+        fewest = min(replicas_on.values())
+        room = [g for g in room if replicas_on[g] == fewest]
         loads = {g: self._load(state, g) for g in room}
         if spread:
             g = min(room, key=lambda g: (loads[g], g))
         else:
             row = self.models[m].batch(self.gpus[room[0]].gpu_type, batch)
             assert row is not None
-            mine = row.utilisation * min(1.0, self.models[m].rate_rps / most / row.rate_rps)
-            fitting = [g for g in room if loads[g] + mine <= _FULL]
+            added = row.utilisation * min(1.0, self.models[m].rate_rps / most / row.rate_rps)
+            fitting = [g for g in room if loads[g] + added <= _FULL]
             g = max(fitting, key=lambda g: (loads[g], -g)) if fitting else min(
                 room, key=lambda g: (loads[g], g))
         return _with(state, g, (*state[g], Item(m, batch)))
 
     def _adjusted(self, state: State) -> Iterator[State]:
-        """Another batch or GPU for one replica, one less, one more."""
-        for g, i, rest in _one_less(state):
+        """Yield plans with another batch or GPU for a replica, one less, one more."""
+        for g, i, without in _one_less(state):
             item = state[g][i]
-            yield rest
+            yield without
             for batch in self.batches[item.model]:
                 changed = item._replace(
                     batch=batch, mps_share=_SHED if item.mps_share == _SHED else None)
-                if changed != item and self._fits(rest, g, changed):
+                if changed != item and self._fits(without, g, changed):
                     yield _replaced(state, g, i, changed)
             for other in range(len(state)):
-                if other != g and self._fits(rest, other, item):
-                    yield _with(rest, other, (*rest[other], item))
+                if other != g and self._fits(without, other, item):
+                    yield _with(without, other, (*without[other], item))
                 # Each pair of GPUs once, as an exchange is the same from both sides.
                 for j, second in enumerate(state[other] if other > g else ()):
-                    both = _with(rest, other, state[other][:j] + state[other][j + 1:])
+                    both = _with(without, other, state[other][:j] + state[other][j + 1:])
                     if self._fits(both, g, second):
                         both = _with(both, g, (*both[g], second))
                         if self._fits(both, other, item):
@@ -458,61 +452,61 @@ class _Search:
                     yield shed
 
     def _added(self, state: State, g: int, m: int) -> Iterator[State]:
-        """One more replica of a model on a GPU, with each batch that fits."""
+        """Yield plans with one more replica of a model on a GPU, by each batch that fits."""
         for batch in self.batches[m]:
             if self._fits(state, g, Item(m, batch)):
                 yield _with(state, g, (*state[g], Item(m, batch)))
 
     def _finer(self, state: State) -> Iterator[State]:
-        """A batch that is a little larger or smaller, of one replica or of all like it."""
+        """Yield plans with a slightly changed batch, of one replica or of all equal ones."""
         for item in sorted({item for there in state for item in there}, key=str):
             for step in _STEPS:
                 changed = item._replace(batch=item.batch + step)
                 if changed.batch < 1:
                     continue
                 all_of_them = state
-                for g, i, rest in _one_less(state):
-                    if state[g][i] == item and self._fits(rest, g, changed):
+                for g, i, without in _one_less(state):
+                    if state[g][i] == item and self._fits(without, g, changed):
                         yield _replaced(state, g, i, changed)
                         all_of_them = _replaced(all_of_them, g, i, changed)
                 yield all_of_them
 
     def _exchanged(self, state: State) -> Iterator[State]:
-        """A model given up, and another reassigned; or one of its replicas for another's."""
-        held = {item.model for there in state for item in there}
-        for m in sorted(held):
+        """Yield plans with a model removed and another reassigned, or a replica of it replaced."""
+        placed = {item.model for there in state for item in there}
+        for m in sorted(placed):
             bare = _without(state, m)
             for other in range(len(self.models)):
                 if other != m:
                     yield from self._reassigned(bare, other)
-        for g, i, rest in _one_less(state):
+        for g, i, without in _one_less(state):
             for m in range(len(self.models)):
                 if m != state[g][i].model:
-                    yield from self._added(rest, g, m)
+                    yield from self._added(without, g, m)
 
     def _fits(self, state: State, g: int, item: Item) -> bool:
-        """Whether a GPU has the memory, and the multiprocessors where these are limited."""
+        """Return whether a GPU has the memory, and the multiprocessors where these are limited."""
         rows = []
-        for one in (*state[g], item):
-            model = self.models[one.model]
-            row = model.batch(self.gpus[g].gpu_type, one.batch)
-            # What a shedding replica takes is late anyway.
-            if row is None or (row.latency_ms > model.slo_ms and one.mps_share != _SHED):
+        for placed in (*state[g], item):
+            model = self.models[placed.model]
+            row = model.batch(self.gpus[g].gpu_type, placed.batch)
+            # Requests of a shedding replica are late anyway.
+            if row is None or (row.latency_ms > model.slo_ms and placed.mps_share != _SHED):
                 return False
-            rows.append((row, one.mps_share or 1.0))
+            rows.append((row, placed.mps_share or 1.0))
         limit = self.settings.compute_limit
         return sum(row.memory for row, _ in rows) <= 1 and (
             limit is None or sum(min(row.utilisation, share) for row, share in rows)
             <= limit + 1e-9)
 
     def within_limit(self, plan: State) -> bool:
-        """Whether another policy's plan keeps to the limit of utilisations, if there is one."""
+        """Return whether another policy's plan keeps the limit of utilisations, if any."""
         return self.settings.compute_limit is None or all(
             self._fits(_with(plan, g, there[:i]), g, item)
             for g, there in enumerate(plan) for i, item in enumerate(there))
 
     def _load(self, state: State, g: int) -> float:
-        """Multiprocessors of a GPU that its replicas keep busy, at full batches."""
+        """Return the multiprocessors of a GPU that its replicas keep busy, at full batches."""
         gathered: Counter[int] = Counter()
         for there in state:
             for item in there:
@@ -529,7 +523,7 @@ class _Search:
 
 
 def _others() -> list[SharingPolicy]:
-    """The published policies; programs as far as they are solved in a minute."""
+    """Return the published policies; programs as far as they are solved in a minute."""
     from ramsis.studies.sharing.presets.gpu_sharing import (
         gpu_sharing,  # presets import this module
     )
@@ -543,10 +537,10 @@ def _others() -> list[SharingPolicy]:
 def _state_of(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> State:
-    """Replicas by GPU; those on other GPUs are left out."""
+    """Return replicas by GPU; those on other GPUs are left out."""
     number = {model.name: m for m, model in enumerate(models)}
-    return tuple(tuple(Item(number[one.model], one.batch, one.mps_share) for one in replicas
-                       if one.gpu == gpu.name) for gpu in gpus)
+    return tuple(tuple(Item(number[replica.model], replica.batch, replica.mps_share)
+                       for replica in replicas if replica.gpu == gpu.name) for gpu in gpus)
 
 
 def _with(state: State, g: int, there: tuple[Item, ...]) -> State:
@@ -562,7 +556,7 @@ def _replaced(state: State, g: int, i: int, item: Item) -> State:
 
 
 def _one_less(state: State) -> Iterator[tuple[int, int, State]]:
-    """Each replica, by GPU and position there, and the plan without it."""
+    """Yield each replica, by GPU and position there, and the plan without it."""
     for g, there in enumerate(state):
         for i in range(len(there)):
             yield g, i, _with(state, g, there[:i] + there[i + 1:])

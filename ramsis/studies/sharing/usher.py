@@ -46,15 +46,15 @@ from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.plan import check_given
 
 METRICS = ("occupancy", "weighted_occupancy", "utilisation")
-_EPSILON = 1e-9
-_TIE = 1e-7
+_EPSILON = 1e-9  # rounding of sums
+_TIE = 1e-7  # weight of the concave term that prefers close pairs, below any distance that matters
 
 
 @dataclass(frozen=True)
 class Usher:
-    """Usher's policy and its switches."""
+    """Usher's policy."""
 
-    metric: str = "occupancy"  # what C is, one of :data:`METRICS`
+    metric: str = "occupancy"  # meaning of C, one of :data:`METRICS`
     grouping_batch: int = 8  # batch size at which distances are computed
     group_size: int = 4  # models of a group at most, from 1
     class_ratio: float = 1.2  # of C and M at which a model is compute- or memory-heavy, >= 1
@@ -71,7 +71,7 @@ class Usher:
                                     allowed=", ".join(METRICS))
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
-        """Replicas of the models on the GPUs."""
+        """Return replicas of the models on the GPUs."""
         check_given(models, gpus)
         cluster = _Cluster(self, gpus)
         groups = groups_of(models, gpus[0].gpu_type, self)
@@ -80,14 +80,14 @@ class Usher:
         return cluster.replicas
 
     def compute(self, row: SharedBatch) -> float:
-        """C of a batch."""
+        """Return C of a batch."""
         return float(getattr(row, self.metric))
 
 
 def groups_of(
     models: Sequence[SharedModel], gpu_type: str, settings: Usher | None = None
 ) -> list[list[SharedModel]]:
-    """The groups of the models, by minimum-weight matchings."""
+    """Group the models by minimum-weight matchings."""
     import networkx as nx  # here, as it takes long to load and few need it
 
     chosen = settings or Usher()
@@ -115,7 +115,7 @@ def groups_of(
 
 
 class _Choice(NamedTuple):
-    """A model at a batch, with at most so many replicas."""
+    """A model at a batch, with a largest number of replicas."""
 
     model: SharedModel
     batch: int
@@ -123,7 +123,7 @@ class _Choice(NamedTuple):
 
 
 class _Cluster:
-    """GPUs and their used resources; GPUs in use come before empty ones."""
+    """GPUs and their used resources."""
 
     def __init__(self, settings: Usher, gpus: Sequence[Gpu]) -> None:
         self.settings = settings
@@ -135,7 +135,7 @@ class _Cluster:
         self.served = 0.0
 
     def copy(self) -> _Cluster:
-        """A cluster to try something on."""
+        """Return a copy to try a combination on."""
         other = _Cluster(self.settings, self.gpus)
         other.compute, other.memory = self.compute[:], self.memory[:]
         other.holds, other.replicas = self.holds[:], self.replicas[:]
@@ -146,13 +146,13 @@ class _Cluster:
     def used(self) -> int:
         return sum(1 for held in self.holds if held)
 
-    def place(self, choice: _Choice, mine: list[int]) -> None:
-        """Place replicas of a model until its load is served; ``mine`` are the group's GPUs."""
+    def place(self, choice: _Choice, group_gpus: list[int]) -> None:
+        """Place replicas of a model until its load is served; GPUs are added to the group's."""
         left = choice.model.rate_rps
         for _ in range(choice.replicas):
             if left <= _EPSILON:
                 break
-            room = self._room(choice, mine)
+            room = self._room(choice, group_gpus)
             if room is None:
                 break
             i, row = room
@@ -162,16 +162,16 @@ class _Cluster:
             self.holds[i] |= {choice.model.name}
             self.replicas.append(Replica(choice.model.name, self.gpus[i].name, choice.batch,
                                          share if self.settings.mps_shares else None))
-            if i not in mine:
-                mine.append(i)
+            if i not in group_gpus:
+                group_gpus.append(i)
             taken = min(left, row.rate_rps)
             self.served += taken
             left -= taken
 
-    def _room(self, choice: _Choice, mine: list[int]) -> tuple[int, SharedBatch] | None:
-        others = [i for i, held in enumerate(self.holds) if held and i not in mine]
+    def _room(self, choice: _Choice, group_gpus: list[int]) -> tuple[int, SharedBatch] | None:
+        others = [i for i, held in enumerate(self.holds) if held and i not in group_gpus]
         empty = [i for i, held in enumerate(self.holds) if not held]
-        for i in itertools.chain(mine, others, empty):
+        for i in itertools.chain(group_gpus, others, empty):
             row = choice.model.batch(self.gpus[i].gpu_type, choice.batch)
             if (row is not None and row.latency_ms <= choice.model.slo_ms
                     and self.compute[i] + self.settings.compute(row) <= 1 + _EPSILON
@@ -183,9 +183,9 @@ class _Cluster:
 
 
 def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) -> _Cluster:
-    """The cluster with a group on it, by the best combination."""
+    """Return the cluster with a group on it, by the best combination."""
     best = cluster
-    options = [found for model in group if (found := list(_choices(settings, model, cluster)))]
+    options = [choices for model in group if (choices := list(_choices(settings, model, cluster)))]
     for combination in itertools.product(*options):
         tried = cluster.copy()
         gpus_used: list[int] = []
@@ -218,7 +218,7 @@ def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator
 
 
 def _order(settings: Usher, choices: Sequence[_Choice], gpu_type: str) -> Iterator[_Choice]:
-    """Memory-heavy and compute-heavy models in turn, then neutral ones; the heaviest first."""
+    """Yield memory-heavy and compute-heavy models in turn, then neutral ones; heaviest first."""
     classes: tuple[list[tuple[float, int, _Choice]], ...] = ([], [], [])
     for i, choice in enumerate(choices):
         rows = choice.model.batches.get(gpu_type) or next(iter(choice.model.batches.values()))

@@ -1,12 +1,12 @@
-"""σOS: requests go where their model is.
+"""σOS: requests go to machines that have their model.
 
 *Colocation without queueing* prefers a machine that has the model, as soon as its cores suffice;
 if there is none at the moment, any other machine takes the request, with a cold start.
 *Colocation with queueing* lets the request wait for a machine that has the model; only a model
 that no machine has is loaded anywhere.
 
-Which of several machines with the model is not stated in the source; here the one with fewest
-ongoing requests for it, and of equal ones that which has had it for longest.
+The source does not state which of several machines with the model takes a request; here it is the
+machine with the fewest ongoing requests for it, and of equal ones that which has had it longest.
 
 Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 4.5.
 """
@@ -19,28 +19,28 @@ from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 
 class SigmaOSColocation(SigmaOS):
-    """Without queueing; see the module."""
+    """Colocation without queueing; see the module."""
 
     def place(self, request: int) -> Place | None:
-        """A machine with the model, or else any."""
+        """Return a machine with the model, or else any."""
         return self.preferred(request) or self.anywhere(request)
 
     def preferred(self, request: int) -> Place | None:
-        """A machine that has the model and enough free cores."""
+        """Return a machine that has the model and enough free cores."""
         state, workers = self.engine.requests, self.engine.workers
         cores = self.streams[state.stream[request]].cores
-        least, found = inf, -1
+        least, best = inf, -1
         for copy in self.registered.get(state.model[request], ()):
             if copy.ongoing < least and workers.free_cores[copy.worker] >= cores:
-                least, found = copy.ongoing, copy.worker
-        return None if found < 0 else (found, found)
+                least, best = copy.ongoing, copy.worker
+        return None if best < 0 else (best, best)
 
 
 class SigmaOSColocationQueue(SigmaOSColocation):
-    """With queueing; see the module."""
+    """Colocation with queueing; see the module."""
 
     def place(self, request: int) -> Place | None:
-        """A machine with the model, or any if none has it that is large enough."""
+        """Return a machine with the model, or any if none has it that is large enough."""
         state = self.engine.requests
         cores = self.streams[state.stream[request]].cores
         if any(self.engine.workers.cores[copy.worker] >= cores

@@ -35,7 +35,7 @@ _ANOTHER = -1  # any machine but the copy's
 
 
 class SigmaOSDynamic(SigmaOS):
-    """See the module."""
+    """Scheduler that takes the fastest option of each request; see the module."""
 
     def __init__(self, engine: ClusterEngine) -> None:
         super().__init__(engine)
@@ -57,7 +57,7 @@ class SigmaOSDynamic(SigmaOS):
         if self.processed[stream]:
             free = self.free(request)
         else:
-            free = [-1] if ACTIVE in workers.status else []  # which one does not matter
+            free = [-1] if ACTIVE in workers.status else []  # any machine will do
         if not free:
             return None
         best = _Best()
@@ -72,7 +72,7 @@ class SigmaOSDynamic(SigmaOS):
             return None
         machine, worker = best.places[self.any_of(range(len(best.places)))]
         if machine == _ANOTHER:
-            machine = self.any_of([one for one in free if one != worker])
+            machine = self.any_of([other for other in free if other != worker])
         return which, (machine, worker)
 
     def at_copies(
@@ -133,7 +133,7 @@ class SigmaOSDynamic(SigmaOS):
 
 
 class _Best:
-    """The places of least time."""
+    """Places of the least time."""
 
     __slots__ = ("places", "took_ms")
 
@@ -142,7 +142,7 @@ class _Best:
         self.places: list[Place] = []
 
     def offer(self, took_ms: float, place: Place) -> None:
-        """One more place."""
+        """Add a place, if its time is not above the least."""
         if took_ms < self.took_ms:
             self.took_ms, self.places = took_ms, [place]
         elif took_ms == self.took_ms:
@@ -152,8 +152,8 @@ class _Best:
 def _waiting(wait: list[tuple[float, float]], least_ms: float, most: int) -> int:
     """Return how many requests of a queue do best to wait.
 
-    ``wait`` has what the first would take at each copy, and how much longer the next. Each that
-    waits makes waiting longer, until what can begin now is as fast.
+    ``wait`` has the time of the first request at each copy, and how much longer the next takes.
+    Each that waits makes waiting longer, until what can begin now is as fast.
     """
     heapify(wait)
     which = 0

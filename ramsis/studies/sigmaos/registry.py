@@ -17,7 +17,7 @@ from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 
 class SigmaOSRegistry(SigmaOS):
-    """See the module.
+    """Scheduler with a central registry of copies; see the module.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class SigmaOSRegistry(SigmaOS):
         self.target = target
 
     def place(self, request: int) -> Place | None:
-        """Any machine, and the first copy that has not enough to do."""
+        """Return any machine, and the first copy below the target."""
         model = self.engine.requests.model[request]
         for copy in self.registered.get(model, ()):
             if copy.ongoing < self.target:
@@ -39,7 +39,7 @@ class SigmaOSRegistry(SigmaOS):
         return self.anywhere(request) or self.apart(request)
 
     def apart(self, request: int) -> Place | None:
-        """A new copy on another machine, where none has the cores and can run the model."""
+        """Return a new copy on another machine, where none has the cores and can run the model."""
         state, workers = self.engine.requests, self.engine.workers
         cores, model = self.streams[state.stream[request]].cores, state.model[request]
         able = [worker for worker, kind in enumerate(workers.type)
@@ -50,7 +50,7 @@ class SigmaOSRegistry(SigmaOS):
         return self.through(request, self.any_of(hosts)) if hosts else None
 
     def through(self, request: int, worker: int) -> Place | None:
-        """Any machine with free cores, and the proxy of a worker."""
+        """Return any machine with free cores, and the proxy of a worker."""
         if not self.processed[self.engine.requests.stream[request]]:
             return worker, worker
         free = self.free(request)

@@ -1,7 +1,7 @@
 """σOS: queues of tenants, machines with cores, and a proxy on each machine.
 
-A request waits in the queue of its tenant. Tenants are looked at in turn; of a tenant's requests
-the first one goes that can be placed: on a *machine*, of which it holds cores from then on, and
+A request waits in the queue of its tenant. Tenants take turns; of a tenant's requests the first
+that can be placed is sent: to a *machine*, of which it holds cores from then on, and
 whose processor prepares it, and at a *proxy*, the inference server of the same or of another
 machine. A proxy runs the requests for a model one at a time, in the order in which they come, and
 loads the model when the first of them comes and it does not hold it. Where a model will be is
@@ -31,10 +31,9 @@ from random import Random
 from ramsis.sim.engine import ClusterEngine, Scheduler
 from ramsis.sim.engine.workers import ACTIVE
 
-Place = tuple[int, int]
-"""A machine, and the worker whose proxy does the inference."""
+Place = tuple[int, int]  # a machine, and the worker whose proxy does the inference
+# Requests of a tenant by stream and model; requests of a queue can be placed alike.
 Queues = dict[tuple[int, int], deque[int]]
-"""Requests of a tenant by stream and model: those of one class can be placed alike."""
 
 _STALE = 64  # entries of a heap that need not be cleared away
 
@@ -45,8 +44,7 @@ class Copy:
 
     worker: int
     model: int
-    # which of all requests that were sent anywhere was the last one that was sent here
-    used: int = 0
+    used: int = 0  # number of the last request that was sent here, among all requests
     ongoing: int = 0  # requests that were sent there and have not left their machine
     ahead: int = 0  # those of them whose inference has not ended
     waiting: deque[int] = field(default_factory=deque)  # those of them that are there and wait
@@ -55,7 +53,7 @@ class Copy:
 class SigmaOS(Scheduler[ClusterEngine]):
     """The default scheduler: any machine with enough free cores and room for the model.
 
-    Subclasses say otherwise in :meth:`place` or :meth:`choose`.
+    Subclasses override :meth:`place` or :meth:`choose`.
     """
 
     def __init__(self, engine: ClusterEngine) -> None:
@@ -68,56 +66,56 @@ class SigmaOS(Scheduler[ClusterEngine]):
         self.least_cores = [min(stream.cores for stream in self.streams if stream.tenant == tenant)
                             for tenant in tenants]
         self.queues: list[Queues] = [{} for _ in tenants]
-        # Heaps of the first request of each queue, of which some are not first any more.
+        # Heaps of the first request of each queue; some entries are not first any more.
         self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in tenants]
         self.turn = 0
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.used = 0
-        # What copies with requests leave of each worker, and how many they are.
+        # Memory that copies with requests leave of each worker, and the number of those copies.
         self.spare_mb = list(engine.workers.memory_mb)
         self.busy = [0] * len(engine.workers)
-        # Heaps of copies without, those first that were not used for longest; some are used again.
+        # Heaps of copies without requests, the longest unused first; some are in use again.
         self.idle: list[list[tuple[int, Copy]]] = [[] for _ in range(len(engine.workers))]
         self.registered: dict[int, list[Copy]] = {}
         self.sent: dict[int, Copy] = {}
-        # Copies with requests at their proxy: those that are there, and those to be loaded first.
+        # Copies with requests at their proxy: loaded ones, and those to be loaded first.
         self.at_proxy: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.to_load: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         # Models that will be loaded once a request reaches the proxy: they have their room.
         self.promised: list[set[int]] = [set() for _ in range(len(engine.workers))]
         self.promised_mb = [0.0] * len(engine.workers)
-        for worker, held in enumerate(engine.workers.loaded):
-            for model in sorted(held):
+        for worker, models in enumerate(engine.workers.loaded):
+            for model in sorted(models):
                 copy = self.register(worker, model)
                 self.idle[worker].append((copy.used, copy))
         self.active = self.active_now()
 
-    # Where a request goes.
+    # Placing a request.
 
     def place(self, request: int) -> Place | None:
-        """Where a request goes now; ``None``: it waits, until something changes."""
+        """Return the place of a request now; None if it waits until something changes."""
         return self.anywhere(request)
 
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
-        """Choose which request of a queue goes where now; its requests have the same options."""
+        """Choose a request of a queue, by its index, and its place; None if all wait."""
         place = self.place(queue[0])
         return None if place is None else (0, place)
 
     def anywhere(self, request: int) -> Place | None:
-        """Any machine that has free cores, and holds the model or has room for it."""
+        """Return any machine that has free cores, and holds the model or has room for it."""
         model, free = self.engine.requests.model[request], self.free(request)
         if not free:
             return None
         worker = self.any_of(free)
         if not self.hosts(worker, model):
-            able = [one for one in free if self.hosts(one, model)]
+            able = [machine for machine in free if self.hosts(machine, model)]
             if not able:
                 return None
             worker = self.any_of(able)
         return worker, worker
 
     def free(self, request: int) -> list[int]:
-        """The machines with enough free cores for a request."""
+        """Return the machines with enough free cores for a request."""
         workers, state = self.engine.workers, self.engine.requests
         cores = self.streams[state.stream[request]].cores
         if not cores:
@@ -125,16 +123,16 @@ class SigmaOS(Scheduler[ClusterEngine]):
         return [worker for worker in self.active if workers.free_cores[worker] >= cores]
 
     def active_now(self) -> list[int]:
-        """The machines that are active."""
+        """Return the machines that are active."""
         return [worker for worker, status in enumerate(self.engine.workers.status)
                 if status == ACTIVE]
 
     def any_of(self, among: Sequence[int]) -> int:
-        """One of them, each as likely."""
+        """Draw an element, each as likely."""
         return among[int(len(among) * self.rng.random())]
 
     def hosts(self, worker: int, model: int) -> bool:
-        """Whether the proxy of a worker has the model, or could load it."""
+        """Return whether the proxy of a worker has the model, or could load it."""
         workers = self.engine.workers
         if model in self.copies[worker]:
             return True
@@ -144,7 +142,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         return workers.has_room(model, self.spare_mb[worker],
                                 workers.max_models[worker] - self.busy[worker])
 
-    # What follows from it.
+    # Sending a request.
 
     def register(self, worker: int, model: int) -> Copy:
         """Register a copy of a model at a proxy; later requests can be sent there."""
@@ -170,7 +168,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         return self.register(worker, model)
 
     def use(self, copy: Copy) -> None:
-        """A request is sent to a copy."""
+        """Count a request that is sent to a copy."""
         if not copy.ongoing:
             self.busy[copy.worker] += 1
             self.spare_mb[copy.worker] -= self.engine.workers.model_mb[copy.model]
@@ -180,7 +178,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         copy.ahead += 1
 
     def leave(self, copy: Copy) -> None:
-        """A request that was sent to a copy is done."""
+        """Count a request as done that was sent to a copy."""
         copy.ongoing -= 1
         if copy.ongoing:
             return
@@ -191,7 +189,8 @@ class SigmaOS(Scheduler[ClusterEngine]):
             self.spare_mb[worker] = workers.memory_mb[worker]  # without what rounding left
         heappush(idle, (copy.used, copy))
         if len(idle) > 2 * len(self.copies[worker]) + _STALE:
-            idle[:] = [(used, one) for used, one in idle if used == one.used and not one.ongoing]
+            idle[:] = [(used, other) for used, other in idle
+                       if used == other.used and not other.ongoing]
             heapify(idle)
 
     def send(self, request: int, place: Place) -> None:
@@ -232,12 +231,12 @@ class SigmaOS(Scheduler[ClusterEngine]):
             sent = self.streams[key[0]].cores <= most_cores and self.send_of(tenant, key)
             if not sent:
                 stay.append(heappop(heads))
-        for one in stay:
-            heappush(heads, one)
+        for entry in stay:
+            heappush(heads, entry)
         return sent
 
     def send_of(self, tenant: int, key: tuple[int, int]) -> bool:
-        """Send a request of a class, if one can be placed."""
+        """Send a request of a queue, if one can be placed."""
         queue = self.queues[tenant][key]
         choice = self.choose(queue)
         if choice is None:
@@ -263,7 +262,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
         while here and workers.free_lanes[worker] > 0:
             model = next(iter(here))
             if workers.running[worker] and engine.runs_now(worker, model):
-                model = next((one for one in here if not engine.runs_now(worker, one)), -1)
+                model = next((m for m in here if not engine.runs_now(worker, m)), -1)
                 if model < 0:
                     return
             copy = here.pop(model)
@@ -285,7 +284,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
                 if not workers.may_load(worker):
                     return
 
-    # What happens.
+    # Events.
 
     def on_arrival(self, request: int) -> None:
         """Queue the request of its tenant, and send it if it can go."""
@@ -309,7 +308,7 @@ class SigmaOS(Scheduler[ClusterEngine]):
             self.turn = (tenant + 1) % len(self.queues)
 
     def on_ready(self, request: int) -> None:
-        """The request has reached its proxy."""
+        """Queue the request at its proxy, which it has reached."""
         copy = self.sent[request]
         copy.waiting.append(request)
         loaded = copy.model in self.engine.workers.loaded[copy.worker]
@@ -332,15 +331,15 @@ class SigmaOS(Scheduler[ClusterEngine]):
         self.send_all()
 
     def on_processed(self, request: int) -> None:
-        """The request's cores are free again."""
+        """Send requests to the cores that are free again."""
         self.left(request)
         self.send_all()
 
     def on_scaled(self, worker: int) -> None:
-        """There is one more machine."""
+        """Use a machine more."""
         self.active = self.active_now()
         self.send_all()
 
     def left(self, request: int) -> None:
-        """A request is done."""
+        """Forget a request that is done."""
         self.leave(self.sent.pop(request))

@@ -1,1 +1,1 @@
-"""Schedulers of a thesis on Kubernetes clusters, in phases, and scaling by its rule."""
+"""Schedulers of a thesis on Kubernetes clusters: inference in phases, and autoscaling."""

@@ -1,13 +1,13 @@
-"""Workers of several types, started and stopped as rates change.
+"""Autoscaling of workers of several types, by the rates of requests.
 
 Every ``every_ms`` the rate of requests for each model is estimated from those seen
-(:class:`Demand`). Models, the ones with most work first, are given to the worker type on which a
-request takes least time, as far as workers of it suffice at a utilisation of ``target``, and the
-rest to the next type. What a type is given, over ``target`` and rounded up, is the number of its
-workers that are wanted; where requests wait for a model that no active worker can run, at least
-one of a type that can. Workers that are missing are started. When more have been active than
-wanted for ``down_after_ms``, idle ones are stopped, those with the fewest models first. So a
-request that runs, or waits, is never lost.
+(:class:`Demand`). Models, the ones with most work first, are assigned to the worker type on which a
+request takes least time, as far as its workers suffice at a utilisation of ``target``, and the
+remaining work to the next type. The work of a type, over ``target`` and rounded up, is its desired
+number of workers; where requests wait for a model that no active worker can run, it is at least one
+of a type that can. Missing workers are started. When more than desired have been active for
+``down_after_ms``, idle ones are stopped, those with the fewest models first. So a request that
+runs, or waits, is never lost.
 
 Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
 no idle worker holds the model), ``round-robin`` (with earliest deadlines) or ``planned``.
@@ -41,7 +41,7 @@ _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "planned": Planned,
     "round-robin": partial(RoundRobin, variant="d"),
 }
-_LOOK = object()
+_LOOK = object()  # token of the timer for the next decision
 _LONG_MS = 30_000.0  # the mean over this window is the rate, unless a short one shows a rise
 _SHORT_MS = (500.0, 1000.0, 3000.0)
 _Z = 1.5  # standard deviations that chance may add to the count of a short window
@@ -81,7 +81,7 @@ class Demand:
 
 
 class Autoscale(Scheduler[ClusterEngine]):
-    """See the module.
+    """Autoscaler over another scheduler; see the module.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class Autoscale(Scheduler[ClusterEngine]):
     target : float
         Utilisation, in (0, 1].
     every_ms : float
-        Time between two looks, > 0.
+        Time between two decisions, > 0.
     down_after_ms : float
-        For how long workers must have been too many.
+        Time for which workers must have been too many.
     """
 
     def __init__(
@@ -108,22 +108,22 @@ class Autoscale(Scheduler[ClusterEngine]):
         self.many_since_ms = [inf] * len(types)
         self.each_ms = [[engine.times.rows[kind][m][0] for kind in types]
                         for m in range(len(engine.arrays.models))]
-        # The types that can run each model, the one on which a request takes least time first.
+        # The types that can run each model, the fastest first.
         self.able = [sorted((kind for kind in types if each_ms[kind] < inf),
                             key=each_ms.__getitem__) for each_ms in self.each_ms]
-        self.workers = [[worker for worker, one in enumerate(engine.workers.type) if one == kind]
+        self.workers = [[w for w, type_of in enumerate(engine.workers.type) if type_of == kind]
                         for kind in types]
-        self.there = self._there()
+        self.present = self._present()
         self.on_end, self.on_loaded = self.inner.on_end, self.inner.on_loaded  # type: ignore[method-assign]
         self.on_scaled = self.inner.on_scaled  # type: ignore[method-assign]
 
     def on_start(self) -> None:
-        """Begin to look."""
+        """Set the timer for the first decision."""
         self.inner.on_start()
         self.engine.wake_at(self.every_ms, _LOOK)
 
     def on_arrival(self, request: int) -> None:
-        """Count it, and let it be served; at once start a worker if none could."""
+        """Count the request and serve it; start a worker at once if none could run it."""
         model = self.engine.requests.model[request]
         self.demand.seen(model, self.engine.now_ms)
         self.inner.on_arrival(request)
@@ -142,7 +142,7 @@ class Autoscale(Scheduler[ClusterEngine]):
         """Start missing workers and stop surplus ones."""
         engine, now_ms = self.engine, self.engine.now_ms
         for kind, wanted in enumerate(self.wanted()):
-            present = self.there[kind]
+            present = self.present[kind]
             for _ in range(wanted - len(present)):
                 engine.scale_up(kind)
             if len(present) <= wanted:
@@ -155,35 +155,35 @@ class Autoscale(Scheduler[ClusterEngine]):
                 for worker in idle[:len(present) - wanted]:
                     engine.scale_down(worker)
                     self.inner.on_stopped(worker)
-        self.there = self._there()
+        self.present = self._present()
 
     def wanted(self) -> list[int]:
-        """How many workers of each type there should be."""
+        """Return the desired number of workers of each type."""
         counts = [len(workers) for workers in self.workers]
         room = [self.target * count for count in counts]
-        given = [0.0] * len(room)
+        work_of = [0.0] * len(room)
         least = [0] * len(room)
         each_ms, rates = self.each_ms, self.demand.rates(self.engine.now_ms).tolist()
-        asked = [m for m, rate in enumerate(rates) if rate]
-        for model in sorted(asked, key=lambda m: -rates[m] * each_ms[m][self.able[m][0]]):
+        requested = [m for m, rate in enumerate(rates) if rate]
+        for model in sorted(requested, key=lambda m: -rates[m] * each_ms[m][self.able[m][0]]):
             left = 1.0
             for kind in self.able[model]:
                 work = rates[model] * each_ms[model][kind]
-                part = min(left, (room[kind] - given[kind]) / work) if work else 0.0
-                given[kind] += part * work
+                part = min(left, (room[kind] - work_of[kind]) / work) if work else 0.0
+                work_of[kind] += part * work
                 left -= part
         for model, waiting in enumerate(self.inner.waiting):
             if waiting and not self._runnable(model):
                 least[self.able[model][0]] = 1
-        return [max(low, min(ceil(one / self.target - 1e-9), count))
-                for one, low, count in zip(given, least, counts, strict=True)]
+        return [max(low, min(ceil(assigned / self.target - 1e-9), count))
+                for assigned, low, count in zip(work_of, least, counts, strict=True)]
 
     def _runnable(self, model: int) -> bool:
-        """Whether a worker is active or starting that can run a model."""
-        return any(map(self.there.__getitem__, self.able[model]))
+        """Return whether a worker that can run a model is active or starting."""
+        return any(map(self.present.__getitem__, self.able[model]))
 
-    def _there(self) -> list[list[int]]:
-        """The workers of each type that are active or starting."""
+    def _present(self) -> list[list[int]]:
+        """Return the workers of each type that are active or starting."""
         status = self.engine.workers.status
         return [[worker for worker in workers if status[worker] != OFF]
                 for workers in self.workers]

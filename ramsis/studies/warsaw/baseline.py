@@ -1,4 +1,4 @@
-"""Baseline: a model that is loaded nowhere takes the place of what an idle worker holds.
+"""Baseline: a model that is loaded nowhere replaces all models of an idle worker.
 
 Inference is in phases (:mod:`ramsis.studies.warsaw.phases`). For the requests that wait,
 in order: if no worker holds the model or loads it, the next idle worker in turn gives up all that
@@ -18,7 +18,7 @@ from ramsis.studies.warsaw.phases import PhasedScheduler
 
 
 class Baseline(PhasedScheduler):
-    """See the module.
+    """Baseline; see the module.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ class Baseline(PhasedScheduler):
         self.load_turn = -1
 
     def settle(self, freed: Sequence[int]) -> None:
-        """Load the models of requests that wait, as there are workers for them."""
+        """Load the models of waiting requests, as far as there are idle workers."""
         idle = self.to_load() if self.busy else []
         for model in self.wanted() if idle else ():
-            place = next((i for i, one in enumerate(idle) if self.able(one, model)), None)
+            place = next((i for i, w in enumerate(idle) if self.able(w, model)), None)
             if place is None:
                 continue
             self.load_turn = worker = idle[place]
@@ -49,19 +49,19 @@ class Baseline(PhasedScheduler):
         return self.by_age([model for model in self.busy if self.nowhere(model)])
 
     def by_age(self, models: Iterable[int]) -> list[int]:
-        """Models in the order of their oldest requests."""
+        """Sort models by their oldest requests."""
         return sorted(models, key=lambda model: next(iter(self.waiting[model])))
 
     def nowhere(self, model: int) -> bool:
-        """Whether no worker holds a model or loads it."""
+        """Return whether no worker holds a model or loads it."""
         return not self._holders[model] and not self.coming(model)
 
     def coming(self, model: int) -> bool:
-        """Whether a worker loads a model."""
+        """Return whether a worker loads a model."""
         return any(model in loading for loading in self.engine.workers.loading)
 
     def to_load(self) -> list[int]:
-        """The workers that could begin a load now, the next in turn first."""
+        """Return the workers that could begin a load now, the next in turn first."""
         workers = self.engine.workers
         if [] not in workers.running:
             return []
@@ -70,12 +70,12 @@ class Baseline(PhasedScheduler):
         return [*idle[later:], *idle[:later]]
 
     def able(self, worker: int, model: int) -> bool:
-        """Whether an idle worker could run a model if it held nothing else."""
+        """Return whether an idle worker could run a model if it held nothing else."""
         workers = self.engine.workers
         return (self.engine.times.runs(workers.type[worker], model)
                 and workers.model_mb[model] <= workers.memory_mb[worker])
 
     def make_room(self, worker: int, model: int) -> None:
-        """Unload the models that a worker holds."""
+        """Unload all models of a worker."""
         for other in sorted(self.engine.workers.loaded[worker]):
             self.unload(worker, other)

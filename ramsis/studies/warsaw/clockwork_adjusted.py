@@ -1,9 +1,9 @@
 """Clockwork's scheduler, adjusted to workers that hold few models at a time.
 
 *Inference.* Requests of a model can run in batches of the listed sizes. Whenever a worker has a
-free lane, it runs, of the models that it holds, the largest batch that its requests fill and
-whose first deadline can be met, of the model whose last moment to start that is comes first. If
-no request can be in time any more, it runs the oldest.
+free lane, it considers for each model that it holds the largest batch that its requests fill and
+whose first deadline can be met, and runs the batch whose latest start comes first. If no request
+can be in time any more, it runs the oldest.
 
 *Loading.* The demand d_m of a model is the time that the requests that wait for it take on a
 worker. A worker's load is Σ d_m / (copies of m) over the models that it holds. In ``horizon_ms``
@@ -32,12 +32,12 @@ from ramsis.sim.engine import ClusterEngine, Scheduler
 
 
 class ClockworkAdjusted(Scheduler[ClusterEngine]):
-    """See the module.
+    """Clockwork's scheduler, adjusted; see the module.
 
     Parameters
     ----------
     horizon_ms : float
-        For how long ahead the work of workers is counted, > 0.
+        Time ahead for which the work of workers is counted, > 0.
     every_ms : float
         Time between two loads, > 0.
     """
@@ -83,14 +83,14 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         self.serve(worker)
 
     def serve(self, worker: int) -> None:
-        """Start batches on a worker, as it has free lanes."""
+        """Start batches on a worker while it has free lanes."""
         held, free = self.engine.workers.loaded[worker], self.engine.workers.free_lanes
         while free[worker] > 0:
             here = self.busy_with.keys() & held
-            found = self._first(worker, here) or self._oldest_late(here)
-            if found is None:
+            strategy = self._first(worker, here) or self._oldest_late(here)
+            if strategy is None:
                 return
-            _, model, size = found
+            _, model, size = strategy
             queue = self.queues[model] or self.late[model]
             batch = [queue.popleft() for _ in range(size)]
             if not self.queues[model] and not self.late[model]:
@@ -114,7 +114,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         return best
 
     def _strategy(self, worker: int, model: int) -> tuple[float, int, int] | None:
-        """Last moment to start, model and size of its largest batch that can be in time."""
+        """Return latest start, model and size of its largest batch that can be in time."""
         engine, queue = self.engine, self.queues[model]
         now_ms, deadline_ms = engine.now_ms, engine.requests.deadline_ms
         batches = self.batches[engine.workers.type[worker]][model]
@@ -138,7 +138,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
     # Loading.
 
     def on_scaled(self, worker: int) -> None:
-        """A worker has come."""
+        """Consider loads, as a worker has come."""
         self.stay_awake()
 
     def on_timer(self, token: object) -> None:
@@ -157,13 +157,13 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         self.stay_awake()
 
     def stay_awake(self) -> None:
-        """Look at loads again after a while."""
+        """Set a timer for the next loads, if none is set."""
         if not self.awake:
             self.awake = True
             self.engine.wake_at(self.engine.now_ms + self.every_ms)
 
     def demand_ms(self, model: int) -> float:
-        """Work that waits."""
+        """Return the work of a model's waiting requests."""
         return (len(self.queues[model]) + len(self.late[model])) * self.each_ms[model]
 
     def held(self, worker: int) -> list[int]:
@@ -173,7 +173,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
                 if m in workers.loaded[worker] or m in workers.loading[worker]]
 
     def priorities(self) -> tuple[dict[int, float], list[float]]:
-        """Priority of each model with requests that wait, and the load of each worker in ms."""
+        """Return the priority of models with waiting requests, and each worker's load in ms."""
         held = [self.held(worker) for worker in range(len(self.engine.workers))]
         copies = dict.fromkeys(self.busy_with, 0)
         for models in held:
@@ -221,7 +221,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
         return plan.by_worth[worker]
 
     def without(self, model: int, load_ms: list[float]) -> float:
-        """The priority that a model would have with a copy less."""
+        """Return the priority that a model would have with a copy less."""
         demand_ms = self.demand_ms(model)
         holders = self.engine.workers.holders(model)
         left = sorted(load_ms[worker] for worker in holders)[:-1]
@@ -232,7 +232,7 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
 
 @dataclass(slots=True)
 class _Plan:
-    """What one look at the loads goes by: loads, idle workers, and what each of them holds."""
+    """State for one decision on loads: loads, idle workers, and their models by worth."""
 
     load_ms: list[float]
     idle: list[int]

@@ -24,14 +24,14 @@ _WHEN = ("nowhere", "no-idle")
 
 
 class ModifiedBaseline(Baseline):
-    """See the module.
+    """Modified Baseline; see the module.
 
     Parameters
     ----------
     load_when : str
         ``nowhere`` or ``no-idle``.
     idle_ms : float
-        Idle for so long, a worker may load again without having run anything, > 0.
+        Idle time after which a worker may load again without having run anything, > 0.
     starved : float
         Share of the time to its deadline after which a request starves.
     """
@@ -57,7 +57,7 @@ class ModifiedBaseline(Baseline):
         return self.by_age(self.busy)
 
     def inferred(self, worker: int, model: int) -> None:
-        """The worker has been used."""
+        """Note that the worker has been used."""
         self.used[worker] = True
         self.used_ms[worker][model] = self.engine.now_ms
 
@@ -67,27 +67,27 @@ class ModifiedBaseline(Baseline):
         super().on_end(worker, batch)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """A worker has to be used now."""
+        """Note that the worker has to be used before the next load."""
         self.used[worker] = False
         self.since_ms[worker] = self.engine.now_ms
         super().on_loaded(worker, model)
 
     def to_load(self) -> list[int]:
-        """The workers that have run something since their last load, or been idle for long."""
-        now_ms, found, earliest_ms = self.engine.now_ms, [], inf
+        """Return the workers that have been used since their last load, or idle for long."""
+        now_ms, ready, earliest_ms = self.engine.now_ms, [], inf
         for worker in super().to_load():
             ready_ms = self.since_ms[worker] + self.idle_ms
             if self.used[worker] or ready_ms <= now_ms:
-                found.append(worker)
+                ready.append(worker)
             else:
                 earliest_ms = min(earliest_ms, ready_ms)
         if earliest_ms < inf and self._woken_ms <= now_ms:
             self._woken_ms = earliest_ms
             self.engine.wake_at(earliest_ms)
-        return found
+        return ready
 
     def able(self, worker: int, model: int) -> bool:
-        """Whether a worker could run a model, and does not hold it."""
+        """Return whether a worker could run a model, and does not hold it."""
         return model not in self.engine.workers.loaded[worker] and super().able(worker, model)
 
     def make_room(self, worker: int, model: int) -> None:

@@ -1,15 +1,15 @@
-"""Inference in phases, as the cluster scheduler of the Warsaw thesis does it.
+"""Inference in phases, as in the cluster scheduler of the Warsaw thesis.
 
-Requests that wait are looked at in order, in three phases: those that *starve*, to idle workers
+Waiting requests are served in order, in three phases: those that *starve*, to idle workers
 that hold their model; those that can join a continuous batch that runs; all others, to idle
 workers that hold their model. Workers take turns. The order is that of arrivals, or of deadlines.
 Requests run one at a time, but for continuous batches.
 
-After each event the phases would be gone through for all that wait. Nothing that waited before
-the event has an idle worker, so that only the request that came, or the worker that became idle,
-is looked at: each worker has heaps of the requests for models that it holds, from which those
-that were served elsewhere are taken off when they come up. Workers that have held the same from
-the start share theirs.
+After each event the phases apply to all waiting requests. No request that waited before the event
+has an idle worker, so it is enough to look at the request that came, or the worker that became
+idle: each worker has heaps of the requests for models that it holds, and entries that were served
+elsewhere are removed when they come up. Workers that have held the same models from the start
+share their heaps.
 
 Source: P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and improving resource
 utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis, University of Warsaw,
@@ -53,7 +53,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         state, workers = engine.requests, engine.workers
         self.starved_share = starved
         self.order = state.deadline_ms if by_deadline else state.arrival_ms
-        # Where all wait for equally long, those that starve are the first ones in any case.
+        # With equal SLOs the requests that starve come first in any order.
         self._alike = len({stream.slo_ms for stream in engine.scenario.streams}) == 1
         self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
         self.busy: set[int] = set()
@@ -72,7 +72,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
     # Events.
 
     def on_start(self) -> None:
-        """Nothing waits; what should be loaded may be."""
+        """Load models before the first request."""
         self.settle(range(len(self.engine.workers)))
 
     def on_arrival(self, request: int) -> None:
@@ -104,7 +104,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         self.settle((worker,))
 
     def on_scaled(self, worker: int) -> None:
-        """A worker has come."""
+        """Use a worker that has come."""
         self.settle((worker,))
 
     def on_timer(self, token: object) -> None:
@@ -112,23 +112,23 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         self.settle(range(len(self.engine.workers)))
 
     def on_stopped(self, worker: int) -> None:
-        """A worker has gone."""
+        """Forget a worker that has gone."""
         self._apart(worker)
         for holders in self._holders:
             holders.pop(worker, None)
 
-    # What subclasses decide.
+    # Hooks of subclasses.
 
     def settle(self, freed: Sequence[int]) -> None:
-        """Load and unload; called after each event, with the workers that it may have freed."""
+        """Load and unload; called after each event, with workers that it may have freed."""
 
     def inferred(self, worker: int, model: int) -> None:
-        """A batch has been started."""
+        """Note a batch that has been started."""
 
-    # What they use.
+    # Helpers of subclasses.
 
     def unload(self, worker: int, model: int) -> None:
-        """Give up a model."""
+        """Unload a model."""
         self.engine.unload(worker, model)
         self._apart(worker)
         self._holders[model].pop(worker, None)
@@ -136,7 +136,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
     # The phases.
 
     def idle_holder(self, model: int) -> int | None:
-        """The next worker in turn that holds a model and has a free lane."""
+        """Return the next worker in turn that holds a model and has a free lane."""
         free = self.engine.workers.free_lanes
         count, turn = len(free), self.turn
         idle = [((worker - turn - 1) % count, worker) for worker in self._holders[model]
@@ -174,7 +174,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         return False
 
     def serve(self, worker: int) -> None:
-        """Run what waits for a worker, as it has free lanes."""
+        """Run waiting requests on a worker while it has free lanes."""
         free = self.engine.workers.free_lanes
         for model in sorted(self._group[worker]):
             while self.waiting[model] and self.join(next(iter(self.waiting[model]))):
@@ -186,14 +186,14 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
             self.infer(worker, request)
 
     def _leave(self, model: int, request: int) -> None:
-        """A request waits no longer."""
+        """Remove a request that waits no longer."""
         queue = self.waiting[model]
         del queue[request]
         if not queue:
             self.busy.discard(model)
 
     def _apart(self, worker: int) -> _Queue:
-        """The queue of a worker that holds something else from now on."""
+        """Return the queue of a worker that holds other models from now on."""
         queue = self._queues[worker]
         if queue.workers > 1:
             queue.workers -= 1
@@ -211,7 +211,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         heappush(queue.starving, (arrival_ms + self.starved_share * wait_ms, request))
 
     def _next(self, worker: int) -> int | None:
-        """The request that a worker should run next."""
+        """Return the request that a worker should run next."""
         state, held = self.engine.requests, self.engine.workers.loaded[worker]
         now_ms, queue = self.engine.now_ms, self._queues[worker]
         starving = queue.starving
@@ -229,9 +229,9 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Heaps of what waits for workers that hold the same."""
+    """Heaps of requests that wait for workers with the same models."""
 
-    workers: int = 0  # how many they are
+    workers: int = 0  # number of workers that share it
     # ready, starved: all requests, and those that starve, in their order
     ready: list[tuple[float, int]] = field(default_factory=list)
     starving: list[tuple[float, int]] = field(default_factory=list)  # when each will starve

@@ -2,7 +2,7 @@
 
 The models form a circle. Whenever an idle worker has room, or holds a model whose *quantum* has
 passed, the next model of the circle that it does not hold is loaded there, in the place of the one
-whose quantum passed first. Without such a worker, the next model waits for one. Inference is in
+whose quantum passed first. Without such a worker, the next model waits. Inference is in
 phases (:mod:`ramsis.studies.warsaw.phases`). Four changes are stacked on one another:
 
 ``a``
@@ -40,14 +40,14 @@ _LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
 
 
 class RoundRobin(PhasedScheduler):
-    """See the module.
+    """Round Robin, with changes up to ``variant``; see the module.
 
     Parameters
     ----------
     variant : str
         ``plain``, or the last of the changes ``a`` to ``d`` that are made.
     quantum_ms : float
-        > 0; the mean of all models with ``c``.
+        Time that a model stays loaded, > 0; with ``c`` the mean over models.
     use : float
         Share of its time that a model should run, with ``c``.
     step : float
@@ -74,22 +74,22 @@ class RoundRobin(PhasedScheduler):
         able = [self._runnable(kind) for kind in range(len(engine.scenario.worker_types))]
         self.absent = [able[kind].copy() for kind in engine.workers.type]
         self.absences = [int(away.sum()) for away in self.absent]
-        self.copies = np.zeros(len(self.waiting), dtype=int)  # those that are coming included
-        for worker, held in enumerate(engine.workers.loaded):
-            self.copies[list(held)] += 1
-            self._note(worker, list(held), False)
+        self.copies = np.zeros(len(self.waiting), dtype=int)  # with those that are being loaded
+        for worker, models in enumerate(engine.workers.loaded):
+            self.copies[list(models)] += 1
+            self._note(worker, list(models), False)
         self.slots: list[dict[int, _Slot]] = [{} for _ in engine.workers.type]
         self.passed: list[dict[int, None]] = [{} for _ in engine.workers.type]
 
     def on_start(self) -> None:
-        """The quanta of models that are loaded begin."""
+        """Begin the quanta of models that are loaded."""
         for worker, held in enumerate(self.engine.workers.loaded):
             for model in sorted(held):
                 self._begin(worker, model)
         super().on_start()
 
     def _quanta(self, mean_ms: float) -> list[float]:
-        """The quantum of each model."""
+        """Return the quantum of each model."""
         load_ms = self.engine.arrays.load_ms.mean(axis=0)
         if not self.own_quanta or not load_ms.sum():
             return [mean_ms] * len(load_ms)
@@ -107,12 +107,12 @@ class RoundRobin(PhasedScheduler):
                 engine.wake_at(slot.until_ms, (worker, model, slot))
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """The quantum of a model begins."""
+        """Begin the quantum of a model."""
         self._begin(worker, model)
         super().on_loaded(worker, model)
 
     def on_timer(self, token: object) -> None:
-        """A quantum has passed, unless it was renewed."""
+        """End a quantum, unless it was renewed."""
         assert isinstance(token, tuple)
         worker, model, slot = token
         assert isinstance(slot, _Slot)
@@ -125,7 +125,7 @@ class RoundRobin(PhasedScheduler):
         self.settle((worker,))
 
     def on_stopped(self, worker: int) -> None:
-        """A worker has gone, and all quanta with it."""
+        """End all quanta of a worker that has gone."""
         super().on_stopped(worker)
         held = list(self.slots[worker])
         self.copies[held] -= 1
@@ -168,17 +168,17 @@ class RoundRobin(PhasedScheduler):
         return False
 
     def _runnable(self, kind: int) -> NDArray[np.bool_]:
-        """The models that workers of a type can run."""
+        """Return which models workers of a type can run."""
         models = range(len(self.waiting))
         return np.array([self.engine.times.runs(kind, model) for model in models])
 
     def _note(self, worker: int, models: list[int], absent: bool) -> None:
-        """Models come to a worker, or go."""
+        """Note models that come to a worker, or go."""
         self.absent[worker][models] = absent
         self.absences[worker] += len(models) if absent else -len(models)
 
     def _circle(self, worker: int, room_mb: float) -> Iterator[int]:
-        """Models that could have room on a worker, the next one to be loaded first."""
+        """Yield models that could have room on a worker, the next to be loaded first."""
         able = self.absent[worker] & (self.model_mb <= room_mb * (1 + 1e-9) + 1e-6)
         models, count = np.flatnonzero(able), len(able)
         if not self.by_starvation:
@@ -199,7 +199,7 @@ class RoundRobin(PhasedScheduler):
             models, order = np.delete(models, first), np.delete(order, first)
 
     def _starved_of(self, model: int) -> int:
-        """Requests for a model that have waited for too long."""
+        """Count the requests for a model that have waited for too long."""
         state, now_ms, share = self.engine.requests, self.engine.now_ms, self.starved_share
         queue = list(self.waiting[model])
         return bisect_right(queue, now_ms, key=lambda request: (
@@ -217,13 +217,13 @@ class RoundRobin(PhasedScheduler):
         self.unload(worker, model)
 
     def _quantum_ms(self, model: int) -> float:
-        """The quantum of a model as adjusted."""
+        """Return the quantum of a model as adjusted."""
         return self.quantum_ms[model] * (self.factor[model] if self.own_quanta else 1.0)
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A model on a worker: since when, until when its quantum lasts, and how long it ran."""
+    """A model on a worker: its start, the end of its quantum, and how long it ran."""
 
     since_ms: float
     until_ms: float

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError
 from ramsis.studies.sharing.gpu.profile import read_sharing_profile
 
 _HEADER = ("model,batch,latency_s,throughput_rps,mem_cap_pct,ach_occ_pct,wavg_ach_occ_pct,"
@@ -48,10 +48,6 @@ def test_types_and_shares_have_their_own_rows(tmp_path: Path) -> None:
     assert profile.gpu_types() == ("a", "b")
     assert [row.batch for row in profile.batches("m", "a")] == [4]
     assert profile.batches("m", "c") == ()
-    assert profile.latency_ms("m", "a", 4, 0.75) == pytest.approx(15.0)
-    assert profile.latency_ms("m", "b", 4, 1.0) == pytest.approx(5.0)
-    with pytest.raises(InvalidValueError, match="no latency was measured"):
-        profile.latency_ms("m", "a", 4, 0.25)
 
 
 @pytest.mark.parametrize(("row", "message"), [

@@ -6,9 +6,9 @@ that would take l_i alone on all of the GPU runs at speed 1 / slow_i, with
 
     slow_i = max(1, u_i / s_i)^k_i · (1 + Σ_{j≠i} a_ij) · max(1, Σ_j e_j),
 
-the last factor if it ``saturates``. a_ij is what a measured pair says, latency beside j / latency
-alone - 1, or else ``per_utilisation`` x e_j. So Σ_i e_i / slow_i <= 1: no more work is done than
-there are multiprocessors. Without coefficients every batch takes its isolated latency.
+the last factor if it ``saturates``. a_ij is latency beside j / latency alone - 1 of a measured
+pair, or else ``per_utilisation`` x e_j. So Σ_i e_i / slow_i <= 1: no more work is done than there
+are multiprocessors. Without coefficients every batch takes its isolated latency.
 
 :data:`THESIS` is fitted to the cases that the thesis prints. ``per_utilisation`` = 0.375: resnet50
 at batch 4 takes 8 ms instead of 6.8 beside alexnet at batch 4, which uses 47.07 %. It then also
@@ -45,13 +45,13 @@ class Load(NamedTuple):
 
     @property
     def used(self) -> float:
-        """e_i: the share of the multiprocessors in use, on all of the GPU's speed."""
+        """Share of the multiprocessors in use at the GPU's full speed, e_i."""
         return min(self.utilisation, 1.0 if self.mps_share is None else self.mps_share)
 
 
 @dataclass(frozen=True)
 class Interference:
-    """How batches on one GPU slow each other down."""
+    """Model of how batches on a GPU slow each other down."""
 
     per_utilisation: float = 0.0  # a_ij per e_j, >= 0
     # whether batches share the multiprocessors where these do not suffice for all
@@ -78,25 +78,25 @@ class Interference:
         return float((utilisation / mps_share) ** exponent)
 
     def beside(self, loads: Sequence[Load]) -> list[float]:
-        """Factors on the latencies of batches that run together, shares aside."""
+        """Return factors on the latencies of batches that run together, shares aside."""
         used = [load.used for load in loads]
         shared = max(1.0, math.fsum(used)) if self.saturates else 1.0
         factors = []
-        for i, mine in enumerate(loads):
+        for i, current in enumerate(loads):
             added = 0.0
             for j, other in enumerate(loads):
                 if i != j:
-                    ratio = self.pairs.get(((mine.model, mine.size), (other.model, other.size)))
+                    ratio = self.pairs.get(((current.model, current.size),
+                                            (other.model, other.size)))
                     added += self.per_utilisation * used[j] if ratio is None else ratio - 1.0
             factors.append((1.0 + added) * shared)
         return factors
 
 
+# Isolated latencies, whatever runs beside; shares still slow a batch down.
 NO_INTERFERENCE = Interference(saturates=False, share_exponent=1.62)
-"""Isolated latencies, whatever runs beside; shares still hold a batch back."""
 THESIS = Interference(per_utilisation=0.375, share_exponent=1.62,
-                      exponents={"resnet50": 1.91, "bert": 1.495})
-"""Fitted to the printed cases; see above."""
+                      exponents={"resnet50": 1.91, "bert": 1.495})  # see the module
 
 
 check_arguments(globals(), __all__)

@@ -111,7 +111,7 @@ class KernelMetrics(NamedTuple):
 
 
 def blocks_per_sm(launch: Launch, gpu: GpuLimits) -> int:
-    """Blocks of a launch that a multiprocessor holds at once.
+    """Return the blocks of a launch that a multiprocessor holds at once.
 
     >>> blocks_per_sm(Launch((1000, 1, 1), (256, 1, 1), registers=32), V100)
     8
@@ -131,7 +131,7 @@ def blocks_per_sm(launch: Launch, gpu: GpuLimits) -> int:
 
 
 def sms_needed(launch: Launch, gpu: GpuLimits) -> int:
-    """Multiprocessors that hold all blocks of a launch at once.
+    """Return the multiprocessors that hold all blocks of a launch at once.
 
     >>> sms_needed(Launch((1000, 1, 1), (256, 1, 1), registers=32), V100)
     125
@@ -140,7 +140,7 @@ def sms_needed(launch: Launch, gpu: GpuLimits) -> int:
 
 
 def utilisation(launch: Launch, gpu: GpuLimits) -> float:
-    """Share of a GPU's multiprocessors that a launch needs, at most 1."""
+    """Return the share of a GPU's multiprocessors that a launch needs, at most 1."""
     return min(1.0, sms_needed(launch, gpu) / gpu.sms)
 
 
@@ -148,12 +148,12 @@ def heights(
     start_ms: Sequence[float], end_ms: Sequence[float], metric: Sequence[float], *,
     idle: bool = False,
 ) -> Heights:
-    """Largest and mean sum of a metric over kernels that run at once.
+    """Compute the largest and mean sum of a metric over kernels that run at once.
 
     Parameters
     ----------
     start_ms, end_ms, metric : sequence of float
-        Of each kernel, in any order.
+        Start, end and metric of each kernel, in any order.
     idle : bool
         Whether time in which nothing runs counts for the mean, at height 0.
     """

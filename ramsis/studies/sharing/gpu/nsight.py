@@ -4,9 +4,9 @@
 and shared memory of each kernel; rows of copies have no grid and are left out. ``ncu --csv
 --metrics sm__warps_active.avg.pct_of_peak_sustained_active`` gives the achieved occupancy, one row
 for each kernel and metric, or with ``--page raw`` one row for each kernel with a row of units on
-top; the section Occupancy calls it Achieved Occupancy. Both are of the same run of the model, made
-twice. A kernel of one file is the next one of the other with the same name (without template and
-call arguments), grid and block, in the order of launch.
+top; the section Occupancy calls it Achieved Occupancy. The model runs twice in the same way, once
+for each file. A kernel of one file matches the next kernel of the other with the same name
+(without template and call arguments), grid and block, in the order of launch.
 
 Nsight Systems rounds shared memory to thousandths of a megabyte. It is taken as the multiple of
 the largest power of two that is rounded so: 0.033 MB is 32,768 bytes, of which a multiprocessor
@@ -36,7 +36,7 @@ _SECTION_METRIC = "Achieved Occupancy"
 _UNIT_MS = {"ns": "0.000001", "us": "0.001", "\u00b5s": "0.001", "\u03bcs": "0.001",
             "ms": "1", "s": "1000"}
 _UNIT_BYTES = {"B": 1, "bytes": 1, "KB": 1e3, "KiB": 1024, "MB": 1e6, "MiB": 1048576.0}
-_MOST_BYTES = 1e9
+_MOST_BYTES = 1e9  # of a block's shared memory, far above any GPU's; refuses a misread unit
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
 _HEADER = re.compile(r"(Start|Time) \(|ID$")
 _COUNTED = re.compile(r"[0-9][0-9,.]*")
@@ -44,7 +44,7 @@ _Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 
 class _Traced(NamedTuple):
-    """A kernel of Nsight Systems' file, and the number of its launch."""
+    """A kernel of Nsight Systems' file, with the number of its launch."""
 
     order: int
     start_ms: float
@@ -57,7 +57,7 @@ def read_kernel_trace(
     trace: str | os.PathLike[str], metrics: str | os.PathLike[str], *,
     device: str | None = None,
 ) -> tuple[Kernel, ...]:
-    """The kernels of a trace with their occupancy, in order of start.
+    """Read the kernels of a trace with their occupancy, in order of start.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def read_kernel_trace(
     metrics : path
         CSV of Nsight Compute.
     device : str, optional
-        The GPU whose kernels are meant, as the trace names it. A trace of one GPU needs none.
+        The GPU whose kernels are read, as the trace names it; by default the only one.
     """
     rows = _of_device(_table(Path(trace), "Start", "Duration", "GrdX", "BlkX", "Name"),
                       str(trace), device)
@@ -85,7 +85,7 @@ def read_kernel_trace(
 
 
 def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[CsvRow]:
-    """The kernels of one GPU; copies, and memory that is set, have no grid."""
+    """Return the kernels of a GPU; copies, and memory that is set, have no grid."""
     kernels = [row for row in rows if row.cells.get("GrdX")]
     if not kernels:
         raise InputFileError(
@@ -103,8 +103,8 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
 def _table(path: Path, *needed: str) -> list[CsvRow]:
     """Return the rows below the first line that has all of these columns (or with units).
 
-    Nsight Compute leaves out cells at the end of a row; a report ends where another header
-    stands, and lines of a program's own may be anywhere.
+    Nsight Compute leaves out cells at the end of a row; a report ends at another header, and lines
+    that the traced program prints may be anywhere.
     """
     lines = list(csv.reader(read_text(path).splitlines()))
     for i, header in enumerate(lines):
@@ -134,7 +134,7 @@ def _rows_below(
 
 
 def _ungrouped(cell: str) -> str:
-    """A number without separators of thousands."""
+    """Remove separators of thousands from a number."""
     return cell.replace(",", "") if _GROUPED.fullmatch(cell) else cell
 
 
@@ -143,7 +143,7 @@ def _plain(column: str) -> str:
 
 
 def _column(row: CsvRow, name: str) -> tuple[str, str]:
-    """A column's full name, and the unit in its brackets."""
+    """Return a column's full name, and the unit in its brackets."""
     full = next((key for key in row.cells if _plain(key) == name), None)
     if full is None:
         raise InputFileError("column is missing", where=row.at(name), allowed=f"{name} (unit)")
@@ -186,7 +186,7 @@ def _bytes(row: CsvRow, name: str) -> int:
 
 
 def _round_number(value: float, half: float) -> int:
-    """The multiple of the largest power of two within ``half`` of a printed value.
+    """Return the multiple of the largest power of two within ``half`` of a printed value.
 
     >>> _round_number(33_000, 500), _round_number(25_000, 500), _round_number(48, 0.5)
     (32768, 24576, 48)
@@ -200,7 +200,7 @@ def _round_number(value: float, half: float) -> int:
 
 
 def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
-    """Achieved occupancy of each kernel in turn, by name and launch."""
+    """Return the achieved occupancy of each kernel in turn, by name and launch."""
     by_kernel: dict[_Key, deque[float]] = defaultdict(deque)
     rows = [row for row in _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
             if row.cells.get("ID")]  # without the units of the raw page
@@ -244,7 +244,7 @@ def _triple(row: CsvRow, column: str) -> tuple[int, int, int]:
 
 
 def _base(name: str) -> str:
-    """A kernel's name without result type, namespaces, template and call arguments.
+    """Return a kernel's name without result type, namespaces, template and call arguments.
 
     >>> _base("void at::native::sum<float, (int)4>(float *, int)"), _base("sum")
     ('sum', 'sum')

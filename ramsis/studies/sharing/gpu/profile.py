@@ -17,13 +17,12 @@ as far as both are rounded.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramsis.checks import check_arguments
-from ramsis.errors import InputFileError, InvalidValueError, check_known, whole
+from ramsis.errors import InputFileError, check_known, whole
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
 __all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
@@ -32,8 +31,8 @@ _REQUIRED = ("model", "batch", "latency_s", "throughput_rps", "mem_cap_pct", "ac
              "wavg_ach_occ_pct", "wavg_sm_util_pct")
 _KNOWN = (*_REQUIRED, "gpu_type", "mps_share_pct", "flag")
 _UNREADABLE = ("garbled", "unreadable")
+# Last printed digit of latencies (four decimals of a second) and of throughputs.
 _LATENCY_STEP_MS = 0.1
-"""Latencies are printed with four decimals of a second."""
 _RATE_STEP_RPS = 0.01
 
 
@@ -103,27 +102,11 @@ class SharingProfile:
                              and (row.model, row.gpu_type) == (model, gpu_type)),
                             key=lambda row: row.batch))
 
-    def latency_ms(self, model: str, gpu_type: str, batch: int, mps_share: float) -> float:
-        """Interpolate the latency of a batch limited to a share between measured shares."""
-        curve = sorted((row.mps_share or 1.0, row.latency_ms) for row in self.rows
-                       if (row.model, row.gpu_type, row.batch) == (model, gpu_type, batch))
-        shares = [share for share, _ in curve]
-        if not curve or not shares[0] <= mps_share <= shares[-1]:
-            measured = f"measured shares {shares}" if curve else "a measured batch"
-            raise InvalidValueError("no latency was measured", value=mps_share,
-                                    where=f"{model} batch {batch} on {gpu_type}", allowed=measured)
-        i = bisect_left(shares, mps_share)
-        if shares[i] == mps_share:
-            return curve[i][1]
-        (s0, l0), (s1, l1) = curve[i - 1], curve[i]
-        return l0 + (l1 - l0) * (mps_share - s0) / (s1 - s0)
-
 
 def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
-    """A row for a batch size: measured, or on the line between two that are.
+    """Return the row of a batch size: measured, or on the line between measured sizes.
 
-    A batch below the smallest measured one takes as much as that one; there is none above the
-    largest.
+    A batch below the smallest measured one takes as long as that one; None above the largest.
     """
     if not rows or batch > rows[-1].batch:
         return None
@@ -141,7 +124,7 @@ def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
 
 
 def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
-    """The profile in a CSV file."""
+    """Read a sharing profile from a CSV file."""
     table = read_rows(Path(path))
     table.require(_REQUIRED, _KNOWN)
     rows: dict[tuple[object, ...], SharedBatch] = {}
@@ -181,7 +164,7 @@ def _row(row: CsvRow) -> SharedBatch:
 
 
 def _share(row: CsvRow, column: str) -> float:
-    """A percentage as a share, in (0, 1]."""
+    """Read a percentage as a share, in (0, 1]."""
     value = row.number(column)
     if not 0 < value <= 100:
         raise InputFileError("not a percentage", where=row.at(column), value=value,

@@ -20,9 +20,9 @@ class SharedModel:
     """A model with its load."""
 
     name: str  # unique
-    rate_rps: float  # requests per second that it is sent, > 0
+    rate_rps: float  # arrival rate in requests per second, > 0
     slo_ms: float  # deadline after arrival, > 0
-    # GPU type → its batches there, by batch size; what is missing does not fit
+    # GPU type → batches there, by batch size; missing ones do not fit
     batches: Mapping[str, tuple[SharedBatch, ...]]
 
     def __post_init__(self) -> None:
@@ -30,17 +30,17 @@ class SharedModel:
                        slo_ms=self.slo_ms)
 
     def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
-        """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
+        """Return a batch of a size, between measured sizes by lines; None if it does not fit."""
         return between(self.batches.get(gpu_type, ()), batch)
 
     def slower(self, factor: float) -> SharedModel:
-        """The model with all latencies so many times as long."""
+        """Return the model with all latencies multiplied by a factor."""
         return self if factor == 1 else replace(self, batches={
             kind: tuple(replace(row, latency_ms=factor * row.latency_ms) for row in rows)
             for kind, rows in self.batches.items()})
 
     def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """The measured batches that are no longer than the SLO."""
+        """Return the measured batches that are no longer than the SLO."""
         return tuple(b for b in self.batches.get(gpu_type, ()) if b.latency_ms <= self.slo_ms)
 
 
@@ -80,16 +80,17 @@ class NetworkTime:
                            **vars(self))
 
     def ms(self, size: int) -> float:
-        """Time of a batch of a size."""
+        """Return the time of a batch of a size."""
         return float(self.a * (self.bytes_per_request * size) ** self.b + self.c)
 
 
 @dataclass(frozen=True)
 class RouterSettings:
-    """The router: one open batch per model, replicas in turn."""
+    """Settings of the router: an open batch per model, replicas in turn."""
 
-    waiting_ms: float = 100.0  # after which a batch is sent that is not full, > 0
-    # whether that is looked at only when the model's next request arrives, and at the end
+    waiting_ms: float = 100.0  # time after which a batch is sent that is not full, > 0
+    # whether the waiting time is checked only when the model's next request arrives, or at the
+    # end
     lazy: bool = False
     network: NetworkTime = NetworkTime()  # of models without an entry in ``networks``
     networks: Mapping[str, NetworkTime] = field(default_factory=dict)  # model → its network time
@@ -102,11 +103,11 @@ class RouterSettings:
         check_positive(error=InputFileError, waiting_ms=self.waiting_ms)
 
     def network_of(self, model: str) -> NetworkTime:
-        """The network time of a model."""
+        """Return the network time of a model."""
         return self.networks.get(model, self.network)
 
     def copies_ms(self, size: int) -> float:
-        """Copies of a batch that run beside the one before it."""
+        """Return the time of a batch's copies that run beside the batch before it."""
         return self.copy_ms * size if self.overlaps else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Several models at once on one GPU, on the cluster engine: router, interference, figures."""
+"""Simulation of GPU sharing on the cluster engine: router, interference, figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a plan that was played: goodput, segments of a request's way, headroom, fairness.
+"""Figures of a simulated plan: goodput, segments of a request's way, headroom, fairness.
 
 The way of a request has three segments: *router to node*, from its arrival to its batch's arrival
 at the GPU (batch building and network); *node to worker*, its batch's wait for the replica; and
@@ -19,19 +19,18 @@ from ramsis.studies.sharing.play.router import Placed
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """What became of the requests of a model."""
+    """Figures of the requests of a model."""
 
     name: str  # of the model
-    # target_rps, achieved_rps: requests per second asked for, and sent
+    # target_rps, achieved_rps: requests per second as planned, and as drawn
     target_rps: float
     achieved_rps: float
     in_time: float  # share of the requests answered in time
-    # goodput_rps, throughput_rps: of the target, in time; answered, per second from the first
-    # arrival to the last answer
+    # goodput_rps: part of the target that is in time; throughput_rps: answers per second from the
+    # first arrival to the last answer
     goodput_rps: float
     throughput_rps: float
-    # router_to_node_p95_ms, node_to_worker_p95_ms, processing_p95_ms, response_p95_ms: of the
-    # answered requests; ``None`` without any
+    # 95th percentiles over the answered requests; None without any
     router_to_node_p95_ms: float | None
     node_to_worker_p95_ms: float | None
     processing_p95_ms: float | None
@@ -40,18 +39,18 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFigures:
-    """Figures of one replica."""
+    """Figures of a replica."""
 
     # model, gpu, batch: the replica
     model: str
     gpu: str
     batch: int
     share_of_requests: float  # of its model's
-    # mean_batch, full_share: of its batches: mean size, and the share that was full
+    # mean_batch, full_share: mean size of its batches, and the share that was full
     mean_batch: float
     full_share: float
     arrivals_rps: float  # requests per second that it was sent
-    # that it could take, by the time that full batches took, or all where none was full
+    # requests per second that it could take, by the times of full batches, or of all without any
     capacity_rps: float
     headroom: float  # 1 - arrivals / capacity; below 0 it is overloaded
 
@@ -66,13 +65,13 @@ class SharingFigures:
     # goodput_rps, throughput_rps: of all models
     goodput_rps: float
     throughput_rps: float
-    # jain's index of the shares in time: 1 where all are alike, 1 / models where one has all
+    # Jain's index of the shares in time: 1 if all are equal, 1 / models if one has all
     fairness: float
     smallest_share: float  # the smallest share in time of a model
 
 
 def measure_sharing(played: Played) -> SharingFigures:
-    """The figures of a run."""
+    """Compute the figures of a run."""
     models = tuple(_model(played, m) for m in range(len(played.cluster.models)))
     shares = np.array([model.in_time for model in models])
     return SharingFigures(
@@ -83,17 +82,17 @@ def measure_sharing(played: Played) -> SharingFigures:
 
 def _model(played: Played, m: int) -> ModelFigures:
     run, model = played.run, played.cluster.models[m]
-    mine = run.asked == m
-    answered = np.flatnonzero(mine & run.answered)
+    is_own = run.asked == m
+    answered = np.flatnonzero(is_own & run.answered)
     batch = run.batch_of[answered]
     at_gpu = np.full(len(run.size), np.nan)
-    at_gpu[[one.batch for one in played.sent]] = [one.at_gpu_ms for one in played.sent]
-    asked = int(mine.sum())
-    share = float(run.in_time[mine].sum()) / asked if asked else 1.0
-    first = float(run.arrival_ms[mine].min()) if asked else 0.0
+    at_gpu[[sent.batch for sent in played.sent]] = [sent.at_gpu_ms for sent in played.sent]
+    requested = int(is_own.sum())
+    share = float(run.in_time[is_own].sum()) / requested if requested else 1.0
+    first = float(run.arrival_ms[is_own].min()) if requested else 0.0
     last = float(run.answered_ms[answered].max()) if len(answered) else first
     return ModelFigures(
-        model.name, model.rate_rps, asked / played.cluster.duration_s, share,
+        model.name, model.rate_rps, requested / played.cluster.duration_s, share,
         share * model.rate_rps, 1000 * len(answered) / (last - first) if last > first else 0.0,
         _p95(at_gpu[batch] - run.arrival_ms[answered]), _p95(run.start_ms[batch] - at_gpu[batch]),
         _p95(run.finish_ms[batch] - run.start_ms[batch]), _p95(run.response_ms[answered]))
@@ -107,8 +106,8 @@ def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
     run, cluster = played.run, played.cluster
     total = np.bincount(run.asked, minlength=len(cluster.models))
     by_replica: dict[Placed, list[int]] = {}
-    for one in played.sent:
-        by_replica.setdefault(one.replica, []).append(one.batch)
+    for sent in played.sent:
+        by_replica.setdefault(sent.replica, []).append(sent.batch)
     figures = []
     for placed, numbers in by_replica.items():
         sizes = run.size[numbers]

@@ -27,7 +27,7 @@ def cluster_of_placement(
     path: str | os.PathLike[str], *, interference: Interference = THESIS,
     duration_s: float = 8.0,
 ) -> tuple[SharedCluster, tuple[Replica, ...]]:
-    """The cluster of a placement file, and its replicas."""
+    """Read the cluster of a placement file, and its replicas."""
     placed = read_placement(path)
     replicas = []
     for group in placed.groups:
@@ -48,16 +48,16 @@ def play_placement(
     path: str | os.PathLike[str], seeds: Sequence[int], *, interference: Interference = THESIS,
     duration_s: float = 8.0, on_run: Callable[[], None] = lambda: None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of a placement that was played, one for each family, and figures of all.
+    """Simulate a placement: rows of figures, one for each family, and figures of all.
 
     Parameters
     ----------
     path : path
         ``ramsis.placement/1``, with a batch in every use.
     seeds : sequence of int
-        A run for each.
+        Seeds, a run for each.
     duration_s : float
-        Of the arrivals.
+        Duration of the arrivals.
     on_run : callable
         Called after each run.
 

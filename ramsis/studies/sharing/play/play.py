@@ -1,4 +1,4 @@
-"""Play a plan of sharing on the cluster engine."""
+"""Simulate a sharing plan on the cluster engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ramsis.studies.sharing.gpu.profile import between
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.studies.sharing.play.router import Placed, Router, SentBatch
 
-_LANES = 1000
+_LANES = 1000  # batches at a time on a GPU; the router limits them to one per replica
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class SharedCluster:
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
     # how batches slow each other down; :attr:`slowdown` goes before it
     interference: Interference = THESIS
-    slowdown: Slowdown | None = None  # A function of one's own
-    duration_s: float = 8.0  # of the arrivals; what has come by then is finished
-    # model → given times of its requests, in the place of Poisson ones
+    slowdown: Slowdown | None = None  # another model of slow-downs
+    duration_s: float = 8.0  # of the arrivals; requests that have come by then are finished
+    # model → times of its requests, in place of Poisson arrivals
     times_ms: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def scenario(self, replicas: Sequence[Replica] = ()) -> Scenario:
-        """The scenario of the engine: a worker type for each GPU, a stream for each model."""
+        """Return the engine's scenario: a worker type for each GPU, a stream for each model."""
         types = tuple(ScenarioWorkerType(gpu.name, 1, lanes=_LANES) for gpu in self.gpus)
         models = tuple(ScenarioModel(model.name, tuple(
             BatchTime(gpu.name, row.batch, row.latency_ms) for gpu in self.gpus
@@ -55,18 +55,18 @@ class SharedCluster:
             Stream(model.name, model.name,
                    TimesOf(self.times_ms[model.name]) if model.name in self.times_ms
                    else LoadOf(model.rate_rps), model.slo_ms) for model in self.models)
-        held: dict[str, dict[str, None]] = {}
+        models_on: dict[str, dict[str, None]] = {}
         for replica in replicas:
-            held.setdefault(replica.gpu, {})[replica.model] = None
-        start = tuple(StartState(f"{gpu}-1", tuple(models)) for gpu, models in held.items())
+            models_on.setdefault(replica.gpu, {})[replica.model] = None
+        start = tuple(StartState(f"{gpu}-1", tuple(models)) for gpu, models in models_on.items())
         return Scenario("sharing", self.duration_s, types, models, streams, start)
 
 
 @dataclass(frozen=True)
 class Played:
-    """A run, and the batches that the router sent."""
+    """A run, with the batches that the router sent."""
 
-    cluster: SharedCluster  # what was played on
+    cluster: SharedCluster
     replicas: tuple[Replica, ...]  # the plan at the start
     run: Run  # the engine's record
     sent: tuple[SentBatch, ...]  # the batches that ran, in the order of the record
@@ -81,13 +81,13 @@ def play(
     Parameters
     ----------
     replicas : sequence of Replica
-        That the GPUs can hold.
+        Replicas that the GPUs can hold.
     seed : int
-        Of the arrivals.
+        Seed of the arrivals.
     changes : sequence of (time in ms, replicas)
         Plans that take effect later.
     requests : Requests, optional
-        In the place of those that the seed draws.
+        Requests in place of those that the seed draws.
     """
     everything = [*replicas, *(replica for _, plan in changes for replica in plan)]
     scenario = cluster.scenario(everything)
@@ -97,7 +97,7 @@ def play(
     later = [(at_ms, [_placed(cluster, replica) for replica in plan]) for at_ms, plan in changes]
     engine = ClusterEngine(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
-    # The engine makes its scheduler when it starts, and what that has sent is wanted afterwards.
+    # The engine creates the router, whose batches are needed afterwards.
     routers: list[Router] = []
 
     def start(of: ClusterEngine) -> Router:
@@ -109,7 +109,7 @@ def play(
 
 
 def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
-    """A replica by number, with the time of each size of a batch."""
+    """Return a replica by numbers, with the time of each batch size."""
     names = [model.name for model in cluster.models]
     gpus = [gpu.name for gpu in cluster.gpus]
     if replica.model not in names or replica.gpu not in gpus:
@@ -133,14 +133,14 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
 
 
 class InterferenceSlowdown:
-    """Speeds by an :class:`~ramsis.studies.sharing.gpu.interference.Interference`, for the engine.
+    """Speeds of batches under interference, for the engine.
 
     Parameters
     ----------
     names : sequence of str
-        Of the models, as the engine numbers them.
+        Names of the models, as the engine numbers them.
     utilisation : sequence of sequence of sequence of float
-        ``utilisation[w][m][n]``: of a batch of n of model m on worker w.
+        ``utilisation[w][m][n]`` of a batch of n of model m on worker w.
     """
 
     def __init__(
@@ -150,15 +150,15 @@ class InterferenceSlowdown:
         self._interference, self._names, self._utilisation = interference, names, utilisation
 
     def __call__(self, worker: int, running: Sequence[Running]) -> list[float]:
-        """Speeds of the batches."""
+        """Return the speeds of the batches."""
         used = self._utilisation[worker]
-        loads = [Load(self._names[one.model], one.size, used[one.model][one.size], one.share)
-                 for one in running]
+        loads = [Load(self._names[batch.model], batch.size, used[batch.model][batch.size],
+                      batch.share) for batch in running]
         return [1.0 / factor for factor in self._interference.beside(loads)]
 
 
 def _slowdown(cluster: SharedCluster, largest: int) -> InterferenceSlowdown:
-    """The interference as the engine asks for it."""
+    """Return the interference in the engine's form."""
     by_type: dict[tuple[str, str], list[float]] = {}
     for model in cluster.models:
         for kind, rows in model.batches.items():

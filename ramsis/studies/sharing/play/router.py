@@ -1,15 +1,15 @@
-"""Router and workers of a GPU cluster on which models share GPUs.
+"""Router and workers of a cluster whose models share GPUs.
 
 The router gathers one batch of a model at a time. It is sent when it has as many requests as the
 replica that is next in turn takes, or when the waiting limit has passed since its first request:
-at that moment, or, ``lazy``, with the next request, and at the latest with the last of all. So of
-b replicas' requests one gets the part batch / sum of batches. A batch is on its way for its
+at that moment, or, ``lazy``, with the next request, and at the latest with the last of all. So a
+replica gets the part batch / sum of batches of its model's requests. A batch travels for its
 network time. Each replica runs its batches one after the other, in the order in which they come,
-and never makes new ones of them; replicas of a GPU run at the same time. With overlapping copies a
-batch is copied while the one before it runs.
+and never regroups them; replicas of a GPU run at the same time. With overlapping copies a batch is
+copied while the one before it runs.
 
-Requests of a model without replicas are dropped. A changed plan takes effect at once: replicas
-that are in both keep their queues and their turn, those that go finish what they have been sent.
+Requests of a model without replicas are dropped. A changed plan takes effect at once: replicas of
+both plans keep their queues and their turn, removed ones finish their batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ramsis.studies.sharing.gpu.shared_gpu import RouterSettings
 
 
 class Placed(NamedTuple):
-    """A replica by number, with its times by size of a batch."""
+    """A replica by numbers, with its times by batch size."""
 
     model: int
     worker: int
@@ -33,7 +33,7 @@ class Placed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch on its way: its requests, and when it was sent and reached the GPU."""
+    """A batch on its way: its requests, and when it was sent and reaches the GPU."""
 
     requests: list[int]
     sent_ms: float
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class SentBatch(NamedTuple):
-    """A batch that ran: by which replica, and the engine's number."""
+    """A batch that ran: its replica, and the engine's number."""
 
     batch: int
     replica: Placed
@@ -50,7 +50,7 @@ class SentBatch(NamedTuple):
 
 
 class _Replica:
-    """A replica at work."""
+    """State of a replica."""
 
     def __init__(self, placed: Placed) -> None:
         self.placed = placed
@@ -60,7 +60,7 @@ class _Replica:
 
 
 class Router(Scheduler[ClusterEngine]):
-    """See the module.
+    """Router of a cluster; see the module.
 
     Parameters
     ----------
@@ -95,27 +95,27 @@ class Router(Scheduler[ClusterEngine]):
         self.use(replicas)
 
     def on_start(self) -> None:
-        """Ask for the times at which the plan changes."""
+        """Set timers for the changes of the plan."""
         for at_ms, replicas in self.changes:
             self.engine.wake_at(at_ms, ("plan", replicas))
 
     def use(self, replicas: Sequence[Placed]) -> None:
-        """Go by a plan from now on."""
-        there = {model: list(mine) for model, mine in self.of.items()}
-        found: dict[int, list[_Replica]] = {}
+        """Follow a plan from now on."""
+        replicas_of = {model: list(candidates) for model, candidates in self.of.items()}
+        next_of: dict[int, list[_Replica]] = {}
         for placed in replicas:
-            mine = there.get(placed.model, [])
-            same = next((one for one in mine if one.placed == placed), None)
+            candidates = replicas_of.get(placed.model, [])
+            same = next((replica for replica in candidates if replica.placed == placed), None)
             if same is not None:
-                mine.remove(same)
-            found.setdefault(placed.model, []).append(same or _Replica(placed))
-        for model, mine in found.items():
-            if mine != self.of.get(model):
+                candidates.remove(same)
+            next_of.setdefault(placed.model, []).append(same or _Replica(placed))
+        for model, candidates in next_of.items():
+            if candidates != self.of.get(model):
                 self.turn[model] = 0
-        self.of = found
+        self.of = next_of
 
     def on_arrival(self, request: int) -> None:
-        """Put it into the open batch of its model, and send that if it is due."""
+        """Add the request to the open batch of its model, and send that if it is due."""
         engine = self.engine
         model = engine.requests.model[request]
         if model not in self.of:
@@ -125,8 +125,7 @@ class Router(Scheduler[ClusterEngine]):
             if batch is None:
                 batch = self.open[model] = []
                 due_ms = self.due_ms[model] = engine.now_ms + self.settings.waiting_ms
-                # A batch that is full is sent before it is due: its timer must not send the next
-                # one.
+                # The timer of a batch that was full, and sent earlier, must not send the next one.
                 serial = self.serial[model] = self.serial.get(model, 0) + 1
                 if not self.settings.lazy:
                     engine.wake_at(due_ms, ("due", model, serial))
@@ -147,31 +146,31 @@ class Router(Scheduler[ClusterEngine]):
             for request in requests:
                 engine.drop(request)
             return
-        mine = self.of[model]
-        replica = mine[self.turn[model]]
-        self.turn[model] = (self.turn[model] + 1) % len(mine)
+        replicas = self.of[model]
+        replica = replicas[self.turn[model]]
+        self.turn[model] = (self.turn[model] + 1) % len(replicas)
         at_gpu_ms = engine.now_ms + self.network_ms[model][len(requests)]
         batch = Batch(requests, engine.now_ms, at_gpu_ms)
         engine.wake_at(at_gpu_ms, ("there", replica, batch))
 
     def on_timer(self, token: Any) -> None:
-        """A batch is due, or has reached its GPU, or the plan changes."""
-        kind, *rest = token
+        """Handle a due batch, an arrival at a GPU, a finished copy, or a change of the plan."""
+        kind, *arguments = token
         if kind == "due":
-            model, serial = rest
+            model, serial = arguments
             if model in self.open and self.serial[model] == serial:
                 self.send(model)
         elif kind == "there":
-            self.arrived(*rest)
+            self.arrived(*arguments)
         elif kind == "copied":
-            replica, batch = rest
+            replica, batch = arguments
             replica.queue.append(batch)
             self.start(replica)
         else:
-            self.use(rest[0])
+            self.use(arguments[0])
 
     def arrived(self, replica: _Replica, batch: Batch) -> None:
-        """A batch has reached its GPU."""
+        """Copy or queue a batch that has reached its GPU."""
         copy_ms = self.copy_ms[len(batch.requests)]
         if copy_ms > 0:
             replica.copied_ms = max(replica.copied_ms, self.engine.now_ms) + copy_ms

@@ -16,14 +16,14 @@ without ``compute_share``. AO-MILP takes a model's largest achieved occupancy fo
 ``compute_share``, WSM-MILP its utilisation of the multiprocessors, weighted by time.
 
 Many placements reach the optimum. The source leaves the choice to its solver. Here it does not
-depend on a solver: of the placements with the most queries served, one with
+depend on a solver: of the placements with the most requests served, one with
 
 1. the fewest GPUs in use;
 2. the smallest batches: the least sum over instances, then model by model in the problem's order;
 3. the fewest instances, model by model;
 4. the first models on the first GPUs of a type.
 
-Source: P. Elvinger, ETH Zurich, MSc thesis, 2024; the order of equals is this module's.
+Source: P. Elvinger, ETH Zurich, MSc thesis, 2024; the order of equal placements is this module's.
 """
 
 from __future__ import annotations
@@ -59,19 +59,16 @@ from placement_milp.recipe import families
 from placement_milp.result import Placement, Stage
 from ramsis.errors import InfeasibleError
 
-_HELD = 1e-6
-"""Share of the demand by which equal placements may differ in what they serve."""
-_WHOLE = 0.01
-"""What earlier goals reached, whole numbers, is held up to this."""
-_TRIED = 100_000
-"""Arrangements of a type's GPUs that are tried, before the solver's is taken."""
+_HELD = 1e-6  # share of the demand by which placements may differ in what they serve
+_WHOLE = 0.01  # tolerance with which later goals keep the whole numbers that earlier ones reached
+_TRIED = 100_000  # arrangements of a type's GPUs that are tried, before the solver's is taken
 
 
 def gpu_sharing(
     problem: Problem, limits: Limits | None = None, *, replicas: int | None = None,
     tie: int | None = None,
 ) -> Placement:
-    """Place models on parts of GPUs for the most queries served.
+    """Place models on parts of GPUs for the most requests served.
 
     Parameters
     ----------
@@ -81,8 +78,8 @@ def gpu_sharing(
     replicas : int, optional
         Maximum number of instances of a model.
     tie : int, optional
-        Seed of an order of equal placements, in the place of the order above: what a solver that
-        decides as it likes could return.
+        Seed of a random order of equal placements, in place of the order above: any solver could
+        return the first of it.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -127,7 +124,7 @@ def _constrain(
     lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
 ) -> dict[Family, dict[int, pulp.LpVariable]]:
-    """Every row but ``offered``, which is the bound of w; y by family and batch."""
+    """Add every row but ``offered``, which is the bound of w; return y by family and batch."""
     batch_of: dict[Family, dict[int, pulp.LpVariable]] = {}
 
     def at_most(terms: list[tuple[pulp.LpVariable, float]], limit: float, name: str) -> None:
@@ -150,8 +147,8 @@ def _constrain(
         if replicas is not None:
             at_most([(v, 1) for v in instances.values()], replicas, f"replicas_{i}")
     gpus = itertools.groupby(sorted(x, key=lambda item: item.gpu), key=lambda item: item.gpu)
-    for j, (_, there) in enumerate(gpus):
-        items = list(there)
+    for j, (_, group) in enumerate(gpus):
+        items = list(group)
         at_most([(x[item], item.entry.compute_share or 0.0) for item in items], 1,
                 f"compute_{j}")
         size = items[0].worker_type.memory_mb
@@ -168,7 +165,7 @@ def _first_of_equals(
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
     start: float, tie: int | None,
 ) -> tuple[Solved, list[ModelOnGpu]]:
-    """The first optimum in the order of the module's docstring, as far as the time goes."""
+    """Return the first optimum in the order of the module, as far as the time suffices."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
         solution = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
@@ -181,7 +178,7 @@ def _first_of_equals(
 
 
 def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) -> Solved:
-    """Minimise a goal; the other solver does what one calls impossible, which it is not."""
+    """Minimise a goal; by the other solver where one wrongly calls it infeasible."""
     size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
     solution = solve(lp, goal, maximise=False, size=size, limits=limits)
     if solution.status is SearchStatus.INFEASIBLE:
@@ -194,7 +191,7 @@ def _goals(
     lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
 ) -> Iterator[pulp.LpAffineExpression]:
-    """Return the objectives that are minimised, one after the other."""
+    """Yield the objectives that are minimised, one after the other."""
     if tie is not None:
         weights = np.random.default_rng(tie).uniform(-1, 1, len(x)).tolist()
         yield pulp.LpAffineExpression(list(zip(x.values(), weights, strict=True)))
@@ -206,14 +203,14 @@ def _goals(
         for other in here:
             lp.addConstraint(other - variable <= 0)
         lp.addConstraint(pulp.lpSum(here) - variable >= 0)
-    for (one, kind), (other, same) in itertools.pairwise(gpus.items()):
-        if kind == same:  # alike, so that which of them are idle is no decision
-            lp.addConstraint(busy[one] - busy[other] >= 0)
+    for (first, kind), (second, second_kind) in itertools.pairwise(gpus.items()):
+        if kind == second_kind:  # GPUs of a type are interchangeable: the first ones are busy
+            lp.addConstraint(busy[first] - busy[second] >= 0)
     yield pulp.LpAffineExpression([(v, 1) for v in busy.values()])
     yield pulp.LpAffineExpression([(v, item.entry.batch) for item, v in x.items()])
-    for mine in y.values():
-        if len(mine) > 1:
-            yield pulp.LpAffineExpression([(v, batch) for batch, v in mine.items()])
+    for variables in y.values():
+        if len(variables) > 1:
+            yield pulp.LpAffineExpression([(v, batch) for batch, v in variables.items()])
     for family, kind in itertools.product(y, dict.fromkeys(gpus.values())):
         yield pulp.LpAffineExpression([(v, 1) for item, v in x.items() if item.family == family
                                        and item.worker_type == kind])
@@ -226,7 +223,7 @@ def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[
         instances = [item for item in chosen if item.worker_type == kind]
         order = list(dict.fromkeys(item.variant.name for item in x))
         sorts = sorted({item._replace(gpu="") for item in instances},
-                       key=lambda one: order.index(one.variant.name))
+                       key=lambda instance: order.index(instance.variant.name))
         counts = tuple(sum(item._replace(gpu="") == sort for item in instances) for sort in sorts)
         gpus = list(dict.fromkeys(item.gpu for item in x if item.worker_type == kind))
         plan = _Packing(sorts, len({item.gpu for item in instances})).plan(counts)
@@ -237,7 +234,7 @@ def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[
 
 
 class _Packing:
-    """Instances on like GPUs, each GPU with at most one of a sort and at least one."""
+    """Packing of instances on equal GPUs, each with at most one of a sort and at least one."""
 
     def __init__(self, sorts: list[ModelOnGpu], gpus: int) -> None:
         self.gpus, self.tried = gpus, 0
@@ -254,7 +251,7 @@ class _Packing:
                 <= (1 + 1e-6) * items[0].worker_type.memory_mb)
 
     def plan(self, counts: tuple[int, ...], gpu: int = 0) -> list[tuple[int, ...]] | None:
-        """What each GPU holds from one on; ``None`` where that cannot be, or takes too long."""
+        """Return the sorts on each GPU from one on; None if there is no plan or it takes long."""
         if gpu == self.gpus:
             return [] if not any(counts) else None
         if (gpu, counts) in self.impossible or self.tried > _TRIED:
@@ -263,8 +260,8 @@ class _Packing:
             self.tried += 1
             left = tuple(count - (i in here) for i, count in enumerate(counts))
             if min(left) >= 0 and max(left) < self.gpus - gpu:
-                rest = self.plan(left, gpu + 1)
-                if rest is not None:
-                    return [here, *rest]
+                others = self.plan(left, gpu + 1)
+                if others is not None:
+                    return [here, *others]
         self.impossible.add((gpu, counts))
         return None

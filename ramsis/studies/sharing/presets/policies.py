@@ -1,8 +1,8 @@
-"""Policies of :mod:`ramsis.studies.sharing` as presets: Usher, WAO-Usher, iGniter, queue-aware.
+"""Sharing policies as placement presets: Usher, WAO-Usher, iGniter, queue-aware.
 
-A problem with one variant in each family; every worker is a GPU. Shares of the processors are
-those that a policy looks at (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency),
-or ``compute_share`` where a problem does not have these. A placement states isolated latencies,
+The problem has a variant in each family, and every worker is a GPU. Shares of the processors are a
+policy's metric (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency), or
+``compute_share`` where a problem does not state it. A placement states isolated latencies,
 and loads by batch / latency.
 """
 
@@ -46,16 +46,16 @@ def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
-    """The planner that counts on queueing, at the problem's batch sizes; ``limits`` has no effect.
+    """Queue-aware planner at the problem's batch sizes; ``limits`` has no effect.
 
-    What shares a GPU takes all of its processors at most, as placements have it.
+    Utilisations on a GPU add up to 1 at most, as placements require.
     """
     planner = QueueAware(compute_limit=1.0, sheds=False, measured_batches=True)
     return placed_by(planner, problem, "utilisation")
 
 
 def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:
-    """The placement of a policy that looks at some field of latencies, checked.
+    """Return the checked placement of a policy that uses a field of latencies.
 
     Batches without that field, and without ``compute_share``, are left out.
     """
@@ -123,15 +123,15 @@ def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu
     by_family = {variant.family: variant for variant in problem.variants}
     kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
     instances = []
-    for one in replicas:
-        variant, kind = by_family[one.model], kinds[one.gpu]
+    for replica in replicas:
+        variant, kind = by_family[replica.model], kinds[replica.gpu]
         listed = {entry.batch: entry for entry in latencies(variant, kind)}
         # A policy can take a size between two that are listed; a placement has listed ones only.
-        if one.batch not in listed:
+        if replica.batch not in listed:
             raise InputFileError(
                 "the policy takes a batch that is not listed for this worker type",
-                where=f"{problem.name}: {variant.name}", value=f"{one.batch} on {kind.name}",
+                where=f"{problem.name}: {variant.name}", value=f"{replica.batch} on {kind.name}",
                 allowed="the same batches of a variant on all worker types")
-        instances.append(ModelOnGpu(problem.family(one.model), variant, kind, listed[one.batch],
-                                    one.gpu, one.mps_share))
+        instances.append(ModelOnGpu(problem.family(replica.model), variant, kind,
+                                    listed[replica.batch], replica.gpu, replica.mps_share))
     return instances
