@@ -19,8 +19,8 @@ def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
         left, right = figure.subplots(1, 2)
         seconds = fit.window_ms / 1000.0
         left.loglog(seconds, fit.dispersion, "o", color="black", markersize=5, label="trace")
-        for one, colour, dash in zip(fit.fits, COLOURS, _DASHES, strict=False):
-            left.loglog(seconds, one.dispersion, dash, color=colour, label=one.word)
+        for fitted, colour, dash in zip(fit.fits, COLOURS, _DASHES, strict=False):
+            left.loglog(seconds, fitted.dispersion, dash, color=colour, label=fitted.word)
         left.set_xlabel("window (s)")
         left.set_ylabel("variance / mean of the counts")
         left.set_title("index of dispersion", loc="left", fontsize=10)
@@ -46,7 +46,7 @@ def plot_fit(fit: TraceFit, path: str | os.PathLike[str]) -> None:
 def _survival(
     gaps_ms: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Positive gaps, rising, and the share of all gaps that are longer than each."""
+    """Return positive gaps, rising, and the share of all gaps that are longer than each."""
     value, count = np.unique(gaps_ms, return_counts=True)
     beyond = 1.0 - np.cumsum(count) / len(gaps_ms)
     keep = (value > 0.0) & (beyond > 0.0)

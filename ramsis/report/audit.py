@@ -1,4 +1,4 @@
-"""How far a request log is from the best possible, and where its violations came from."""
+"""Figure of an audit: a request log against the best possible, and causes of violations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ramsis.report.figure import COLOURS, saved_figure
 
 
 def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Effective accuracy as three bars, workers as three, violations by cause.
+    """Draw effective accuracy and workers as three bars each, and violations by cause.
 
     Parameters
     ----------
     row : Mapping
-        As of :meth:`ramsis.audit.audit.Audit.row`.
+        Returned by :meth:`ramsis.audit.audit.Audit.row`.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
     best = row["best_policy"]
     reached = {"achieved": row["effective_accuracy"],
@@ -40,7 +40,7 @@ def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 def _bars(
     axes: Any, values: Mapping[str, float | None], colour: str, title: str, form: str
 ) -> None:
-    """A bar for each value that there is, with the value above it."""
+    """Draw a bar for each value that is not None, with the value above it."""
     shown = {name: value for name, value in values.items() if value is not None}
     drawn = axes.bar(list(shown), list(shown.values()), color=colour, width=0.6)
     axes.bar_label(drawn, [form.format(value) for value in shown.values()], fontsize=8)

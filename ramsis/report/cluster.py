@@ -1,4 +1,4 @@
-"""Runs of a cluster: machine usage, violations over time, response times, arrivals by model."""
+"""Figure of runs of a cluster: machine usage, violations, response times, arrivals by model."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MINUTE_MS = 60_000.0
-_FEWEST_BINS, _BINS = 3, 30
-_MOST_SLOTS = 120
-_MOST_MODELS = 6
-_MOST_BATCHES = 20_000
+_FEWEST_BINS, _BINS = 3, 30  # bins are minutes where these are as many, else parts of the run
+_MOST_SLOTS = 120  # rows of a worker's panel that make it taller
+_MOST_MODELS = 6  # kinds by name, as many as there are colours
+_MOST_BATCHES = 20_000  # drawn boxes, beyond which a figure takes long and shows no more
 _DASHES = ("-", "--", "-.", ":")
 _DARK = "#1a1a1a"
 
 
 def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
-    """Draw the runs of some schedulers on one scenario.
+    """Draw the runs of several schedulers on a scenario.
 
     Above, for each run, the use of the machines: a row for each place of a worker that a model
     took, faint while it is loaded, hatched while it is being loaded, dark while it runs. Below,
@@ -34,23 +34,23 @@ def plot_cluster(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     runs : mapping of str to Run
-        By the name of the scheduler; one or more.
+        Runs by the name of the scheduler; one or more.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
-    slots = [_Slots(run) for run in runs.values()]
-    tall = [0.6 + 0.06 * min(max(slot.rows, 6), _MOST_SLOTS) for slot in slots]
-    with saved_figure(path, framed=True, figsize=(9.0, sum(tall) + 7.0)) as figure:
-        axes = figure.subplots(len(runs) + 3, 1, height_ratios=[*tall, 2.0, 2.0, 2.0])
-        for place, (name, run), own in zip(axes, runs.items(), slots, strict=False):
-            _draw_usage(place, name, run, own)
+    slots_of = [_Slots(run) for run in runs.values()]
+    heights = [0.6 + 0.06 * min(max(slots.rows, 6), _MOST_SLOTS) for slots in slots_of]
+    with saved_figure(path, framed=True, figsize=(9.0, sum(heights) + 7.0)) as figure:
+        axes = figure.subplots(len(runs) + 3, 1, height_ratios=[*heights, 2.0, 2.0, 2.0])
+        for panel, (name, run), slots in zip(axes, runs.items(), slots_of, strict=False):
+            _draw_usage(panel, name, run, slots)
         _draw_violations(axes[-3], runs)
         _draw_responses(axes[-2], runs)
         _draw_arrivals(axes[-1], next(iter(runs.values())))
 
 
 class _Slots:
-    """Where the stay of each model on a worker is drawn, from the start of its load."""
+    """Rows in which the stay of each model on a worker is drawn, from the start of its load."""
 
     def __init__(self, run: Run) -> None:
         stays = _stays(run)
@@ -94,7 +94,7 @@ def _stays(run: Run) -> dict[int, list[tuple[int, float, float, float]]]:
 
 
 def _draw_usage(axes: Axes, name: str, run: Run, slots: _Slots) -> None:
-    """A row for each place; batches as dark pieces of the stay of their model."""
+    """Draw a row for each place of a worker, with batches as dark pieces of a model's stay."""
     by_stay: dict[tuple[int, int], list[tuple[float, float]]] = {}
     shown = np.argsort(run.start_ms)[:_MOST_BATCHES]
     for worker, model, start_ms, finish_ms in zip(
@@ -120,7 +120,7 @@ def _draw_usage(axes: Axes, name: str, run: Run, slots: _Slots) -> None:
 
 
 def _bins(run: Run) -> tuple[FloatArray, str]:
-    """Edges of the bins of time, in ms, and what one is called."""
+    """Return edges of the bins of time, in ms, and the name of a bin's length."""
     duration_ms = run.duration_ms
     if duration_ms >= _FEWEST_BINS * _MINUTE_MS:
         return np.arange(0.0, duration_ms + _MINUTE_MS, _MINUTE_MS), "minute"
@@ -152,7 +152,7 @@ def _draw_responses(axes: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def _draw_arrivals(axes: Axes, run: Run) -> None:
-    """Arrivals over time, the kinds with most of them by name."""
+    """Draw arrivals over time, the kinds with most of them by name."""
     edges, unit = _bins(run)
     site = run.site
     kind = site.kind[run.asked] if run.requests else np.empty(0, dtype=np.int64)
@@ -162,8 +162,8 @@ def _draw_arrivals(axes: Axes, run: Run) -> None:
     parts = [(site.kinds[k], kind == k, COLOURS[i % len(COLOURS)]) for i, k in enumerate(most)]
     if len(site.kinds) > _MOST_MODELS:
         parts.append(("others", ~np.isin(kind, most), "#999999"))
-    for name, mine, colour in parts:
-        height = np.histogram(run.arrival_ms[mine], edges)[0]
+    for name, is_kind, colour in parts:
+        height = np.histogram(run.arrival_ms[is_kind], edges)[0]
         axes.stairs(below + height, edges / 1000, baseline=below, fill=True, color=colour,
                     label=name)
         below = below + height

@@ -1,4 +1,4 @@
-"""Making and saving a figure, without a display."""
+"""Creating and saving figures, without a display."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
+"""Okabe and Ito's colours, which every eye can tell apart; lines differ in dashes, too."""
 
 _SUFFIXES = (".png", ".pdf", ".svg")
+# Without a date the same figure is the same file, byte by byte.
 _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""So that the same figure is the same file, byte by byte."""
 
 
 def check_figure(path: str | os.PathLike[str], where: str = "plot") -> None:
-    """Refuse a file that no figure can be saved to, before what it shows is computed.
+    """Refuse a file that no figure can be saved to, before the figure is computed.
 
     Parameters
     ----------
     where : str
-        The option or argument that the path is of, for messages.
+        Name of the option or argument, for messages.
     """
     if Path(path).suffix not in _SUFFIXES:
         raise InvalidValueError("unknown kind of figure", where=where, value=Path(path).name,
@@ -47,7 +47,7 @@ _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None
 
 @contextmanager
 def captured() -> Iterator[list[Figure]]:
-    """The figures that are drawn within the block, which are not saved."""
+    """Collect the figures that are drawn within the block, which are not saved."""
     figures: list[Figure] = []
     token = _CAPTURED.set(figures)
     try:
@@ -58,11 +58,11 @@ def captured() -> Iterator[list[Figure]]:
 
 @cache
 def _shown_figure() -> type[Figure]:
-    """A figure that shows itself in notebooks."""
+    """Return a class of figures that show themselves in notebooks."""
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
-        """A figure with an image of itself."""
+        """Figure with an image of itself."""
 
         def _repr_png_(self) -> bytes:
             with io.BytesIO() as stream:
@@ -76,7 +76,7 @@ def _shown_figure() -> type[Figure]:
 def saved_figure(
     path: str | os.PathLike[str], *, framed: bool = False, **settings: Any
 ) -> Iterator[Figure]:
-    """A figure to draw on, saved to ``path`` when the block ends without an error.
+    """Yield a figure to draw on, saved to ``path`` when the block ends without an error.
 
     Its axes have no line above and at the right, unless it is ``framed``.
     """
@@ -87,7 +87,7 @@ def saved_figure(
 
     kept = _CAPTURED.get()
     with rc_context():
-        if not os.path.isabs(matplotlib_fname()):  # one of the current folder, by anybody
+        if not os.path.isabs(matplotlib_fname()):  # anybody's, in the current folder
             rcdefaults()
         rcParams["text.parse_math"] = False  # two dollar signs of a name make no formula
         if not framed:
@@ -108,7 +108,7 @@ def plain_numbers(axis: Axis) -> None:
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
-        """At the places that LogFormatter chooses."""
+        """Formatter of the places that LogFormatter chooses."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             return f"{x:g}" if super().__call__(x, pos) else ""

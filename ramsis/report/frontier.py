@@ -1,4 +1,4 @@
-"""Accuracy against violations: the frontier of a model, and how its corners do in simulation."""
+"""Figure of accuracy against violations: the frontier of the model, and simulated corners."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 from ramsis.errors import InvalidValueError
 from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
-_FLOOR = 1e-5
-"""Violation rates below this are drawn here: the axis is logarithmic."""
-_BETWEEN = 60
+_FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
+_BETWEEN = 60  # points between two corners: a line of chance is curved on a logarithmic axis
 _DASHES = ("-", "--", "-.", ":")
 
 
@@ -25,8 +24,8 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     rows : sequence of mappings
         Corners as ``ramsis frontier`` gives them: ``load_qps``, ``expected_violation_rate``,
         ``expected_effective_accuracy``, and, where they were simulated, ``violation_rate``,
-        ``violation_half_width`` and ``effective_accuracy``. Between two corners of the model
-        stands what is reached by chance, a straight line but for the logarithmic axis.
+        ``violation_half_width`` and ``effective_accuracy``. Between two corners a policy that
+        mixes them at random is on a straight line, which the logarithmic axis bends.
     path : path
         Ends in .png, .pdf or .svg.
     """
@@ -65,13 +64,13 @@ def _draw(
     axes.plot(dense, np.interp(dense, rate, effective), dashes, color=colour, linewidth=1.2,
               label=f"{name}, model")
     axes.plot(np.maximum(rate, _FLOOR), effective, "o", color=colour, markersize=3.5)
-    seen = [row for row in rows if row.get("violation_rate") is not None]
-    if seen:
+    simulated = [row for row in rows if row.get("violation_rate") is not None]
+    if simulated:
         axes.errorbar(
-            [max(row["violation_rate"], _FLOOR) for row in seen],
-            [row["effective_accuracy"] for row in seen],
+            [max(row["violation_rate"], _FLOOR) for row in simulated],
+            [row["effective_accuracy"] for row in simulated],
             xerr=[[min(row["violation_half_width"], max(row["violation_rate"] - _FLOOR, 0.0))
-                   for row in seen], [row["violation_half_width"] for row in seen]],
+                   for row in simulated], [row["violation_half_width"] for row in simulated]],
             fmt="s", markersize=4, markerfacecolor="none", color=colour, elinewidth=0.8,
             label=f"{name}, simulated",
         )

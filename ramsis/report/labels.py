@@ -1,8 +1,8 @@
-"""Putting a name beside every point of a figure without two of them touching.
+"""Labels beside the points of a figure that do not touch each other.
 
-Greedy: the names in turn take the first free place of a list that goes outward around their
-point, and a thin line leads back from the far ones. A place is free when it lies inside the
-axes and meets no name placed before and no point. Where none is free, the name is left out.
+Greedy: each name in turn takes the first free place of a list that goes outward around its point,
+and a thin line leads back from a far place. A place is free when it lies inside the axes and meets
+no earlier name and no point. Where none is free, the name is left out.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-_NEAR = 5.0
-"""Distance in points between a point and a name that needs no line."""
+_NEAR = 5.0  # distance in points between a point and a name that needs no line
+# Offsets of a name from its point, in points, in the order in which they are tried.
 _PLACES = tuple(
     (distance * x, distance * y)
     for distance in (_NEAR, 12.0, 20.0, 30.0, 42.0, 56.0, 72.0)
     for x, y in ((1, -0.6), (-1, 0.6), (1, 0.6), (-1, -0.6), (0.2, -1.4), (-0.2, 1.4),
                  (1.6, -1.4), (-1.6, 1.4))
 )
-"""Offsets of a name from its point, in points, in the order in which they are tried."""
-_CLEARANCE = 4.0
-"""Half the side of the square around a point that names keep off, in points."""
-_SMALL_CLEARANCE = 1.0
-"""The same around an obstacle."""
+# Half the side of the square that names keep off, around a point and around an obstacle, in
+# points.
+_CLEARANCE, _SMALL_CLEARANCE = 4.0, 1.0
 
 
 def label_points(
@@ -96,7 +94,7 @@ def _placed(
 def _line(
     axes: Axes, point: tuple[float, float], offset: tuple[float, float], colour: str
 ) -> None:
-    """A thin line from a point to the corner of its name."""
+    """Draw a thin line from a point to the corner of its name."""
     axes.annotate("", point, offset, textcoords="offset points",
                   arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.4,
                               "alpha": 0.7, "shrinkA": 0, "shrinkB": 3})

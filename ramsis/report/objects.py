@@ -1,4 +1,4 @@
-"""Figures of objects, for notebooks: what ``.plot()`` returns."""
+"""Figures that ``.plot()`` of objects returns, for notebooks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ramsis.synthesis.capacity import Capacity
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ANY = "figure.svg"  # of no file: what is captured is not saved
+_ANY = "figure.svg"  # a name for figures that are captured, and not saved
 
 
-def _captured(draw: Callable[..., object], *given: Any, **terms: Any) -> Figure:
-    with captured() as found:
-        draw(*given, **terms)
-    return found[0]
+def _captured(draw: Callable[..., object], *arguments: Any) -> Figure:
+    with captured() as figures:
+        draw(*arguments)
+    return figures[0]
 
 
 def profile(shown: ProfileSet, *, batch: int = 1, statistic: Statistic = "p95") -> Figure:
-    """Accuracy against latency, and latency by batch size."""
+    """Plot accuracy against latency, and latency by batch size."""
     return _captured(plot_profile, shown, _ANY, batch, statistic)
 
 
@@ -42,26 +42,26 @@ def policy_set(shown: PolicySet[Policy]) -> Figure:
 
 
 def placement(shown: Placement) -> Figure:
-    """Workers by family, and what families get."""
+    """Plot workers by family, and the accuracy and share of families."""
     return _captured(plot_placement, shown, _ANY)
 
 
 def policy(shown: Policy, *, idle: int | None = None) -> Figure:
-    """The table as a heat map: the model, by queued requests and slack.
+    """Plot the decision table as a heat map: the model, by queued requests and slack.
 
-    ``idle`` is the number of idle workers, by default all that the table tells apart.
+    ``idle`` is the number of idle workers, by default the largest of the table.
     """
     levels = shown.idle_levels[1:].tolist()
     if idle is not None and idle not in levels:
         raise InvalidValueError("no such number of idle workers", where="idle", value=idle,
                                 allowed=", ".join(map(str, levels)))
     row = len(levels) - 1 if idle is None else levels.index(idle)
-    model, batch = (one[row] for one in shown.model_and_batch())
+    model, batch = (array[row] for array in shown.model_and_batch())
     colours = np.where(batch > 0, model.astype(float), np.nan)
     edges = np.append(shown.slack_ms, 2 * shown.slack_ms[-1] - shown.slack_ms[-2]
                       if len(shown.slack_ms) > 1 else shown.slack_ms[-1] + 1.0)
     queued = np.append(shown.queue_levels[1:], shown.queue_levels[-1] + 1) - 0.5
-    with captured() as found, saved_figure(_ANY, framed=True, figsize=(7.0, 4.2)) as figure:
+    with captured() as figures, saved_figure(_ANY, framed=True, figsize=(7.0, 4.2)) as figure:
         axes = figure.subplots()
         drawn = axes.pcolormesh(edges, queued, np.ma.masked_invalid(colours), cmap="viridis",
                                 vmin=0, vmax=max(1, len(shown.models) - 1))
@@ -72,14 +72,14 @@ def policy(shown: Policy, *, idle: int | None = None) -> Figure:
         axes.set_ylabel("queued requests")
         axes.set_title(f"{shown.dispatch}, {shown.load_qps:g} queries/s; grey: wait or drop",
                        loc="left", fontsize=10)
-    return found[0]
+    return figures[0]
 
 
 def simulation(shown: SimulationResult) -> Figure:
-    """The figures of each seed, and their mean with its interval."""
+    """Plot the figures of each seed, and their mean with its interval."""
     names = {"accuracy": "accuracy in time", "effective_accuracy": "effective accuracy",
              "violation_rate": "violations", "response_p99_ms": "p99 of the response (ms)"}
-    with captured() as found, saved_figure(_ANY, figsize=(9.0, 3.0)) as figure:
+    with captured() as figures, saved_figure(_ANY, figsize=(9.0, 3.0)) as figure:
         for axes, (name, label) in zip(figure.subplots(1, len(names)), names.items(),
                                        strict=True):
             estimate = shown.estimate(name)
@@ -93,14 +93,14 @@ def simulation(shown: SimulationResult) -> Figure:
             axes.set_xlim(-1, 1)
         figure.suptitle(f"{shown.scheduler}: {len(values)} seeds in grey, mean and 95 % interval",
                         x=0.01, ha="left", fontsize=10)
-    return found[0]
+    return figures[0]
 
 
 def capacity(shown: Capacity) -> Figure:
     """Plot the violations of all trials over the number of workers."""
     tried = sorted((trial.workers, trial.violation_rate) for trial in shown.trials
                    if trial.rates is not None)
-    with captured() as found, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
+    with captured() as figures, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
         axes = figure.subplots()
         axes.plot([x for x, _ in tried], [100.0 * y for _, y in tried], "o-", color=COLOURS[0],
                   label="tried")
@@ -115,7 +115,7 @@ def capacity(shown: Capacity) -> Figure:
         axes.locator_params(axis="x", integer=True)
         axes.set_title(shown.scheduler, loc="left", fontsize=10)
         axes.legend(frameon=False, fontsize=8)
-    return found[0]
+    return figures[0]
 
 
 def sweep(
@@ -124,8 +124,8 @@ def sweep(
 ) -> Figure:
     """Plot a quantity of a sweep's rows over an axis, with a line for each value of another.
 
-    What else varies of ``axes`` has panels and lines of its own, so that no line joins cells that
-    differ in more than ``x``.
+    Other axes of ``axes`` that vary have separate panels and lines, so that no line joins cells
+    that differ in more than ``x``.
     """
     if not rows:
         raise InvalidValueError("nothing to draw", where="plot", value="no rows")

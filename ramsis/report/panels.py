@@ -1,7 +1,7 @@
 """Figures of several panels side by side: one row of panels for each quantity.
 
-Lines are told apart by colour, dashes and markers, the same in every panel, so that they are
-in grey print and for every eye.
+Lines differ in colour, dashes and markers, the same in every panel, so that they can be told apart
+in grey print and by every eye.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MARKERS = "osv^Dx"
-_LINEAR = 0.1
+_LINEAR = 0.1  # up to here a ``log_like`` axis is linear
 _DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one line."""
+    """Points of a line."""
 
     label: str
-    # x, y: A ``y`` of ``None`` leaves a gap
+    # x, y: a ``y`` of ``None`` leaves a gap
     x: Sequence[float]
     y: Sequence[float | None]
     half_width: Sequence[float] | None = None  # of intervals around ``y``
-    reference: bool = False  # A thin dotted grey line without markers, such as a bound
+    reference: bool = False  # a thin dotted grey line without markers, such as a bound
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines in one pair of axes."""
+    """Lines in a pair of axes."""
 
     title: str
     lines: Sequence[Line]
-    # where columns have horizontal axes of different kinds, that of the panel's column
+    # label of the horizontal axis, where columns have different ones
     x_label: str | None = None
     log_x: bool = False  # whether that axis is logarithmic
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """Panels with one quantity on their common vertical axis."""
+    """Panels with a common vertical axis."""
 
     quantity: str
     panels: Sequence[Panel]
@@ -54,18 +54,15 @@ class PanelRow:
     # whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there
     log_like: bool = False
     whole: bool = False  # whether the axis is of counts: only whole numbers are marked
-    # whether the axis begins at 0; where all values are 0 the panels say so
+    # whether the axis begins at 0; panels whose values are all 0 state that in words
     from_zero: bool = False
-    # an axis that begins at 0 goes up to here at least: what is far below a budget shows so
+    # an axis that begins at 0 goes up to here at least: values far below a budget look small
     reach: float = 0.0
 
 
-_MOST_MARKED = 60
-"""Points of a line that has markers at most."""
-_BELOW = 0.06
-"""Share of an axis from 0 that lies below it."""
-LEAST_BUDGET_PERCENT = 0.1
-"""Violations up to which an axis of them goes at least."""
+_MOST_MARKED = 60  # points of a line with markers, at most
+_BELOW = 0.06  # share of an axis from 0 that lies below 0, so that markers at 0 are whole
+LEAST_BUDGET_PERCENT = 0.1  # violations up to which their axis goes at least
 _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
 
 
@@ -78,15 +75,15 @@ def plot_panels(
     Parameters
     ----------
     rows : sequence of PanelRow
-        With the same number of panels.
+        Rows with the same number of panels.
     path : path
         Ends in .png, .pdf or .svg.
     x_label : str
-        Of all panels, but those that have their own.
+        Label of the horizontal axis of all panels.
     log_x : bool
         Whether the horizontal axes are logarithmic.
     cases : sequence of str, optional
-        What x = 0, 1, … stand for: names at the axis, and points that no line joins.
+        Names of x = 0, 1, … at the axis; points are not joined by lines.
     """
     columns = len(rows[0].panels)
     looks = _looks(rows)
@@ -127,7 +124,7 @@ def plot_panels(
 
 
 def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
-    """How each label is drawn, by the order of appearance."""
+    """Return how the line of each label is drawn, by the order of appearance."""
     lines = [line for row in rows for panel in row.panels for line in panel.lines]
     labels = list(dict.fromkeys(line.label for line in lines if not line.reference))
     looks: dict[str, dict[str, Any]] = {
@@ -143,7 +140,7 @@ def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
 
 def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
     if not len(line.x):
-        return  # else its error bars would stand at the figure's corner
+        return  # without points, error bars would be drawn at the figure's corner
     if len(line.x) > _MOST_MARKED:
         look = look | {"marker": ""}
     y = [float("nan") if value is None else value for value in line.y]
@@ -155,20 +152,20 @@ def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
 
 
 def _any_above_zero(row: PanelRow) -> bool:
-    """Whether a value is above 0; without any value there is nothing to say either."""
+    """Return whether a value is above 0, or there is no value."""
     values = [value for panel in row.panels for line in panel.lines for value in line.y
               if value is not None and value == value]
     return not values or max(values) > 0.0
 
 
 def _from_zero(axes: Axes, reach: float) -> None:
-    """An axis that begins just below 0, so that markers at 0 stand on it whole."""
+    """Begin an axis just below 0, so that markers at 0 stand on it whole."""
     top = max(axes.get_ylim()[1], reach)
     axes.set_ylim(-_BELOW * top, top)
 
 
 def _flat(axes_row: Sequence[Axes]) -> None:
-    """Say in each panel that all values are 0: an axis with a scale would show nothing."""
+    """Write in each panel that all values are 0: an axis with a scale would show nothing."""
     axes_row[0].set_ylim(top=1.0)
     axes_row[0].set_yticks([0.0])
     for axes in axes_row:
@@ -189,7 +186,7 @@ def _finish(axes: Axes, log_x: bool) -> None:
 
 
 def _log_like(axes: Axes) -> None:
-    """A scale with 0 on it on which 0.1 stands apart from 10."""
+    """Set a scale that has 0, and on which 0.1 stands apart from 10."""
     axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
     axes.set_ylim(0.0, max(axes.get_ylim()[1], 10 * _LINEAR))
     axes.yaxis.set_major_formatter("{x:g}")

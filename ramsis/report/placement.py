@@ -1,4 +1,4 @@
-"""What runs where, and what families get."""
+"""Figures of a placement: workers by family, and accuracy and share of families."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_GPUS = 40
-"""Rows of layouts."""
+_MOST_GPUS = 40  # rows of layouts; more GPUs are counted below
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 
 
 def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
     """Draw the workers of each type by family, and each family's accuracy and share.
 
-    A bar that is split in height is of workers that two variants share. Of GPUs that are cut into
-    instances the layouts are drawn, each GPU in a row, by memory slices.
+    A bar is split in height where variants share workers. Layouts of GPUs that are cut into
+    instances have a row for each GPU, by memory slices.
     """
     cut = {gpu.worker_type for gpu in placement.gpus}
     types = list(dict.fromkeys(group.worker_type for group in placement.groups
@@ -43,7 +42,7 @@ def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
 
 
 def _style(placement: Placement, family: str) -> dict[str, Any]:
-    """Colour and hatch of a family; more families than colours differ in the hatch."""
+    """Return colour and hatch of a family; more families than colours differ in the hatch."""
     index = [item.name for item in placement.families].index(family)
     return {"facecolor": COLOURS[index % len(COLOURS)], "edgecolor": "white",
             "hatch": _HATCHES[index // len(COLOURS) % len(_HATCHES)]}
@@ -62,9 +61,9 @@ def _draw_layouts(axes: Axes, placement: Placement) -> None:
             width = table.instance(name).memory_slices
             axes.barh(row, width, 0.8, left=int(start), facecolor="white", edgecolor="#888888",
                       linewidth=0.8)
-            held = uses.get(f"{gpu.gpu}/{instance}", ())
-            part = 0.8 / max(len(held), 1)
-            for i, use in enumerate(held):
+            uses_here = uses.get(f"{gpu.gpu}/{instance}", ())
+            part = 0.8 / max(len(uses_here), 1)
+            for i, use in enumerate(uses_here):
                 middle = row - 0.4 + part * (i + 0.5)
                 axes.barh(middle, width, part, left=int(start), linewidth=0.8,
                           **_style(placement, use.family))
@@ -81,7 +80,7 @@ def _draw_layouts(axes: Axes, placement: Placement) -> None:
 
 
 def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
-    """A bar for each type, as long as its workers in use; sharing splits its height."""
+    """Draw a bar for each type, as long as its workers in use; sharing splits its height."""
     left = dict.fromkeys(types, 0)
     for group in (group for group in placement.groups if group.worker_type in types):
         row, count = types.index(group.worker_type), len(group.workers)
@@ -116,9 +115,9 @@ def plot_simulated(
     Parameters
     ----------
     rows : sequence of mapping
-        Of families, as ``ramsis simulate --placement --json`` prints them.
+        Rows of families, as ``ramsis simulate --placement --json`` prints them.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
     def line(label: str, beside: float, key: str, half_width: str | None = None) -> Line:
         widths = [row[half_width] or 0.0 for row in rows] if half_width else None

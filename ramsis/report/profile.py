@@ -1,4 +1,4 @@
-"""A profile set in one figure: accuracy against latency, and latency against batch size.
+"""Figure of a profile: accuracy against latency, and latency against batch size.
 
 The left half is Figure 3 of Mendoza et al., EuroSys '24, for any profile: each model by its
 latency at one batch size, with the Pareto front; with ``step``, also the models that
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 _GREY = "#8c8c8c"
 _DARK = "#222222"
 _MARKERS = "osD^vPX<>p*h"
-_MOST_NAMES = 80
-"""Of more models than this, only those on the front are named."""
+_MOST_NAMES = 80  # of more models than this, only those on the front are named
+# Distance in points on paper up to which markers touch, and by which a ring is larger than the
+# marker within it.
 _TOUCHING, _RING = 6.0, 4.0
-"""Points on paper up to which markers touch, and by which a ring around one is larger."""
-_PIECES = 40
-"""Points on each level and each rise of the front's line."""
+_PIECES = 40  # points on each level and each rise of the front's line, which labels keep off
 
 
 def plot_profile(
@@ -60,8 +59,8 @@ def plot_profile(
     statistic : str
         Latency statistic.
     step : float, optional
-        Steps of accuracy between models made up along the front at batch 1, a fraction; none
-        by default.
+        Steps of accuracy, a fraction, at which models are interpolated along the front at batch
+        1; none by default.
 
     Returns
     -------
@@ -83,7 +82,7 @@ def plot_profile(
 
 
 def _looks(front: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """Colour and marker by model: dark to light as latency rises, so that grey print works."""
+    """Return colour and marker by model: darker for faster, so that grey print works."""
     from matplotlib import colormaps
 
     shades = colormaps["viridis"]
@@ -98,7 +97,7 @@ def _trade_off(
     figure: Figure, axes: Axes, table: LatencyTable, batch: int,
     looks: dict[str, dict[str, Any]], between: LatencyTable | None, by_batch: dict[str, Line2D],
 ) -> None:
-    """The models at one batch size; rings around others are rings in ``by_batch`` too."""
+    """Draw the models at a batch size; rings around others are rings in ``by_batch`` too."""
     latency = dict(zip(table.models, table.latency_ms[:, batch - 1].tolist(), strict=True))
     accuracy = dict(zip(table.models, table.accuracy.tolist(), strict=True))
     behind = [name for name in table.models if name not in looks]
@@ -138,7 +137,7 @@ def _trade_off(
 
 
 def _rings(figure: Figure, axes: Axes, marks: list[Line2D]) -> list[int]:
-    """How many markers each would lie on, of those before it."""
+    """Count for each marker the earlier ones that it would lie on."""
     figure.draw_without_rendering()  # so that places on paper are known
     places = axes.transData.transform(np.concatenate([mark.get_xydata() for mark in marks]))
     return [int((np.hypot(*(places[:i] - place).T) * 72 / figure.dpi < _TOUCHING).sum())
@@ -146,7 +145,7 @@ def _rings(figure: Figure, axes: Axes, marks: list[Line2D]) -> list[int]:
 
 
 def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points close together on the line that is level from each model to the next, then up."""
+    """Return close points on the line that is level from each model to the next, then up."""
     line = [(float(x), low) for (left, low), (right, _) in pairwise(front)
             for x in np.geomspace(left, right, _PIECES)]
     corners = [(right, float(y)) for (_, low), (right, high) in pairwise(front)

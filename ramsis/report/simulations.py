@@ -14,7 +14,7 @@ from ramsis.sim import TimeSeries
 
 
 def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Effective accuracy with its upper bound, and violations, over the load.
+    """Draw effective accuracy with its upper bound, and violations, over the load.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         ``label``, ``load_qps``, ``effective_accuracy``, ``violation_rate``, ``upper_bound`` (or
         ``None``), ``workers``, ``slo_ms``.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
     accuracy, late = [], []
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
@@ -48,7 +48,7 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     Parameters
     ----------
     policies : sequence of Policy
-        One or more, of one SLO and number of workers.
+        One or more, of the same SLO and number of workers.
     path : path
         Ends in .png, .pdf or .svg.
     """
@@ -56,23 +56,23 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     if len(kinds) != 1:
         raise InvalidValueError("a figure needs policies of one SLO and number of workers",
                                 where="plot", value=sorted(kinds))
-    slower = {one.slowness: f", slowness {one.slowness:g}" for one in policies
-              if one.slowness != 1.0}
-    plot_loads([{"label": f"policy, expected{slower.get(one.slowness, '')}",
-                 "load_qps": one.load_qps, "workers": one.workers, "slo_ms": one.slo_ms,
-                 **{key: getattr(one.expectations, key) for key in (
+    slower = {policy.slowness: f", slowness {policy.slowness:g}" for policy in policies
+              if policy.slowness != 1.0}
+    plot_loads([{"label": f"policy, expected{slower.get(policy.slowness, '')}",
+                 "load_qps": policy.load_qps, "workers": policy.workers, "slo_ms": policy.slo_ms,
+                 **{key: getattr(policy.expectations, key) for key in (
                      "effective_accuracy", "violation_rate", "upper_bound")}}
-                for one in policies], path)
+                for policy in policies], path)
 
 
 def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:
-    """Load, accuracy of the queries in time, and violations of each scheduler, over time."""
+    """Draw load, accuracy in time and violations of each scheduler, over time."""
     first = next(iter(series.values()))
     load = [Line("load", _seconds(first), first.load_qps.tolist(), reference=True)]
-    accuracy = [Line(label, _seconds(one), one.accuracy.tolist())
-                for label, one in series.items()]
-    late = [Line(label, _seconds(one), (100.0 * one.violation_rate).tolist())
-            for label, one in series.items()]
+    accuracy = [Line(label, _seconds(run), run.accuracy.tolist())
+                for label, run in series.items()]
+    late = [Line(label, _seconds(run), (100.0 * run.violation_rate).tolist())
+            for label, run in series.items()]
     plot_panels([PanelRow("load (queries/s)", [Panel("", load)], 0.5),
                  PanelRow("accuracy in time", [Panel("", accuracy)]),
                  PanelRow("violations (%)", [Panel("", late)], 0.5, from_zero=True,
@@ -86,15 +86,15 @@ def _seconds(series: TimeSeries) -> list[float]:
 
 
 def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Load, workers that are paid for, accuracy and violations over time.
+    """Draw load, workers that are paid for, accuracy and violations over time.
 
     Parameters
     ----------
     rows : sequence of Mapping
-        ``label`` or ``scheduler``, and ``over_time`` as of
+        ``label`` or ``scheduler``, and ``over_time``, returned by
         :meth:`ramsis.scaling.fleet.ScaledRun.over_time`.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
     first = rows[0]["over_time"]
     workers, accuracy, late = [], [], []
@@ -102,11 +102,11 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
         name, series = str(row.get("label", row["scheduler"])), row["over_time"]
         time_s = series["time_s"]
         edges_s = [*time_s, 2 * time_s[-1] - time_s[-2:][0]]
-        workers.append(Line(name, [one for pair in pairwise(edges_s) for one in pair],
+        workers.append(Line(name, [edge for pair in pairwise(edges_s) for edge in pair],
                             [value for value in series["workers"] for _ in range(2)]))
         accuracy.append(Line(name, time_s, series["accuracy"]))
-        late.append(Line(name, time_s, [None if one is None else 100.0 * one
-                                        for one in series["violation_rate"]]))
+        late.append(Line(name, time_s, [None if rate is None else 100.0 * rate
+                                        for rate in series["violation_rate"]]))
     load = Line("load", first["time_s"], first["load_qps"], reference=True)
     plot_panels([PanelRow("load (queries/s)", [Panel("", [load])], 0.6, from_zero=True),
                  PanelRow("workers paid for", [Panel("", workers)], whole=True, from_zero=True),
@@ -117,15 +117,15 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
 
 
 def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Workers over loads, and how many more than the bound, a line for each scheduler.
+    """Draw workers over loads, and how many more than the bound, a line for each scheduler.
 
     Parameters
     ----------
     rows : sequence of Mapping
-        ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``; as of
+        ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``, as returned by
         :meth:`ramsis.synthesis.capacity.Capacity.row`.
     path : path
-        As of :func:`~ramsis.report.figure.saved_figure`, and so are errors.
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
     bound = {row["load_qps"]: row["workers_bound"] for row in rows}
     needed, more = [], []
@@ -145,8 +145,8 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    wanted = [f"{words} ≥ {row[name]:g}" for name, words in (
+    targets = [f"{words} ≥ {row[name]:g}" for name, words in (
         ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
         if row[name] is not None]
-    return ", ".join([f"SLO {row['slo_ms']:g} ms", *wanted,
+    return ", ".join([f"SLO {row['slo_ms']:g} ms", *targets,
                       f"violations ≤ {100.0 * row['max_violation']:g} %"])

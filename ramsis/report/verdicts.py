@@ -1,4 +1,4 @@
-"""What rows of simulations come to, in sentences: who is best where, and what misses a target."""
+"""Verdicts on rows of simulations in sentences: the best schedulers, and missed targets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 from ramsis.tables import effective_words, with_error
 
-OVERLOAD = 0.1
-"""A row with a larger share of violations is overloaded."""
+OVERLOAD = 0.1  # a row with a larger share of violations is overloaded
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-_MOST_NAMES = 5
+_MOST_NAMES = 5  # of a sentence; more are counted
 
 
 def target_words(row: Row) -> str:
@@ -37,50 +36,50 @@ def simulation_verdict(rows: Rows) -> list[str]:
     Parameters
     ----------
     rows : sequence of mapping
-        As ``simulate --json`` has them. Where they have ``meets_target``, the best row is one
-        that meets it, if there is one. It is None in rows without requests, which are left out.
+        Rows of ``simulate --json``. Where they have ``meets_target``, the best row is one that
+        meets it, if there is one. It is None in rows without requests, which are left out.
 
     Returns
     -------
     list of str
-        Sentences; the first names the best row at the highest load at which one is good enough.
+        Sentences; the first names the best row at the highest load at which any is good enough.
     """
-    asked = target_words(rows[0])
-    empty = [row for row in rows if asked and row.get("meets_target", True) is None]
+    target = target_words(rows[0])
+    empty = [row for row in rows if target and row.get("meets_target", True) is None]
     rows = [row for row in rows if row not in empty]
     nothing = _listed("No requests arrived, so nothing is shown of the target", empty,
                       figures=False)
     if not rows:
         return nothing
-    good = [row for row in rows if (row.get("meets_target") if asked else not _overloaded(row))]
+    good = [row for row in rows if (row.get("meets_target") if target else not _overloaded(row))]
     load = max(_load(row) for row in good or rows)
-    here = [row for row in rows if _load(row) == load]
-    chosen = [row for row in here if row in good]
-    if chosen:
+    at_load = [row for row in rows if _load(row) == load]
+    candidates = [row for row in at_load if row in good]
+    if candidates:
         best, *others = sorted(
-            chosen, key=lambda row: -(row["effective_accuracy"] or 0.0))
-        claim = f"meets the target ({asked})" if asked else "has the highest effective accuracy"
+            candidates, key=lambda row: -(row["effective_accuracy"] or 0.0))
+        claim = f"meets the target ({target})" if target else "has the highest effective accuracy"
         sentences = [f"{best['label']}{_at(best)} {claim}: {_figures(best)}{_beyond(best)}"]
-        fewest = min(here, key=lambda row: row["violation_rate"])
+        fewest = min(at_load, key=lambda row: row["violation_rate"])
         if fewest["violation_rate"] >= best["violation_rate"]:
             fewest = best
-        hint = "" if asked else "; `simulate --max-violation` says which rows meet a target"
+        hint = "" if target else "; `simulate --max-violation` says which rows meet a target"
         if others:
-            sentences.append(f"Next best{' that meets it' if asked else ''}"
+            sentences.append(f"Next best{' that meets it' if target else ''}"
                              + (f", with the fewest violations: {_named(fewest)}{hint}"
                                 if others[0] is fewest else f": {_named(others[0])}"))
         if fewest is not best and fewest not in others[:1]:
             sentences.append(f"Fewest violations: {_named(fewest)}{hint}")
     else:
-        best = min(here, key=lambda row: row["violation_rate"])
-        claim = f"No row meets the target ({asked})" if asked else "Every row is OVERLOAD"
+        best = min(at_load, key=lambda row: row["violation_rate"])
+        claim = f"No row meets the target ({target})" if target else "Every row is OVERLOAD"
         sentences = [f"{claim}: {best['label']}{_at(best)} has the fewest violations: "
                      f"{_figures(best)}{_beyond(best)}"]
     highest = max(map(_load, rows))
-    if chosen and load < highest:
+    if candidates and load < highest:
         sentences.append(f"Above {load:.6g} queries/s no row "
-                         + ("meets the target" if asked else "is free of OVERLOAD"))
-    if asked and chosen:
+                         + ("meets the target" if target else "is free of OVERLOAD"))
+    if target and candidates:
         sentences += _listed("Misses the target", [row for row in rows if row not in good
                                                    and _load(row) <= load])
     sentences += nothing
@@ -99,11 +98,11 @@ def sweep_verdict(
     Parameters
     ----------
     rows : sequence of mapping
-        With ``scheduler``, ``violation_rate``, and the keys below.
+        Rows with ``scheduler``, ``violation_rate``, and the keys below.
     axes : mapping of str to str
         Keys in which rows differ, other than the scheduler, and their names.
     score, bound, words : str
-        Key of what is compared, key of what no scheduler passes, and what the score is called.
+        Key of the compared figure, key of its upper bound, and name of the figure.
     """
     settings: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -111,18 +110,18 @@ def sweep_verdict(
             settings.setdefault(tuple(row.get(key) for key in axes), []).append(row)
     wins: dict[str, list[tuple[tuple[Any, ...], Row, Row | None]]] = {}
     lost = 0
-    for place, own in settings.items():
-        ranked = sorted([row for row in own if not _overloaded(row)] or own,
+    for place, rows_there in settings.items():
+        ranked = sorted([row for row in rows_there if not _overloaded(row)] or rows_there,
                         key=lambda row: -row[score])
         second = ranked[1] if len(ranked) > 1 else None
         wins.setdefault(ranked[0]["scheduler"], []).append((place, ranked[0], second))
         lost += _overloaded(ranked[0])
     total = len(settings)
     sentences = []
-    for name, won in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
-        where = [] if len(won) == total else _where([place for place, _, _ in won],
-                                                    list(settings), axes)
-        sentences.append(_won(name, won, total, where, score, bound, words))
+    for name, settings_won in sorted(wins.items(), key=lambda pair: -len(pair[1]))[:_MOST_NAMES]:
+        where = [] if len(settings_won) == total else _where(
+            [place for place, _, _ in settings_won], list(settings), axes)
+        sentences.append(_won(name, settings_won, total, where, score, bound, words))
     if lost:
         sentences.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
     late = [row for row in rows if _overloaded(row)]
@@ -135,36 +134,38 @@ def sweep_verdict(
 
 
 def _won(
-    name: str, own: Sequence[tuple[tuple[Any, ...], Row, Row | None]], total: int,
+    name: str, wins: Sequence[tuple[tuple[Any, ...], Row, Row | None]], total: int,
     where: Sequence[str], score: str, bound: str, words: str,
 ) -> str:
-    """How often one is best, by how much, and how far it is from the bound."""
-    leads = [first[score] - second[score] for _, first, second in own if second is not None]
-    text = f"{name} is best in " + (f"{len(own)} of " if total > 1 else "") + _settings(total)
+    """Describe how often a scheduler is best, by how much, and how far it is from the bound."""
+    leads = [first[score] - second[score] for _, first, second in wins if second is not None]
+    text = f"{name} is best in " + (f"{len(wins)} of " if total > 1 else "") + _settings(total)
     if where:
         text += f" ({'; '.join(where)})"
-    text += f": {_range([first[score] for _, first, _ in own], '.4f')} {words}"
+    text += f": {_range([first[score] for _, first, _ in wins], '.4f')} {words}"
     if leads:
         text += f", {_range(leads, '.4f')} more than the next"
         close = sum(second is not None and first[score] - second[score] <= math.hypot(
             *(row.get(f"{score}_half_width") or 0.0 for row in (first, second)))
-            for _, first, second in own)
+            for _, first, second in wins)
         if close:
             text += f" (within the errors in {close})"
     short = [max(0.0, 1.0 - first[score] / first[bound])
-             for _, first, _ in own if first.get(bound)]
+             for _, first, _ in wins if first.get(bound)]
     return text + (f", {_range(short, '.2%')} below the bound" if short else "")
 
 
 def _where(
-    own: Sequence[tuple[Any, ...]], everywhere: Sequence[tuple[Any, ...]], axes: Mapping[str, str]
+    places: Sequence[tuple[Any, ...]], everywhere: Sequence[tuple[Any, ...]],
+    axes: Mapping[str, str],
 ) -> list[str]:
-    """The values of the axes where one is best, of axes on which that is not everywhere."""
+    """Return the values of the axes where a scheduler is best, if it is not on all of an axis."""
     words = []
     for i, title in enumerate(axes.values()):
-        known = {place[i] for place in everywhere}
-        values = sorted({place[i] for place in own}, key=lambda value: (str(type(value)), value))
-        if len(values) < len(known):
+        all_values = {place[i] for place in everywhere}
+        values = sorted({place[i] for place in places},
+                        key=lambda value: (str(type(value)), value))
+        if len(values) < len(all_values):
             few = len(values) <= _MOST_NAMES
             words.append(f"{_name(title)} " + (", ".join(map(_value, values)) if few else
                                         f"{_value(values[0])} to {_value(values[-1])}"))
@@ -172,7 +173,7 @@ def _where(
 
 
 def _name(title: str) -> str:
-    """A title without its unit."""
+    """Return a title without its unit."""
     return title.partition(" (")[0]
 
 
@@ -190,7 +191,7 @@ def _value(value: Any) -> str:
 
 
 def _load(row: Row) -> float:
-    """To compare by: a trace has no load."""
+    """Return the load to compare by; a trace has none."""
     load = row.get("load_qps")
     return 0.0 if load is None else float(load)
 
@@ -220,7 +221,7 @@ def _beyond(row: Row) -> str:
 
 
 def _breaks_promise(row: Row) -> bool:
-    """Whether the violations are more than was promised, and not by the error of the mean."""
+    """Return whether violations exceed the promise by more than the error of the mean."""
     promised = row.get("expected_violation_rate")
     return promised is not None and row["violation_rate"] - (
         row.get("violation_rate_half_width") or 0.0) > promised
@@ -230,12 +231,12 @@ def _listed(
     what: str, rows: Iterable[Row], more: Callable[[Row], str] = lambda row: "",
     name: str = "label", *, figures: bool = True,
 ) -> list[str]:
-    """A sentence that names some rows, with their violations; none where there are none."""
+    """Return a sentence that names rows, with their violations; none without rows."""
     names = list(rows)
     if not names:
         return []
     words = [f"{row[name]}{_at(row) if name == 'label' else ''}{more(row)}"
              + (f" ({row['violation_rate']:.4%} violations)" if figures else "")
              for row in names[:_MOST_NAMES]]
-    rest = len(names) - _MOST_NAMES
-    return [f"{what}: {'; '.join(words)}" + (f"; and {rest} more" if rest > 0 else "")]
+    more_rows = len(names) - _MOST_NAMES
+    return [f"{what}: {'; '.join(words)}" + (f"; and {more_rows} more" if more_rows > 0 else "")]

@@ -56,7 +56,7 @@ def inputs(evil: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     generate_set(evil, (20.0, 60.0), central, folder / "central")
     run_sweep(SweepSpec.of({
         "profiles": str(folder / "evil.json"), "slo_ms": SLO, "workers": [1, 2],
-        "load_qps": [20, 40], "scheme": ["greedy", "jellyfish-plus"], "duration_s": 2,
+        "load_qps": [20, 40], "scheduler": ["greedy", "jellyfish-plus"], "duration_s": 2,
         "seeds": 2}), folder / "sweep")
     placement_milp.write_placement(placement_milp.place(problem()), folder / "placement.json")
     return {"profile": folder / "evil.json", "policies": folder / "policies",
@@ -275,7 +275,7 @@ def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     run_sweep(SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
-        "scheme": "greedy", "duration_s": 1}), folder)
+        "scheduler": "greedy", "duration_s": 1}), folder)
     head, row = (folder / "results.csv").read_text().splitlines()
     load = head.split(",").index("load_qps")
     cells = row.split(",")
@@ -287,21 +287,6 @@ def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
     write_report([folder], tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size < MOST_BYTES
     assert "the first 30000 of 31000 cells" in (tmp_path / "page.html").read_text()
-
-
-def test_tables_that_name_a_scheduler_by_its_old_key_are_read(tmp_path: Path) -> None:
-    folder, pages = tmp_path / "sweep", list[str]()
-    run_sweep(SweepSpec.of({
-        "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
-        "scheduler": ["greedy", "fixed:model=none"], "duration_s": 1}), folder)
-    for old in ("scheduler", "scheme"):
-        for name in ("results.csv", "failures.csv"):
-            text = (folder / name).read_text()
-            (folder / name).write_text(text.replace("scheduler", old, 1))
-        write_report([folder], tmp_path / "page.html")
-        pages.append((tmp_path / "page.html").read_text())
-    assert pages[0] == pages[1]
-    assert "Cells that failed" in pages[0]
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -325,7 +310,7 @@ def test_a_folder_without_results_and_a_missing_file_are_refused(tmp_path: Path,
     out = tmp_path / "page.html"
     refused(run("report", tmp_path, "--out", out), 3, "nothing to report on")
     refused(run("report", tmp_path / "none.json", "--out", out), 3, "none.json", "no such file")
-    (tmp_path / "results.csv").write_text("workers,scheme\n1\n")
+    (tmp_path / "results.csv").write_text("workers,scheduler\n1\n")
     refused(run("report", tmp_path, "--out", out), 3, "not a table of a sweep")
 
 
@@ -353,7 +338,7 @@ def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
     url = f"memory://{tmp_path.name}/first"
     run_sweep(SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": [20, 40],
-        "scheme": "greedy", "duration_s": 1}), url)
+        "scheduler": "greedy", "duration_s": 1}), url)
     for source in (url, f"{url}/", f"{url}/results.csv"):
         ran = run("report", source, "--out", tmp_path / "page.html")
         assert ran.code == 0, ran.err
@@ -365,7 +350,7 @@ def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
     refused(run("report", f"memory://{tmp_path.name}/none", "--out", out), 3,
             f"memory://{tmp_path.name}/none: nothing to report on")
     refused(run("report", "nowhere://bucket/x", "--out", out), 2, "cannot open the store")
-    (tmp_path / "results.csv").write_text("workers,scheme\n1\n")
+    (tmp_path / "results.csv").write_text("workers,scheduler\n1\n")
     refused(run("report", tmp_path.as_uri(), "--out", out), 3, "not a table of a sweep",
             f"{tmp_path.as_uri()}/results.csv")
     assert not out.exists()
@@ -396,7 +381,7 @@ def test_http_is_read_and_what_keeps_it_from_being_read_is_said(
     shutil.copy(inputs["profile"], tmp_path / "profile.json")
     shutil.copytree(inputs["central"], tmp_path / "set")
     run_sweep(SweepSpec.of({"profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
-                            "scheme": "greedy", "duration_s": 1}), tmp_path / "sweep")
+                            "scheduler": "greedy", "duration_s": 1}), tmp_path / "sweep")
     for name in ("profile.json", "set", "sweep", "sweep/"):
         ran = run("report", f"{served}/{name}", "--out", tmp_path / "page.html")
         assert ran.code == 0, ran.err
@@ -449,7 +434,7 @@ def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path: Path) -> None:
 
 def test_rows_that_lack_what_may_be_missing_are_shown(tmp_path: Path, run: Run) -> None:
     """And counts that were edited into fractions, and a key of another kind of answer."""
-    row = {"scheme": "greedy", "workers": 2.5, "workers_bound": 2, "slo_ms": 100, "gap": 1,
+    row = {"scheduler": "greedy", "workers": 2.5, "workers_bound": 2, "slo_ms": 100, "gap": 1,
            "clear": True, "cost": "much", "worker_types": "none"}
     source, page = tmp_path / "a.json", tmp_path / "page.html"
     source.write_text(json.dumps({"command": "capacity", "rows": [row]}))

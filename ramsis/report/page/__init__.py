@@ -1,4 +1,4 @@
-"""One self-contained page about profiles, policies, simulations, sweeps and placements."""
+"""Self-contained page about profiles, policies, simulations, sweeps and placements."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from ramsis.report.page.sources import sections_of
 
 __all__ = ["MOST_BYTES", "write_report"]
 
-MOST_BYTES = 5_000_000
-"""A page is smaller than this."""
+MOST_BYTES = 5_000_000  # a page is smaller, so that every browser opens it
 
 
 def write_report(
     sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *,
     title: str | None = None,
 ) -> int:
-    """Write a page on some files and folders; see ``docs/report.md`` for which.
+    """Write a page on files and folders; see ``docs/report.md`` for which.
 
     Parameters
     ----------
     sources : sequence of path
         One or more.
     path : path
-        Of the page.
+        Path of the page.
     title : str, optional
-        By default the name of the only section.
+        Title; by default the name of the only section.
 
     Returns
     -------
     int
-        Sections of the page.
+        Number of sections.
     """
     if not sources:
         raise InvalidValueError("nothing to report on", where="sources",

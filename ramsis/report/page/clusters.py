@@ -1,4 +1,4 @@
-"""The sections on schedulers of a cluster, on plans that share GPUs, and on frontiers."""
+"""Sections on schedulers of a cluster, on GPU sharing, and on frontiers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
 
 Rows = Sequence[Mapping[str, Any]]
-_FLOOR = 1e-5
-"""Violation rates below this are drawn here: the axis is logarithmic."""
+_FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
 _SCHEDULERS = (
     Column("scenario", "scenario"), Column("seed", "first seed", "d"),
     Column("scheduler", "scheduler"), Column("in_time", "in time", ".4f"),
@@ -39,6 +38,7 @@ _SCHEDULERS = (
     Column("utilisation", "busy", ".1%"))
 
 
+# Figures of the requests of a stream, tenant, family, model or copy, which is ``by``.
 GROUPS = (
     Column("scheduler", "scheduler"), Column("name", "{by}"), Column("requests", "requests", "d"),
     Column("in_time", "in time", ".4f"), Column("late", "late", "d", wide=True),
@@ -51,24 +51,23 @@ GROUPS = (
     Column("response_mean_ms", "mean response (ms)", ".2f", wide=True),
     Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
     Column("response_p99_ms", "p99 response (ms)", ".1f"))
-"""What became of the requests of a stream, tenant, family, model or copy, which is ``by``."""
 _FAIRNESS = (
     Column("row", "scheduler"), Column("by", "over each"), Column("fairness", "fairness", ".4f"),
     Column("worst", "worst"), Column("worst_in_time", "in time of the worst", ".4f"))
 _STAGES = ("waiting", "loading", "service", "machine")
-_MOST_BARS = 40
+_MOST_BARS = 40  # of a figure
 
 
 def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What schedulers did on one scenario or several, and what none can pass."""
+    """Return the section on schedulers of one or several scenarios, with their bounds."""
     def label(row: Mapping[str, Any]) -> str:
         return ", ".join([*(str(row[key]) for key in several), row["scheduler"]])
 
     several = [key for key in ("scenario", "seed") if len({row.get(key) for row in rows}) > 1]
-    shown = [one for one in with_values(_SCHEDULERS, rows)
-             if (one.key not in ("scenario", "seed") or one.key in several)
-             and (one.key != "accuracy" or any(row["accuracy"] not in (None, 1.0)
-                                               for row in rows))]
+    shown = [column for column in with_values(_SCHEDULERS, rows)
+             if (column.key not in ("scenario", "seed") or column.key in several)
+             and (column.key != "accuracy" or any(row["accuracy"] not in (None, 1.0)
+                                                  for row in rows))]
     named = [(label(row), row) for row in rows]
     parts: list[Part] = [
         PageTable("Schedulers, means over the seeds; counts are sums", shown, rows),
@@ -80,30 +79,31 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         parts.append(rows_figure("Time that loads took", Axis("loading (s)", zero=True), [
             (name, [("all loads added up", row.get("loading_s"), None)]) for name, row in named]))
     parts += _groups([(name, row["by"]) for name, row in named if row.get("by")])
-    asked = [("scenario", str(document.get("name", document.get("scenario",
+    terms = [("scenario", str(document.get("name", document.get("scenario",
                                                                 text(rows, "scenario"))))),
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
              ("seeds", text(rows, "seeds")),
              ("simulated for", span([document], "duration_s", "s"))]
     return result_section(
-        "Cluster", source, document, asked, parts, verdict=sweep_verdict(
+        "Cluster", source, document, terms, parts, verdict=sweep_verdict(
             rows, {key: key for key in several}, score="in_time", bound="bound",
             words="of the requests in time"),
         measures={f"requests in time, {label(row)}": (row["in_time"], ".4f") for row in rows})
 
 
-def _groups(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
-    """Fairness, and what became of the requests of each group, by rows."""
-    fair = [{"row": row, "by": by, **one} for row, by_each in found for by, one in by_each.items()]
+def _groups(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
+    """Return tables and figures of fairness, and of the requests of each group."""
+    fair = [{"row": row, "by": by, **figures} for row, by_each in rows
+            for by, figures in by_each.items()]
     parts: list[Part] = [] if not fair else [
         PageTable("Fairness: Jain's index of the shares in time", _FAIRNESS, fair)]
-    for by in dict.fromkeys(one["by"] for one in fair):
-        groups = [{"scheduler": one["row"], **group} for one in fair if one["by"] == by
-                  for group in one["groups"]]
+    for by in dict.fromkeys(row["by"] for row in fair):
+        groups = [{"scheduler": row["row"], **group} for row in fair if row["by"] == by
+                  for group in row["groups"]]
         parts.append(PageTable(
             f"By {by}: counts are sums over the seeds, times are means over the answers",
-            [replace(one, title=one.title.format(by=by)) for one in with_values(GROUPS, groups)],
-            groups))
+            [replace(column, title=column.title.format(by=by))
+             for column in with_values(GROUPS, groups)], groups))
         bars: list[tuple[str, list[Entry]]] = [(f"{group['scheduler']}, {group['name']}", [
             (stage, group[f"{stage}_mean_ms"], None) for stage in _STAGES])
             for group in groups if group["waiting_mean_ms"] is not None]
@@ -125,7 +125,7 @@ _PLAYED = (
 
 
 def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What families get from a placement whose models share GPUs."""
+    """Return the section on families of a simulated placement whose models share GPUs."""
     named = [(row["family"], row) for row in rows]
     parts: list[Part] = [
         PageTable("Families, means over the seeds; segments are 95th percentiles",
@@ -136,12 +136,12 @@ def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
             **{words: key for key, words in _SEGMENTS}, "all of it": "response_p95_ms",
             "SLO": "slo_ms"})]
     goodput, bound = document.get("goodput_rps"), document.get("bound_rps")
-    asked = [("placement", str(document.get("placement", "–"))),
+    terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")),
              ("interference", str(document.get("interference", "–"))),
              ("goodput", _of(goodput, bound)),
              ("simulated for", span([document], "duration_s", "s"))]
-    return result_section("Models that share GPUs", source, document, asked, parts)
+    return result_section("Models that share GPUs", source, document, terms, parts)
 
 
 def _of(goodput: object, bound: object) -> str:
@@ -166,28 +166,28 @@ def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
     rows = [{**row, "not_served": ", ".join(row.get("unserved") or ()) or "–"} for row in rows]
     several = {name: len({row[name] for row in rows}) for name in _AXES}
     over = max(_AXES, key=several.__getitem__)
-    rest = [name for name in _AXES if name != over and several[name] > 1]
+    others = [name for name in _AXES if name != over and several[name] > 1]
     frames: dict[str, list[Series]] = {}
-    for key in sorted({tuple(row[name] for name in rest) for row in rows}):
-        chosen = [row for row in rows if tuple(row[name] for name in rest) == key]
+    for key in sorted({tuple(row[name] for name in others) for row in rows}):
+        matching = [row for row in rows if tuple(row[name] for name in others) == key]
         label = ", ".join(f"{value:g} {_AXES[name][1]}"
-                          for name, value in zip(rest, key, strict=True))
-        frames[label] = _by_policy(chosen, over)
+                          for name, value in zip(others, key, strict=True))
+        frames[label] = _by_policy(matching, over)
     axis = Axis(_AXES[over][0], whole=over == "gpus")
-    shown = [one for one in with_values(_POLICIES, rows) if several.get(one.key, 2) > 1]
+    shown = [column for column in with_values(_POLICIES, rows) if several.get(column.key, 2) > 1]
     parts: list[Part] = [
         curves("Goodput by policy", axis, Axis("goodput (requests/s)", zero=True), frames,
-               "of" if rest else ""),
+               "of" if others else ""),
         PageTable("Policies, means over the seeds", shown, rows)]
     first = rows[0].get("models")
-    asked = [("models", ", ".join(map(str, first)) if isinstance(first, list) else "–"),
+    terms = [("models", ", ".join(map(str, first)) if isinstance(first, list) else "–"),
              ("load of each", span(rows, "rps", "requests per second")),
              ("SLO", span(rows, "slo_ms", "ms")), ("GPUs", text(rows, "gpus")),
              ("policies", text(rows, "policy")),
              ("interference", str(document.get("interference", "–"))),
              ("seeds", str(document.get("seeds", "–"))),
              ("simulated for", span([document], "duration_s", "s"))]
-    return result_section("Policies of sharing", source, document, asked, parts)
+    return result_section("Policies of sharing", source, document, terms, parts)
 
 
 def _by_policy(rows: Rows, over: str) -> list[Series]:
@@ -212,7 +212,7 @@ _CORNERS = (
 
 
 def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What accuracy costs in violations: the corners of the frontier of each load."""
+    """Return the section on the corners of the frontier of each load."""
     drawn: list[Series] = []
     for i, load in enumerate(dict.fromkeys(row["load_qps"] for row in rows)):
         corners = sorted((row for row in rows if row["load_qps"] == load),
@@ -221,23 +221,24 @@ def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
             f"{load:g} queries/s, model",
             [_drawn(row["expected_violation_rate"]) for row in corners],
             [row["expected_effective_accuracy"] for row in corners], look=2 * i))
-        seen = [row for row in corners if row.get("violation_rate") is not None]
-        if seen:
+        simulated = [row for row in corners if row.get("violation_rate") is not None]
+        if simulated:
             drawn.append(Series(
-                f"{load:g} queries/s, simulated", [_drawn(row["violation_rate"]) for row in seen],
-                [row.get("effective_accuracy") for row in seen], draw="points",
+                f"{load:g} queries/s, simulated",
+                [_drawn(row["violation_rate"]) for row in simulated],
+                [row.get("effective_accuracy") for row in simulated], draw="points",
                 look=2 * i + 1))
     parts: list[Part] = [
         curves("Accuracy against violations", Axis("violations", log=True, percent=True,
                                                    reach=LEAST_BUDGET),
                Axis("effective accuracy"), drawn)]
-    if any(_FLOOR in one.x for one in drawn):
+    if any(_FLOOR in series.x for series in drawn):
         parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))
     parts.append(PageTable("Corners", with_values(_CORNERS, rows), rows))
-    asked = [("load", span(rows, "load_qps", "queries/s")), ("scheduler", text(rows, "scheduler")),
+    terms = [("load", span(rows, "load_qps", "queries/s")), ("scheduler", text(rows, "scheduler")),
              ("workers", text(rows, "workers")), ("SLO", span(rows, "slo_ms", "ms")),
              ("service times", text(rows, "service"))]
-    return result_section("Frontier", source, document, asked, parts)
+    return result_section("Frontier", source, document, terms, parts)
 
 
 def _drawn(rate: float) -> float:

@@ -1,7 +1,7 @@
-"""Sections as one HTML document that asks no network.
+"""Sections as an HTML document that needs no network.
 
-Every text is escaped, figures stand in it as JSON that is no code, and a content security policy
-lets nothing run but the page's own script and nothing be fetched.
+Every text is escaped, figures are JSON and no code, and a content security policy allows nothing
+but the page's script to run, and nothing to be fetched.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ramsis.report.page.parts import PLAN, Figure, Note, PageTable, Part, Sectio
 from ramsis.tables import Column, escape, html_table
 
 _SCRIPTS = ("draw", "figure", "curves", "bars", "map", "explore", "page")
-_DIGITS = 7
-_MOST_VERDICTS = 12
-_MOST_BESIDE = 6  # results in a table; more are not read across
-_DARKEST, _LIGHTEST = 0.06, 0.96  # of the scale of colours: seen on dark and on white paper
+_DIGITS = 7  # of numbers in figures, finer than any screen
+_MOST_VERDICTS = 12  # at the head of the page
+_MOST_BESIDE = 6  # results in a table; nobody compares more side by side
+_DARKEST, _LIGHTEST = 0.06, 0.96  # of the colour scale: visible on dark and on white paper
 _NO_SCRIPT = "The script that draws the figures is switched off; the tables have the values."
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """The document."""
+    """Return the document."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
@@ -58,35 +58,38 @@ def _today() -> str:
 
 
 def _verdicts(sections: Sequence[Section]) -> str:
-    """What to know first: the verdict of a plan, or of each section."""
+    """Return the verdict of a plan, or of each section, for the head of the page."""
     planned = [section for section in sections if section.kind == PLAN]
-    shown = [(one, i) for i, one in enumerate(sections) if one.verdict and (
-        one in planned or not planned)][:_MOST_VERDICTS]
+    shown = [(section, i) for i, section in enumerate(sections) if section.verdict and (
+        section in planned or not planned)][:_MOST_VERDICTS]
     if not shown:
         return ""
     lines = []
-    for one, i in shown:
-        name = f'<a href="#s{i}">{escape(one.title)}</a>: ' if len(shown) > 1 else ""
-        first, *rest = (escape(line) for line in one.verdict)
-        lines.append(f"<p>{name}{first}</p>" + "".join(f"<p>{line}</p>" for line in rest))
+    for section, i in shown:
+        name = f'<a href="#s{i}">{escape(section.title)}</a>: ' if len(shown) > 1 else ""
+        first, *others = (escape(line) for line in section.verdict)
+        lines.append(f"<p>{name}{first}</p>" + "".join(f"<p>{line}</p>" for line in others))
     return f'<div class="verdict">{"".join(lines)}</div>'
 
 
 def side_by_side(sections: Sequence[Section]) -> list[Part]:
     """Return a table for each kind that has several sections with figures in common.
 
-    A column for each section, a row for each figure that two of them have. Of two sections the
-    last column is what the second has more.
+    The table has a column for each section, and a row for each figure that two of them have. For
+    two sections the last column is the difference.
     """
     parts: list[Part] = []
     for kind in dict.fromkeys(section.kind for section in sections):
-        compared = [one for one in sections if one.kind == kind and one.measures][:_MOST_BESIDE]
-        names = dict.fromkeys(name for one in compared for name in one.measures)
-        shared = [name for name in names if sum(name in one.measures for one in compared) > 1]
+        compared = [section for section in sections
+                    if section.kind == kind and section.measures][:_MOST_BESIDE]
+        names = dict.fromkeys(name for section in compared for name in section.measures)
+        shared = [name for name in names
+                  if sum(name in section.measures for section in compared) > 1]
         if len(compared) < 2 or not shared:
             continue
         heads = [Column("what", "figure"), *(
-            Column(str(i), _title_beside(one, compared), "s") for i, one in enumerate(compared))]
+            Column(str(i), _title_beside(section, compared), "s")
+            for i, section in enumerate(compared))]
         if len(compared) == 2:
             heads.append(Column("more", "second less first", "s"))
         parts.append(PageTable(f"{kind}: side by side", heads,
@@ -94,21 +97,21 @@ def side_by_side(sections: Sequence[Section]) -> list[Part]:
     return parts
 
 
-def _title_beside(one: Section, beside: Sequence[Section]) -> str:
-    alike = sum(other.title == one.title for other in beside) > 1
-    return f"{one.title} ({beside.index(one) + 1})" if alike else one.title
+def _title_beside(section: Section, beside: Sequence[Section]) -> str:
+    alike = sum(other.title == section.title for other in beside) > 1
+    return f"{section.title} ({beside.index(section) + 1})" if alike else section.title
 
 
-def _measures_row(name: str, own: Sequence[Section]) -> dict[str, str]:
-    """The figures of a name, each in its format, and of two their difference."""
+def _measures_row(name: str, sections: Sequence[Section]) -> dict[str, str]:
+    """Return the figures of a name, each in its format, and of two their difference."""
     row = {"what": name}
     numbers: list[float] = []
     form = ""
-    for i, one in enumerate(own):
-        value, form = one.measures.get(name, (None, form))
+    for i, section in enumerate(sections):
+        value, form = section.measures.get(name, (None, form))
         row[str(i)] = "–" if value is None else format(value, form)
         numbers += [] if value is None else [value]
-    if len(own) == 2:
+    if len(sections) == 2:
         row["more"] = format(numbers[1] - numbers[0], "+z" + form) if len(numbers) == 2 else "–"
     return row
 
@@ -128,12 +131,12 @@ def _shades(sections: Sequence[Section]) -> dict[str, float]:
 
 
 def _shaded(spec: Mapping[str, Any], shades: Mapping[str, float]) -> Mapping[str, Any]:
-    """A figure of models with the colours that they have on this page."""
+    """Return a figure of models with the colours that they have on this page."""
     if not spec.get("of_models"):
         return spec
     if spec["kind"] == "curves":
         return {**spec, "frames": [{**frame, "series": [
-            {**one, "shade": shades.get(one["name"])} for one in frame["series"]]}
+            {**series, "shade": shades.get(series["name"])} for series in frame["series"]]}
             for frame in spec["frames"]]}
     names = spec["models"] if spec["kind"] == "map" else spec["series"]
     return {**spec, "shade": [shades.get(name, _DARKEST) for name in names]}
@@ -149,15 +152,15 @@ def _script() -> str:
 
 
 def _contents(sections: Sequence[Section]) -> str:
-    lines = "".join(f'<li><a href="#s{i}">{escape(one.kind)}: {escape(one.title)}</a></li>'
-                    for i, one in enumerate(sections))
+    lines = "".join(f'<li><a href="#s{i}">{escape(section.kind)}: {escape(section.title)}</a></li>'
+                    for i, section in enumerate(sections))
     return f'<nav aria-label="Contents"><ul>{lines}</ul></nav>'
 
 
 def _section(
     section: Section, name: str, shades: Mapping[str, float], *, several: bool
 ) -> str:
-    """All about one input; the only section has the page's heading."""
+    """Return the HTML of a section; the only section has the page's heading."""
     head = "" if several else ' class="unseen"'
     return "\n".join([
         f'<section id="{name}" aria-labelledby="{name}-title">',
@@ -195,7 +198,7 @@ def _part(part: Part, name: str, shades: Mapping[str, float]) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a page: nothing in it ends the element."""
+    """Return JSON that can stand in a page: nothing in it ends the element."""
     text = json.dumps(_rounded(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

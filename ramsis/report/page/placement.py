@@ -1,4 +1,4 @@
-"""The section on a placement: what runs where, what families get, and how good that is."""
+"""Section on a placement: uses of workers, figures of families, and the gap to the bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.rows import checked_rows
 from ramsis.tables import Column
 
-_SHORT = 0.999  # a smaller share served in time is said
+_SHORT = 0.999  # a smaller share served in time is mentioned
 
 _GROUPS = (
     Column("worker_type", "worker type"), Column("workers", "workers", "d"),
@@ -64,11 +64,11 @@ def placement_section(path: Path, name: str) -> Section:
                 "memory": None if i else group.memory_mb / group.memory_limit_mb})
             bars[group.worker_type].append((use.family, count / len(group.uses),
                                             " + ".join(use.variants)))
-    for one in (item for item in problem.worker_types if item.partitions is None):
-        unused = one.count - sum(len(group.workers) for group in placed.groups
-                                 if group.worker_type == one.name)
+    for kind in (item for item in problem.worker_types if item.partitions is None):
+        unused = kind.count - sum(len(group.workers) for group in placed.groups
+                                  if group.worker_type == kind.name)
         if unused > 0:
-            bars[one.name].append(("not used", unused, None))
+            bars[kind.name].append(("not used", unused, None))
     parts: list[Part] = [
         PageTable("What runs where", _GROUPS, rows),
         PageTable("What families get", _FAMILIES, families),
@@ -110,13 +110,13 @@ def _verdict(
     worth = [(name, price) for name, price in prices.items() if _number(price)] if isinstance(
         prices, Mapping) else []
     if worth:
-        name, price = max(worth, key=lambda one: one[1])
+        name, price = max(worth, key=lambda pair: pair[1])
         sentences.append(f"One more worker of {name} is worth {price:.3g} of the objective")
     return sentences
 
 
 def _worth(document: Mapping[str, Any]) -> list[PageTable]:
-    """The shadow prices."""
+    """Return the table of shadow prices, if there are any."""
     prices = document.get("prices")
     rows = [{"worker_type": str(name), "price": _number(price)} for name, price in (
         prices.items() if isinstance(prices, Mapping) else ())]
@@ -129,9 +129,9 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _asked(found: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    problem = found.problem
-    types = ", ".join(f"{one.name}: {one.count}" for one in problem.worker_types)
+def _asked(placed: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    problem = placed.problem
+    types = ", ".join(f"{kind.name}: {kind.count}" for kind in problem.worker_types)
     families = ", ".join(f"{family.name} {family.demand_qps:g} queries/s in {family.slo_ms:g} ms"
                          for family in problem.families)
     asked = [("problem", problem.name), ("families", families), ("worker types", types),
@@ -150,7 +150,7 @@ def _words(value: object) -> str:
 
 
 def _front(document: Mapping[str, Any]) -> list[Figure]:
-    """Accuracy over cost, where that was asked for."""
+    """Return the figure of accuracy over cost, if the placement has that front."""
     if not document.get("front"):
         return []
     points = checked_rows({"rows": document["front"]}, "front", numbers=(

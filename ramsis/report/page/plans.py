@@ -1,4 +1,4 @@
-"""The sections on what `ramsis plan` and `ramsis audit` came to."""
+"""Sections on the results of `ramsis plan` and `ramsis audit`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.results import result_section
-from ramsis.report.page.rows import given, given_in
+from ramsis.report.page.rows import option_values, option_values_in
 from ramsis.tables import Column, with_values
 
 _PLANNED = (
@@ -35,7 +35,7 @@ _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accur
 
 def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
                  name: str) -> Section:
-    """The verdict of a plan, both kinds of dispatch, and the commands that were run."""
+    """Return the section on a plan: verdict, both dispatch rules, and the commands."""
     inputs, verdict = document.get("inputs"), document.get("verdict")
     options = inputs.get("options") if isinstance(inputs, Mapping) else None
     words = document.get("words")
@@ -48,7 +48,7 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         {"needed": "workers", "bound of any scheduler": "workers_bound"})
     return Section(
         PLAN, path.resolve().parent.name or name,
-        given(options if isinstance(options, list) else ()),
+        option_values(options if isinstance(options, list) else ()),
         [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
         tuple(str(command) for command in commands) if isinstance(commands, list) else (),
         (("file", name),),
@@ -66,7 +66,7 @@ _AUDITED = (
 def audit_section(
     document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], source: str
 ) -> Section:
-    """How far a request log is from the best possible, and why."""
+    """Return the section on an audit: a request log against the best possible, and causes."""
     row = rows[0]
     best = row["best_policy"] if isinstance(row.get("best_policy"), Mapping) else {}
     causes = row["violations_by_cause"]
@@ -95,8 +95,8 @@ def audit_section(
             rows_figure("Violations by cause", violations("share of the requests"), [
                 ("violations", [(str(cause), number / count, None)
                                 for cause, number in causes.items()])])]
-    asked = [("requests", f"{count:,.0f}"), *given_in(document)]
-    return result_section("Audit", source, document, asked, parts, verdict=_judged(row, best),
+    terms = [("requests", f"{count:,.0f}"), *option_values_in(document)]
+    return result_section("Audit", source, document, terms, parts, verdict=_judged(row, best),
                           measures={
                               "effective accuracy": (row["effective_accuracy"], ".4f"),
                               "violations": (row["violation_rate"], ".4%"),
@@ -104,7 +104,7 @@ def audit_section(
 
 
 def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
-    """Summarise a plan: figures reached, the bound, and the number of workers."""
+    """Summarise an audit: figures reached, the bound, and the number of workers."""
     sentences = [f"{row['effective_accuracy']:.4f} effective accuracy and "
                  f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
                  f"scheduler passes {row['upper_bound']:.4f}"]

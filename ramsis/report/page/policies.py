@@ -1,4 +1,4 @@
-"""The section on a policy set: promises by load, and decision tables as heat maps."""
+"""Section on a policy set: promises by load, and decision tables as heat maps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from ramsis.report.page.parts import (
 )
 from ramsis.tables import Column, effective_words
 
-_BUDGET = 3_000_000
-"""Characters that the tables of all policies may take."""
-_MOST_MAPS = 8
+_BUDGET = 3_000_000  # characters that the tables of all policies may take
+_MOST_MAPS = 8  # stations whose tables are shown
 _LOAD = Axis("load (queries/s)")
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"), Column("slowness", "slowness", "g"),
@@ -51,20 +50,21 @@ def policies_section(
     rows = [_row(level) for level in levels]
     lowest = min(row["slowness"] for row in rows)
     usual = [row for row in rows if row["slowness"] == lowest]
-    shown = [one for one in _COLUMNS if any(row.get(one.key) not in (None, "") for row in rows)
-             and (one.key != "slowness" or len(usual) < len(rows))]
+    shown = [column for column in _COLUMNS
+             if any(row.get(column.key) not in (None, "") for row in rows)
+             and (column.key != "slowness" or len(usual) < len(rows))]
     parts: list[Part] = [PageTable("What is promised, by load", shown, rows),
                          *promise_figures(rows), _shares(levels), *_maps(levels)]
     slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
                      for slo, share in policies.slo_classes.items())
     workers = ", ".join(f"{count}" if len(policies.worker_types) == 1 else f"{name}: {count}"
                         for name, count in policies.worker_types.items())
-    asked = [("workers", workers), ("SLO", slos), ("loads", _span(levels)),
+    terms = [("workers", workers), ("SLO", slos), ("loads", _span(levels)),
              ("arrivals", ", ".join(policies.processes)), ("dispatch", first.dispatch),
              ("service times", first.service), ("batching", first.batching),
              ("late requests", first.late), ("optimised", first.objective),
              ("models", ", ".join(model.name for model in first.models))]
-    return Section("Policies", source, asked, parts, (*commands, f"ramsis verify {source}"),
+    return Section("Policies", source, terms, parts, (*commands, f"ramsis verify {source}"),
                    _origin(levels), verdict=_verdict(usual, workers), measures=_measures(rows),
                    models=_models(levels))
 
@@ -78,7 +78,8 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     loads = f"{low['load_qps']:g} to {high['load_qps']:g}" if len(rows) > 1 else (
         f"{low['load_qps']:g}")
     words = effective_words(*(row["expected_accuracy"] for row in rows))
-    values = " to ".join(dict.fromkeys(f"{one:.4f}" for one in (min(effective), max(effective))))
+    values = " to ".join(dict.fromkeys(
+        f"{value:.4f}" for value in (min(effective), max(effective))))
     beyond = "" if bound is None else (
         f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
     sentences = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values}"
@@ -100,7 +101,7 @@ def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, s
 
 
 def _models(levels: Levels) -> dict[str, float | None]:
-    """The models of the policies; of a shipped profile that they were made of, all."""
+    """Return the models of the policies, or all models of the shipped profile that they use."""
     policies = [station.policy for level in levels for station in level.stations]
     accuracies: dict[str, float | None] = {}
     for policy in policies:
@@ -126,7 +127,7 @@ def _slower(slowness: float) -> str:
 
 
 def _row(level: Level[Policy]) -> dict[str, Any]:
-    """A level's promise; of a single policy what else it says."""
+    """Return the row of a level: its promise, and further figures of a single policy."""
     row: dict[str, Any] = {"load_qps": level.load_qps, "slowness": level.slowness,
                            "arrivals": level.arrivals, **level.expected}
     cells = []
@@ -147,7 +148,7 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
 
 
 def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
-    """Effective accuracy with its bound, and violations, over the load."""
+    """Return figures of effective accuracy with its bound, and violations, over the load."""
     def line(name: str, key: str, **more: Any) -> list[Series]:
         lines: dict[float, list[dict[str, Any]]] = {}
         for row in rows:
@@ -167,7 +168,7 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
 
 
 def _shares(levels: Levels) -> Figure:
-    """Which models answer, a bar for each level and station."""
+    """Return the figure of which models answer, a bar for each level and station."""
     rows: list[tuple[str, list[Entry]]] = []
     models: dict[str, float] = {}
     for level in levels:
@@ -187,7 +188,7 @@ def _shares(levels: Levels) -> Figure:
 
 
 def _maps(levels: Levels) -> list[Part]:
-    """A heat map for each station, its levels by slider."""
+    """Return a heat map for each station, with its levels by slider."""
     stations: dict[tuple[str, float, str], list[tuple[float, Policy]]] = {}
     for level in levels:
         for station in level.stations:
@@ -196,23 +197,23 @@ def _maps(levels: Levels) -> list[Part]:
     several = len({arrivals for arrivals, _, _ in stations}) > 1
     room = _BUDGET // min(len(stations), _MOST_MAPS)
     parts: list[Part] = []
-    for (arrivals, slowness, name), found in list(stations.items())[:_MOST_MAPS]:
+    for (arrivals, slowness, name), tables in list(stations.items())[:_MOST_MAPS]:
         words = [name + _slower(slowness)] if len(stations) > 1 else []
         parts += _map(", ".join(["What is decided", *words, *([arrivals] if several else [])]),
-                      found, room)
+                      tables, room)
     if len(stations) > _MOST_MAPS:
         parts.append(Note(f"The tables of {_MOST_MAPS} of {len(stations)} stations are shown."))
     return parts
 
 
-def _map(title: str, found: Sequence[tuple[float, Policy]], room: int) -> list[Part]:
-    policies = [policy for _, policy in found]
+def _map(title: str, tables: Sequence[tuple[float, Policy]], room: int) -> list[Part]:
+    policies = [policy for _, policy in tables]
     models: dict[str, float] = {}
     for policy in policies:
         models |= {model.name: model.accuracy for model in policy.models}
     names = sorted(models, key=lambda name: (models[name], name))
     place = {name: i for i, name in enumerate(names)}
-    frames = [_frame(load_qps, policy, place) for load_qps, policy in found]
+    frames = [_frame(load_qps, policy, place) for load_qps, policy in tables]
     kept = _fitting(frames, room)
     label = (f"{title}: model by queued requests and slack, for {len(kept)} loads; the values "
              "below it are the same as a table")
@@ -241,7 +242,7 @@ def _frame(load_qps: float, policy: Policy, place: dict[str, int]) -> dict[str, 
 
 
 def _fitting(frames: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """Evenly spaced frames that take no more characters than there is room for."""
+    """Return evenly spaced frames that take no more characters than there is room for."""
     sizes = [len(json.dumps(frame)) for frame in frames]
     step = 1
     while step < len(frames) and sum(sizes[::step]) > room:

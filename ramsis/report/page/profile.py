@@ -1,4 +1,4 @@
-"""The section on a profile set."""
+"""Section on a profile set."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ramsis.profiles.check import check
 from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values
 
-_MOST_FRAMES = 24
-_MOST_LINES = 24
+_MOST_FRAMES = 24  # batch sizes of the slider, evenly spaced
+_MOST_LINES = 24  # models by batch size
 _MOST_FINDINGS = 20
 
 
@@ -29,17 +29,17 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
         parts.append(PageTable("What is odd in it, though allowed", [
             Column("kind", "kind"), Column("model", "model"), Column("batch", "batch", "d"),
             Column("text", "what")], [
-            {"kind": one.kind, "model": one.model, "batch": one.batch, "text": one.message}
-            for one in findings], _MOST_FINDINGS))
+            {"kind": finding.kind, "model": finding.model, "batch": finding.batch,
+             "text": finding.message} for finding in findings], _MOST_FINDINGS))
     else:
         parts.append(Note("The checks of profiles found nothing odd in it."))
     measured = profile.measurement or {}
-    asked = [("profile", profile.name), ("models", f"{len(profile.models)}, of which "
+    terms = [("profile", profile.name), ("models", f"{len(profile.models)}, of which "
              f"{len(front)} are on the front of accuracy against latency at batch 1"),
              ("batch sizes", f"{sizes[0]} to {sizes[-1]}"), ("statistic shown", statistic),
              *((str(key), str(value)) for key, value in measured.items()
                if isinstance(value, str | int | float))]
-    return Section("Profile", profile.name, asked, parts,
+    return Section("Profile", profile.name, terms, parts,
                    (f"ramsis profile plot {source} --out figure.svg",),
                    (("file", source), ("fingerprint", profile.fingerprint)), "What was measured",
                    verdict=_verdict(profile, table, front, statistic),
@@ -59,7 +59,7 @@ def _verdict(
 
 
 def _statistic(profile: ProfileSet) -> Statistic:
-    """The first that all batches have."""
+    """Return the first statistic that all batches have."""
     statistics = profile.statistics
     if not statistics:
         raise InvalidValueError("no statistic that all batches have",
@@ -79,15 +79,16 @@ def _models(
                      **{f"b{b}": float(latency[b - 1]) for b in shown},
                      "memory_mb": model.memory_mb, "load_ms": model.load_ms})
     rows.sort(key=lambda row: row["b1"])
-    given = [Column("memory_mb", "memory (MB)", ".4g"), Column("load_ms", "to load (ms)", ".4g")]
+    optional = [Column("memory_mb", "memory (MB)", ".4g"),
+                Column("load_ms", "to load (ms)", ".4g")]
     return PageTable("Models, fastest first", [
         Column("name", "model"), Column("accuracy", "accuracy", ".4f"), Column("front", "front"),
         *(Column(f"b{b}", f"{statistic} at {b} (ms)", ".4g") for b in shown),
-        *with_values(given, rows)], rows)
+        *with_values(optional, rows)], rows)
 
 
 def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:
-    """Accuracy over latency, a frame for each batch size."""
+    """Return the figure of accuracy over latency, with a frame for each batch size."""
     step = -(-len(sizes) // _MOST_FRAMES)
     frames = {}
     for batch in sizes[::step]:
@@ -110,7 +111,7 @@ def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Seri
 
 
 def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figure:
-    """Latency of the models on the front, at the sizes that were measured."""
+    """Return the figure of the front's latency, at the measured sizes."""
     sizes = {model.name: [batch.batch for batch in model.batches] for model in profile.models}
     series = []
     for name, row in zip(table.models, table.latency_ms, strict=True):

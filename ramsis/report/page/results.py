@@ -1,4 +1,4 @@
-"""The sections on what commands print with ``--json``: simulations, capacity, scaling fleets."""
+"""Sections on results of commands with ``--json``: simulations, capacity, scaling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
-from ramsis.report.page.rows import given_in, number, span, text
+from ramsis.report.page.rows import number, option_values_in, span, text
 from ramsis.report.verdicts import OVERLOAD, simulation_verdict, target_words
 from ramsis.tables import Column, with_values
 
@@ -27,7 +27,7 @@ _LOAD = Axis("load (queries/s)")
 _EFFECTIVE = Axis("effective accuracy", most=1.0)
 _LATE = violations()
 _TIME = Axis("time (s)", zero=True)
-FIGURES = (
+FIGURES = (  # of a simulation
     Column("violation_rate", "violations", ".4%"),
     Column("expected_violation_rate", "promised", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
@@ -35,7 +35,6 @@ FIGURES = (
     Column("expected_effective_accuracy", "promised", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
-"""Of a simulation."""
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"), *FIGURES)
@@ -57,19 +56,19 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     accuracies = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
         parts.append(_models(rows, accuracies))
-    asked = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
+    terms = [("schedulers", text(rows, "label")), ("workers", text(rows, "workers")),
              ("target", target_words(rows[0])),
              ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s")),
              ("load monitor", "on" if rows[0].get("monitor") else "off")]
-    return result_section("Simulation", source, document, asked, parts,
+    return result_section("Simulation", source, document, terms, parts,
                           verdict=simulation_verdict(rows),
                           measures=_simulated_measures(rows), models=accuracies)
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
-    """Return, by scheduler and load, the figures that can be compared with another simulation.
+    """Return by scheduler and load the figures that other simulations may have, too.
 
     A simulation of one scheduler is compared with one of another scheduler.
     """
@@ -89,7 +88,7 @@ def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
 
 
 def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | None]:
-    """The models that the document names with their accuracies, and those that answered."""
+    """Return the models of the document with their accuracies, and those that answered."""
     accuracies: dict[str, float | None] = {
         name: None for row in rows for name in row.get("model_share", {})}
     named = document.get("models")
@@ -102,31 +101,31 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
 def _with_series(
     rows: Rows, name: str, keys: Sequence[str]
 ) -> list[tuple[int, str, Mapping[str, Any]]]:
-    """Number, name and series over time of the rows that have all of some series."""
+    """Return number, name and series over time of the rows that have all of ``keys``."""
     return [(look, row[name], row["over_time"]) for look, row in enumerate(rows)
             if _are_series(row.get("over_time"), keys)]
 
 
-def _are_series(given: object, keys: Sequence[str]) -> bool:
-    """Whether values of some keys are there for each time."""
-    return isinstance(given, Mapping) and isinstance(given.get("time_s"), list) and all(
-        isinstance(given.get(key), list) and len(given[key]) == len(given["time_s"])
+def _are_series(series: object, keys: Sequence[str]) -> bool:
+    """Return whether there are values of all keys for each time."""
+    return isinstance(series, Mapping) and isinstance(series.get("time_s"), list) and all(
+        isinstance(series.get(key), list) and len(series[key]) == len(series["time_s"])
         for key in keys)
 
 
 def _over_time(
-    own: Sequence[tuple[int, str, Mapping[str, Any]]], load: str, *between: Figure
+    rows: Sequence[tuple[int, str, Mapping[str, Any]]], load: str, *between: Figure
 ) -> list[Figure]:
-    """Load of the first of some series, accuracy and violations of all; none without any."""
-    if not own:
+    """Return figures of the first series' load, and of accuracy and violations of all."""
+    if not rows:
         return []
-    first = own[0][2]
+    first = rows[0][2]
     return [curves(load, _TIME, Axis("queries/s", zero=True), [
                 Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
             *between,
             *(curves(title, _TIME, axis, [
                 Series(name, series["time_s"], series[key], draw="line", look=look)
-                for look, name, series in own]) for title, axis, key in (
+                for look, name, series in rows]) for title, axis, key in (
                     ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
                     ("Violations over time", _LATE, "violation_rate")))]
 
@@ -134,20 +133,23 @@ def _over_time(
 def _over_loads(rows: Rows) -> list[Figure]:
     effective, late, slow = [], [], []
     fit = [row for row in rows if row["violation_rate"] <= OVERLOAD] or rows
-    for look, (name, own) in enumerate(_by_scheduler(rows, "label").items()):
-        loads = [row["load_qps"] for row in own]
+    for look, (name, of_scheduler) in enumerate(_by_scheduler(rows, "label").items()):
+        loads = [row["load_qps"] for row in of_scheduler]
         effective.append(Series(name, loads,  # one in overload would make the others one line
                                 [row["effective_accuracy"] if row in fit else None
-                                 for row in own],
-                                [row.get("effective_accuracy_half_width") for row in own],
+                                 for row in of_scheduler],
+                                [row.get("effective_accuracy_half_width") for row in of_scheduler],
                                 look=look))
-        if any(row.get("expected_effective_accuracy") is not None for row in own):
+        if any(row.get("expected_effective_accuracy") is not None for row in of_scheduler):
             effective.append(Series(
                 f"{name}, promised", loads,
-                [row.get("expected_effective_accuracy") for row in own], draw="line", look=look))
-        late.append(Series(name, loads, [row["violation_rate"] for row in own],
-                           [row.get("violation_rate_half_width") for row in own], look=look))
-        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in own], look=look))
+                [row.get("expected_effective_accuracy") for row in of_scheduler],
+                draw="line", look=look))
+        late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
+                           [row.get("violation_rate_half_width") for row in of_scheduler],
+                           look=look))
+        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler],
+                           look=look))
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row.get("upper_bound") is not None}
     if bounds:
@@ -164,7 +166,7 @@ def _over_loads(rows: Rows) -> list[Figure]:
 
 
 def _side_by_side(rows: Rows) -> list[Figure]:
-    """Promise, simulation and bound of each scheduler, at the only load."""
+    """Return figures of promise, simulation and bound of each scheduler, at the only load."""
     named = [(row["label"], row) for row in rows]
     return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
                 "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
@@ -173,10 +175,10 @@ def _side_by_side(rows: Rows) -> list[Figure]:
                 "promised": "expected_violation_rate", "simulated": "violation_rate"})]
 
 
-def _models(rows: Rows, known: Mapping[str, float | None]) -> Figure:
-    """The shares of the models in the answers, by rising accuracy where it is known."""
+def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Figure:
+    """Return the figure of the models' shares in the answers, by rising accuracy."""
     def rank(name: str) -> tuple[float, str]:
-        return number(known.get(name)), name
+        return number(accuracies.get(name)), name
 
     bars: list[tuple[str, list[Entry]]] = []
     several = len({row["load_qps"] for row in rows}) > 1
@@ -205,7 +207,7 @@ _CAPACITY = (
 def capacity_section(
     document: Mapping[str, Any], rows: Rows, source: str, *, typed: bool = False
 ) -> Section:
-    """The fewest workers, or of several types the cheapest, against the bound."""
+    """Return the section on the fewest workers, or the cheapest of several types."""
     rows = [{**row, "clear_word": "yes" if row.get("clear") is True else "no",
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}
@@ -223,12 +225,12 @@ def capacity_section(
             {"needed": key, "bound of any scheduler": bound}))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
-    asked = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
+    terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
              ("load", span(rows, "load_qps", "queries/s")),
              ("schedulers", text(rows, "scheduler")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]
     return result_section(
-        "Capacity", source, document, asked, parts,
+        "Capacity", source, document, terms, parts,
         verdict=[] if typed else _enough(rows), measures={
             f"{words}, {row['scheduler']}" + ("" if row["load_qps"] is None else
                                            f" at {row['load_qps']:.6g} queries/s"):
@@ -236,24 +238,25 @@ def capacity_section(
 
 
 def _enough(rows: Rows) -> list[str]:
-    """The fewest workers at the highest load."""
+    """Return a sentence on the fewest workers at the highest load."""
     load = max((row["load_qps"] for row in rows if row["load_qps"] is not None), default=None)
     trials = [row for row in rows if row["load_qps"] == load]
     best = min(trials, key=lambda row: row["workers"])
     least = ", ".join(f"{row['workers']:.10g} with {row['scheduler']}" for row in trials)
     at = "" if load is None else f" for {load:.6g} queries/s"
-    one = best["workers"] == 1
-    return [f"{best['workers']:.10g} worker{'' if one else 's'} {'is' if one else 'are'} enough"
+    single = best["workers"] == 1
+    return [f"{best['workers']:.10g} worker{'' if single else 's'} "
+            f"{'is' if single else 'are'} enough"
             f"{at} ({least}; no scheduler does with fewer than {best['workers_bound']:.10g})"]
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
     needed, more = [], []
-    for name, own in _by_scheduler(rows, "scheduler").items():
-        loads = [row["load_qps"] for row in own]
-        needed.append(Series(name, loads, [row[key] for row in own]))
+    for name, of_scheduler in _by_scheduler(rows, "scheduler").items():
+        loads = [row["load_qps"] for row in of_scheduler]
+        needed.append(Series(name, loads, [row[key] for row in of_scheduler]))
         more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
-                                         for row in own]))
+                                         for row in of_scheduler]))
     bounds = {row["load_qps"]: row[bound] for row in rows}
     needed.append(Series("bound of any scheduler", sorted(bounds),
                          [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
@@ -282,7 +285,7 @@ _PLACED = (
 
 
 def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What families get from a placement that was simulated."""
+    """Return the section on families of a simulated placement."""
     shown = with_values(_PLACED, rows)
     named = [(row["family"], row) for row in rows]
     parts: list[Part] = [
@@ -292,10 +295,10 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
             "promise of the policies": "expected_effective_accuracy",
             "simulated": "effective_accuracy", "upper bound of any scheduler": "upper_bound"}),
         dots("Violations", _LATE, named, {"simulated": "violation_rate"})]
-    asked = [("placement", str(document.get("placement", "–"))),
+    terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]
-    return result_section("Simulated placement", source, document, asked, parts)
+    return result_section("Simulated placement", source, document, terms, parts)
 
 
 _SCALED = (
@@ -309,13 +312,13 @@ _SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rat
 def scaling_section(
     document: Mapping[str, Any], rows: Rows, source: str
 ) -> Section:
-    """What scaling policies and rules cost and deliver, at once and over time."""
+    """Return the section on costs and results of scaling policies and rules."""
     rows = [{**row, "name": row["scheduler"] + (" (tuned)" if row.get("tuned") is True
                                                 and row["scheduler"] != "ramsis" else ""),
              "meets": "yes" if row.get("meets_target") is True else
              None if row.get("cost_worker_s") is not None else "no"} for row in rows]
-    given = document.get("bound")
-    bound: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    stated = document.get("bound")
+    bound: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
     parts: list[Part] = [PageTable("Schedulers", with_values(_SCALED, rows), rows)]
     points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
                      look=look, named=True, text=[row["name"]]) for look, row in enumerate(rows)]
@@ -340,14 +343,14 @@ def scaling_section(
                 "missed accuracy included" for row in priced[:2]]
     if priced and isinstance(least, int | float):
         verdict[-1] += f"; no scheduler costs less than {least:.0f}"
-    return result_section("Scaling", source, document, given_in(document), parts,
+    return result_section("Scaling", source, document, option_values_in(document), parts,
                           verdict=verdict, measures={
                               f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
                               for row in rows})
 
 
 def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
-    """Load, workers, accuracy and violations of the rows that have series."""
+    """Return figures of load, workers, accuracy and violations over time."""
     with_series = _with_series(rows, "name", _SERIES)
     if not with_series:
         return []
@@ -366,7 +369,7 @@ def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
 
 
 def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of each scheduler, by rising load."""
+    """Return the rows of each scheduler, by rising load."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: number(row["load_qps"])):
         by_name.setdefault(row[key], []).append(row)
@@ -374,10 +377,10 @@ def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def result_section(
-    kind: str, source: str, document: Mapping[str, Any], asked: Sequence[tuple[str, str]],
+    kind: str, source: str, document: Mapping[str, Any], terms: Sequence[tuple[str, str]],
     parts: Sequence[Part], **more: Any,
 ) -> Section:
-    """With command and fingerprints that the document states; ``more`` are further attributes."""
+    """Return a section with the document's command and fingerprints, and further attributes."""
     command, by = document.get("command"), document.get("created_by")
     prints = document.get("fingerprints")
     origin = [("file", source)]
@@ -385,5 +388,5 @@ def result_section(
         origin.append(("made by", by))
     if isinstance(prints, Mapping):
         origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
-    return Section(kind, source, [pair for pair in asked if pair[1] not in ("", "–")], parts,
+    return Section(kind, source, [pair for pair in terms if pair[1] not in ("", "–")], parts,
                    (command,) if isinstance(command, str) else (), origin, **more)

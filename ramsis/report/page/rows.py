@@ -1,4 +1,4 @@
-"""Rows of results as they are read from files: checked, and put into a few words."""
+"""Rows of results from files: checks, and summaries of their values in words."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def checked_rows(
     document: Mapping[str, Any], where: str, *, numbers: Sequence[str] = (),
     optional: Sequence[str] = (), texts: Sequence[str] = (), mappings: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """The rows of a document, with what a section needs in each.
+    """Return the rows of a document, with the values that a section needs checked.
 
     Parameters
     ----------
     where : str
-        Its file.
+        Name of the file, for messages.
     numbers, texts : sequences of str
         Keys that each row must have.
     optional : sequence of str
@@ -42,7 +42,6 @@ def checked_rows(
     if not isinstance(rows, list) or not rows:
         raise InputFileError("no rows", where=f"{where}: rows", value=rows,
                              allowed="a list of one or more objects")
-    rows = [present_names(row) for row in rows]
     for i, row in enumerate(rows):
         place = f"{where}: rows[{i}]"
         if not isinstance(row, Mapping):
@@ -62,28 +61,20 @@ def checked_rows(
     return [{**absent, **row} for row in rows]
 
 
-def present_names(row: Any) -> Any:
-    """A row by the names that its keys have now: what is a scheduler was called ``scheme``."""
-    if not isinstance(row, Mapping) or "scheme" not in row:
-        return row
-    return {**{key: value for key, value in row.items() if key != "scheme"},
-            "scheduler": row["scheme"] or row.get("scheduler")}
-
-
-def given(words: Sequence[Any]) -> list[tuple[str, str]]:
-    """The options of a command that have a value, each with its unit."""
-    found = []
+def option_values(words: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return the options of a command that have a value, each with its unit."""
+    pairs = []
     for name, value in pairwise(map(str, words)):
         if name.startswith("--") and not value.startswith("--") and name not in _WRITTEN:
             title, unit = _UNITS.get(name, (name[2:].replace("-", " "), ""))
-            found.append((title, f"{value}{unit}"))
-    return found
+            pairs.append((title, f"{value}{unit}"))
+    return pairs
 
 
-def given_in(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The options of the command that a document states, if it states one."""
+def option_values_in(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the options of the command that a document states, if it states one."""
     try:
-        return given(shlex.split(str(document.get("command", ""))))
+        return option_values(shlex.split(str(document.get("command", ""))))
     except ValueError:  # quotes that do not end: not one of ours
         return []
 
@@ -94,19 +85,19 @@ def _is_number(value: object) -> bool:
 
 
 def number(value: float | None) -> float:
-    """To sort by: what is absent comes last."""
+    """Return a number to sort by: an absent one comes last."""
     return math.inf if value is None else value
 
 
 def text(rows: Sequence[Mapping[str, Any]], key: str) -> str:
-    """The different values of a key, in their order."""
+    """Return the different values of a key, in their order."""
     values = list(dict.fromkeys(str(row[key]) for row in rows if row.get(key) is not None))
     more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
     return ", ".join(values[:_MOST_NAMES]) + more
 
 
 def span(rows: Sequence[Mapping[str, Any]], key: str, unit: str) -> str:
-    """The values of a key with their unit: one, a few, or from the least to the largest."""
+    """Return the values of a key with their unit: one, a few, or from the least to the largest."""
     values = sorted({row[key] for row in rows if row.get(key) is not None})
     if not values:
         return ""

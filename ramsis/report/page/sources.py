@@ -1,4 +1,4 @@
-"""What a path or URL holds, and the section on it."""
+"""Sources of a page: the sections on a path or URL."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis-plan"
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
           "scale, frontier, audit or cluster, the folder of a plan, of a policy set or of a "
           "sweep, or a folder of these")
+# Tables of a sweep's folder, and the section on each.
 _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
     RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
-"""Of a sweep, and what shows each."""
 _SWEEP_NAMES = (*_TABLES, RECORD_NAME)
 _RATES = ("effective_accuracy", "violation_rate")
 _MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accuracy",
@@ -58,7 +58,7 @@ _MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accu
 
 
 def sections_of(name: str) -> list[Section]:
-    """The sections on a path or a shipped profile set: one, or one for each thing in a folder."""
+    """Return the sections on a path, URL or shipped profile set; several for a folder."""
     if is_url(name):
         return _at_url(name.rstrip("/"))
     path = Path(name)
@@ -88,13 +88,13 @@ def _of_folder(folder: Path) -> list[Section]:
 
 
 def _at_url(url: str) -> list[Section]:
-    """The sections on a file or a folder at a URL, of which a copy is made for a while."""
+    """Return the sections on a file or a folder at a URL, by way of a temporary copy."""
     remote = Remote(url, "source")
     parent, _, last = url.rpartition("/")
     if last in (*_SWEEP_NAMES, MANIFEST_NAME):
         return _at_url(parent)
-    with tempfile.TemporaryDirectory(prefix="ramsis-") as own:
-        folder = Path(own)
+    with tempfile.TemporaryDirectory(prefix="ramsis-") as copy:
+        folder = Path(copy)
         try:
             remote.fetch((*_SWEEP_NAMES, FAILURES_NAME), folder)
             if not any((folder / table).exists() for table in _TABLES):
@@ -108,7 +108,7 @@ def _at_url(url: str) -> list[Section]:
             if not sections:
                 remote.check()
         except RamsisError as error:  # it names the copy
-            raise InputFileError(str(error).replace(own, url)) from None
+            raise InputFileError(str(error).replace(copy, url)) from None
     if not sections:
         raise InputFileError("nothing to report on", where=url,
                              allowed="the URL of a sweep, of a policy set, or of one file")
@@ -116,7 +116,7 @@ def _at_url(url: str) -> list[Section]:
 
 
 def _of_known_folder(folder: Path, name: str) -> list[Section]:
-    """On a policy set, or on each table of a sweep; nothing where it is neither."""
+    """Return sections on a policy set, a plan or a sweep's tables; none on other folders."""
     if (folder / MANIFEST_NAME).exists():
         return [_set_section(folder, name)]
     if (folder / PLAN_NAME).exists():
@@ -126,13 +126,13 @@ def _of_known_folder(folder: Path, name: str) -> list[Section]:
 
 
 def _set_section(folder: Path, name: str) -> Section:
-    """On a policy set, with the commands that its manifest lists."""
+    """Return the section on a policy set, with the commands of its manifest."""
     commands = read_json(manifest_path(folder)).get("commands", ())
     return policies_section(read_set(folder), name, tuple(map(str, commands)))
 
 
 def _of_plan(folder: Path) -> list[Section]:
-    """On a plan that is finished: the verdict, then what it rests on."""
+    """Return sections on a finished plan: the verdict, then its policies and simulations."""
     document = read_json(folder / PLAN_NAME)
     sections = [_of_file(folder / PLAN_NAME, str(folder / PLAN_NAME))]
     verdict = document.get("verdict")
@@ -155,12 +155,12 @@ def _of_file(path: Path, name: str) -> Section:
     return reader(path, document, name)
 
 
+# Takes a file, its content, and its name for readers of the page.
 _Reader = Callable[[Path, Mapping[str, Any], str], Section]
-"""Of a file, its content, and its name for readers of the page."""
 
 
 def _reader(document: Mapping[str, Any]) -> _Reader | None:
-    """What reads a document: by its format, or by what its rows hold."""
+    """Return the reader of a document, by its format or the keys of its rows; None if unknown."""
     form, rows = document.get("format"), document.get("rows")
     if isinstance(form, str):
         return _FORMATS.get(form)
@@ -199,13 +199,13 @@ def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
     return cluster_section(document, rows, name)
 
 
-def _groupings(given: object, where: str) -> dict[str, dict[str, Any]]:
-    """What a row says of groups of requests, by what they are grouped by."""
-    if not isinstance(given, Mapping):
-        raise InputFileError("not an object", where=where, value=given)
+def _groupings(value: object, where: str) -> dict[str, dict[str, Any]]:
+    """Check the figures of groups of requests, by the grouping."""
+    if not isinstance(value, Mapping):
+        raise InputFileError("not an object", where=where, value=value)
     groupings = {}
-    for by, one in given.items():
-        (fair,) = checked_rows({"rows": [one]}, f"{where}.{by}",
+    for by, figures in value.items():
+        (fair,) = checked_rows({"rows": [figures]}, f"{where}.{by}",
                                optional=("fairness", "worst_in_time"))
         fair["groups"] = checked_rows(
             {"rows": fair.get("groups")}, f"{where}.{by}.groups", texts=("name",), optional=(
@@ -220,7 +220,7 @@ def _of_rows(
     section: Callable[[Mapping[str, Any], list[dict[str, Any]], str], Section],
     **needed: Sequence[str],
 ) -> _Reader:
-    """What checks rows as :func:`~ramsis.report.page.rows.checked_rows` does, and shows them."""
+    """Return a reader that checks rows by :func:`checked_rows`, and shows them."""
     return lambda path, document, name: section(
         document, checked_rows(document, str(path), **needed), name)
 
@@ -231,6 +231,7 @@ _FORMATS: dict[str, _Reader] = {
     profiles.FORMAT: lambda path, _, name: profile_section(profiles.load(path), name),
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
+# Readers by keys of the first row; the first whose keys it has.
 _ROWS: Mapping[tuple[str, ...], _Reader] = {
     ("violations_by_cause", "upper_bound"): _of_rows(
         audit_section, numbers=(*_RATES, "workers", "upper_bound", "workers_bound", "requests"),
@@ -268,4 +269,3 @@ _ROWS: Mapping[tuple[str, ...], _Reader] = {
         optional=("violation_price", "violation_rate", "violation_half_width",
                   "effective_accuracy", "workers", "slo_ms")),
 }
-"""By keys of the first row; the first that it has all of."""

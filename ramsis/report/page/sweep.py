@@ -1,4 +1,4 @@
-"""The section on the folder of a sweep: a quantity over any axis, by any other."""
+"""Sections on the folder of a sweep: a quantity over any axis, by any other."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from ramsis.files import read_json, read_text
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.results import FIGURES
-from ramsis.report.page.rows import present_names
 from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, with_values
 
 RESULTS_NAME, SCENARIOS_NAME = "results.csv", "scenarios.csv"
 RECORD_NAME, FAILURES_NAME = "sweep.json", "failures.csv"
-_LARGEST = 1 << 30
-_MOST_CELLS = 30_000
-"""Cells in the figure; more would make the page too large."""
+_LARGEST = 1 << 30  # bytes of a table
+_MOST_CELLS = 30_000  # cells in the figure; more would make the page too large
 _AXES = {
     "profile": "profile", "model_set": "models", "workers": "workers",
     "worker_types": "worker types", "slo_ms": "SLO (ms)", "slo_classes": "SLO classes",
@@ -32,8 +30,8 @@ _AXES = {
     "told": "told"}
 _NUMBERS = frozenset(("workers", "slo_ms", "network_ms", "overhead_ms", "load_qps", "trace_scale",
                       "duration_s", "monitor_ms", "told", "seed", "seeds"))
+# Keys that have no meaning without another.
 _OF = {"trace_scale": "trace", "monitor_ms": "monitor", "told": "monitor"}
-"""What a key is of: without it, it says nothing."""
 _METRICS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("effective_accuracy", "effective accuracy", {"half": "effective_accuracy_half_width",
                                                   "bound": "upper_bound"}),
@@ -49,14 +47,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def sweep_section(folder: Path, name: str) -> Section:
-    """What the cells of a sweep came to.
+    """Return the section on the cells of a sweep.
 
     Parameters
     ----------
     folder : Path
-        With the tables.
+        Folder of the tables.
     name : str
-        Of the sweep: its folder, or a URL.
+        Name of the sweep: its folder, or a URL.
     """
     rows = _table(folder / RESULTS_NAME)
     failures = _failures(folder, "profile")
@@ -77,18 +75,18 @@ def sweep_section(folder: Path, name: str) -> Section:
             if rows and key not in varying and rows[0].get(key) not in (None, "")
             and rows[0].get(_OF.get(key, key)) not in (None, "", "False")]
     spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
-    asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
+    terms = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
                                          else "")), *spans, *same]
-    return _section(folder, name, asked, parts, sweep_verdict(
+    return _section(folder, name, terms, parts, sweep_verdict(
         rows, {key: _AXES[key] for key in varying if key != "scheduler"}))
 
 
 def scenarios_section(folder: Path, name: str) -> Section:
-    """What schedulers did on the scenarios of a sweep; named as in :func:`sweep_section`."""
+    """Return the section on the scenarios of a sweep; named as in :func:`sweep_section`."""
     rows = [{key: int(value) if isinstance(value, float) and value.is_integer() else value
              for key, value in row.items()} for row in _table(folder / SCENARIOS_NAME)]
     failures = _failures(folder, "scenario")
-    asked: list[tuple[str, str]] = []
+    terms: list[tuple[str, str]] = []
     parts: list[Part] = [Note("No cell has a result.")]
     verdict: Sequence[str] = ()
     if rows:
@@ -96,54 +94,54 @@ def scenarios_section(folder: Path, name: str) -> Section:
         for row in rows:
             row["scenario"] = short[str(row["scenario"])]
         cells = cluster_section({}, rows, name)
-        asked, parts, verdict = list(cells.asked), list(cells.parts), cells.verdict
+        terms, parts, verdict = list(cells.asked), list(cells.parts), cells.verdict
     if failures:
         parts.append(PageTable("Cells that failed", [Column("scenario", "scenario"), Column(
             "scheduler", "scheduler"), Column("error", "why")], failures, 50))
-    return _section(folder, name, asked, parts, verdict)
+    return _section(folder, name, terms, parts, verdict)
 
 
 def _section(
-    folder: Path, name: str, asked: Sequence[tuple[str, str]], parts: Sequence[Part],
+    folder: Path, name: str, terms: Sequence[tuple[str, str]], parts: Sequence[Part],
     verdict: Sequence[str],
 ) -> Section:
-    """With what the sweep says of itself."""
+    """Return a section with the sweep's command and versions."""
     path = folder / RECORD_NAME
     document = read_json(path) if path.exists() else {}
     source, prints = document.get("source"), document.get("profiles")
     command = ["ramsis", "sweep", str(source), "--out", name]
     origin = [("folder", name), ("made by", str(document.get("created_by", "–")))]
     if isinstance(prints, Mapping):
-        origin += [(f"fingerprint of {one}", str(value)) for one, value in prints.items()]
-    return Section("Sweep", PurePath(name).name, asked, parts,
+        origin += [(f"fingerprint of {profile}", str(value))
+                   for profile, value in prints.items()]
+    return Section("Sweep", PurePath(name).name, terms, parts,
                    (shlex.join(command),) if source else (), origin, verdict=verdict)
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The names of files without folder and suffix, where they differ; else the paths."""
+    """Return names of files without folder and suffix where these differ, else the paths."""
     different = list(dict.fromkeys(paths))
-    stems = [PurePath(one).stem for one in different]
+    stems = [PurePath(path).stem for path in different]
     return dict(zip(different, stems if len(set(stems)) == len(stems) else different,
                     strict=True))
 
 
 def _failures(folder: Path, of: str) -> list[dict[str, Any]]:
-    """The cells that failed and have a ``profile``, or a ``scenario``."""
+    """Return the failed cells of a ``profile``, or a ``scenario``."""
     path = folder / FAILURES_NAME
     return [row for row in _table(path) if row.get(of)] if path.exists() else []
 
 
 def _table(path: Path) -> list[dict[str, Any]]:
-    """The rows of a CSV file, numbers read as such."""
+    """Read the rows of a CSV file, with numbers as such."""
     lines = csv.DictReader(read_text(path, limit=_LARGEST).splitlines())
     try:
-        return [present_names({key: _value(key, text) for key, text in line.items()})
-                for line in lines]
+        return [{key: _value(key, text) for key, text in line.items()} for line in lines]
     except (ValueError, TypeError, AttributeError, csv.Error) as error:
         raise InputFileError(f"not a table of a sweep ({error})", where=str(path)) from None
 
 
-_TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario", "scheme"}
+_TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario"}
 
 
 def _value(key: str, text: str | None) -> Any:
@@ -165,7 +163,7 @@ def _span(values: Sequence[Any]) -> str:
 
 
 def _explorer(rows: Rows, varying: Sequence[str]) -> list[Part]:
-    """The figure of all cells, and a note where they are too many."""
+    """Return the figure of all cells, and a note where they are too many."""
     numbers = [key for key in varying if key in _NUMBERS]
     over = next((key for key in ("load_qps", "workers", "slo_ms") if key in numbers),
                 numbers[0] if numbers else None)
@@ -203,7 +201,7 @@ def _explorer(rows: Rows, varying: Sequence[str]) -> list[Part]:
 
 
 def _metrics(rows: Rows) -> tuple[list[dict[str, Any]], list[str]]:
-    """The quantities that are there, and the columns that they need."""
+    """Return the quantities that the rows have, and the columns that they need."""
     columns: list[str] = []
 
     def at(name: str) -> int:
@@ -215,12 +213,12 @@ def _metrics(rows: Rows) -> tuple[list[dict[str, Any]], list[str]]:
     for name, label, more in _METRICS:
         if not any(row.get(name) is not None for row in rows):
             continue
-        one: dict[str, Any] = {"label": label, "at": at(name), "log": False,
-                               "percent": more.get("percent", False),
-                               "zero": more.get("percent", False)}
+        metric: dict[str, Any] = {"label": label, "at": at(name), "log": False,
+                                  "percent": more.get("percent", False),
+                                  "zero": more.get("percent", False)}
         for key in ("half", "bound"):
             column = more.get(key)
             if isinstance(column, str) and any(row.get(column) is not None for row in rows):
-                one[key] = at(column)
-        metrics.append(one)
+                metric[key] = at(column)
+        metrics.append(metric)
     return metrics, columns
