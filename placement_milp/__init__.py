@@ -1,4 +1,4 @@
-"""Placement of models on workers: which worker type holds which variants, at which batch sizes.
+"""Placement of models on workers: the variants and batch sizes of each worker type.
 
 Takes problem files, profiles and tables of expected accuracy (``ramsis.value-table/1``); imports
 nothing that computes policies.

@@ -7,12 +7,12 @@
 search early otherwise. Its constant is carried by a variable fixed at 1, so that the relative gap
 counts it. It is always given as a minimum.
 
-**Status and bound.** PuLP's ``LpStatus`` says "Optimal" at a time limit too; ``sol_status`` and
-HiGHS's own status distinguish the two. PuLP does not give the dual bound: it is read from HiGHS,
-or from CBC's log.
-HiGHS can call a solution optimal although its own bound leaves a gap: where the objective is whole
-it cuts off what is not better by a whole step, and a rounding error of the bound takes the optimum
-with it. Such a search is made again with another tolerance; if the gap stays, it is not optimal.
+**Status and bound.** PuLP's ``LpStatus`` is "Optimal" at a time limit, too; ``sol_status`` and
+HiGHS's status distinguish the two. PuLP does not give the dual bound: it is read from HiGHS, or
+from CBC's log. HiGHS can call a solution optimal although its bound leaves a gap: with a whole
+objective it cuts off solutions that are not better by a whole step, and a rounding error of the
+bound takes the optimum with them. Such a search is repeated with another tolerance; if the gap
+stays, the solution is not called optimal.
 
 Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
 """
@@ -35,13 +35,10 @@ import pulp
 
 from ramsis.errors import InvalidValueError, NotConvergedError
 
-SOLVERS = ("highs", "cbc")
-"""Solvers that can be asked for; the first is the default."""
-_SIZE = 1000.0
-_ABSOLUTE = 1e-5
-"""Differences below this, of an objective of about 1000, are none."""
-_FEASIBILITY = (1e-9, 1e-6, 1e-7)
-"""Tolerances of HiGHS; another one where the one before ended with a wide gap."""
+SOLVERS = ("highs", "cbc")  # the first is the default
+_SIZE = 1000.0  # magnitude to which objectives are scaled; see the module
+_ABSOLUTE = 1e-5  # differences of a scaled objective below this are rounding
+_FEASIBILITY = (1e-9, 1e-6, 1e-7)  # tolerances of HiGHS, the next where one ends with a wide gap
 
 
 class SearchStatus(StrEnum):
@@ -55,7 +52,7 @@ class SearchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop, and with which solver."""
+    """Limits of a search, and its solver."""
 
     # relative gap, as a fraction of the objective, at which a solution counts as optimal
     gap: float = 1e-6
@@ -74,10 +71,10 @@ class Limits:
                                     allowed=", ".join(SOLVERS))
 
     def left(self, start: float) -> float | None:
-        """Seconds that are left of a search that began at ``time.perf_counter()`` = start."""
+        """Return the seconds left of a search that began at ``time.perf_counter()`` = start."""
         return None if self.seconds is None else self.seconds - time.perf_counter() + start
 
-    def rest(self, start: float) -> Limits:
+    def remaining(self, start: float) -> Limits:
         """Return the limits with the remaining time, a moment at least."""
         left = self.left(start)
         return self if left is None else replace(self, seconds=max(left, 0.001))
@@ -85,15 +82,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """How a search ended; the solution itself stands in the variables of the program."""
+    """Outcome of a search; the solution is in the variables of the program."""
 
-    status: SearchStatus  # :class:`SearchStatus`
+    status: SearchStatus
     dual_bound: float  # objective that no solution passes; ``nan`` when there is no solution
     seconds: float  # wall-clock time
 
 
 def relative_gap(objective: float, dual_bound: float) -> float:
-    """|dual bound - objective| / |objective|."""
+    """Return |dual bound - objective| / |objective|."""
     difference = abs(dual_bound - objective)
     return 0.0 if difference == 0 else difference / max(abs(objective), 1e-12)
 
@@ -101,7 +98,7 @@ def relative_gap(objective: float, dual_bound: float) -> float:
 def solve(
     lp: Any, objective: Any, *, maximise: bool, size: float, limits: Limits | None = None
 ) -> Solved:
-    """Solve a program, whose objective is replaced by one of about the magnitude ``size``."""
+    """Solve a program with a new objective, of about the magnitude ``size``."""
     limits = limits or Limits()
     scale = _set_objective(lp, objective, maximise, size)
     start = time.perf_counter()
@@ -115,7 +112,7 @@ def solve(
 
 
 def solve_later(search: Callable[..., Solved], limits: Limits, start: float) -> Solved:
-    """A search in the time that is left, which need not find anything: its bound is nan then."""
+    """Search in the time that is left; the bound is nan where nothing is found."""
     left = limits.left(start)
     status = SearchStatus.TIME_LIMIT
     if left is None or left > 0:
@@ -129,7 +126,7 @@ def solve_later(search: Callable[..., Solved], limits: Limits, start: float) -> 
 
 
 def _relaxed_bound(lp: Any) -> float:
-    """The optimum of the linear relaxation; the variables keep their values."""
+    """Return the optimum of the linear relaxation; the variables keep their values."""
     values = {variable: variable.varValue for variable in lp.variables()}
     lp.solve(_Highs(mip=False))
     bound = float(pulp.value(lp.objective))
@@ -139,19 +136,19 @@ def _relaxed_bound(lp: Any) -> float:
 
 
 def _set_objective(lp: Any, objective: Any, maximise: bool, size: float) -> float:
-    """Give the objective to a minimisation; returns the factor that it is scaled by."""
+    """Set the objective of a minimisation; return the factor that it is scaled by."""
     scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
-    one = getattr(lp, "_one", None)
-    if one is None:
-        one = lp.add_variable("one", 1, 1)
-        lp._one = one
+    constant = getattr(lp, "_one", None)
+    if constant is None:
+        constant = lp.add_variable("one", 1, 1)
+        lp._one = constant
     terms = [(variable, scale * factor) for variable, factor in objective.items()]
-    lp.setObjective(pulp.LpAffineExpression([*terms, (one, scale * objective.constant)]))
+    lp.setObjective(pulp.LpAffineExpression([*terms, (constant, scale * objective.constant)]))
     return scale
 
 
 class _Silent(highspy.Highs):  # type: ignore[misc]
-    """HiGHS without a word on standard output.
+    """HiGHS without output.
 
     HiGHS 1.16 prints its banner when its constructor sets callbacks, before an option can be set.
     """
@@ -162,7 +159,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """HiGHS with its own names of options, silent, with user interrupts."""
+    """HiGHS with its names of options, silent, with user interrupts."""
 
     def createAndConfigureSolver(self, lp: Any) -> None:  # noqa: N802 - PuLP's name
         lp.solverModel = _Silent()
@@ -174,7 +171,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
     start = time.perf_counter()
     for tolerance in _FEASIBILITY:
-        status, bound, gap = _once_with_highs(lp, limits.rest(start), tolerance)
+        status, bound, gap = _once_with_highs(lp, limits.remaining(start), tolerance)
         if status is not SearchStatus.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
             return status, bound
     return SearchStatus.TIME_LIMIT, bound
@@ -183,12 +180,12 @@ def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
 def _once_with_highs(
     lp: Any, limits: Limits, tolerance: float
 ) -> tuple[SearchStatus, float, float]:
-    """Status, bound, and the gap that the solver itself states, 0 for a linear program."""
+    """Return status, bound, and the gap that the solver states, 0 for a linear program."""
     seconds = math.inf if limits.seconds is None else float(limits.seconds)
     solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
                     mip_feasibility_tolerance=tolerance,
                     primal_feasibility_tolerance=tolerance, mip_allow_restart=False)
-    # Ctrl-C before there is a new model must not go to that of the last search.
+    # Ctrl-C before there is a new model must not cancel the model of the last search.
     lp.solverModel = None
     interrupted = _interruptible(lambda: lp.solve(solver),
                                  lambda: lp.solverModel and lp.solverModel.cancelSolve())
@@ -236,7 +233,7 @@ def _nothing_found(ended: str) -> NotConvergedError:
 
 
 def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> bool:
-    """Run ``work`` to its end; the first Ctrl-C cancels it. Whether there was one."""
+    """Run ``work`` to its end; the first Ctrl-C cancels it. Return whether there was one."""
     failure: list[BaseException] = []
     done = threading.Event()  # Thread.join can take an interrupted wait for the thread's end
 
@@ -266,7 +263,7 @@ def relaxed_prices(
 ) -> dict[str, float]:
     """Return the shadow prices of constraints in the relaxation, per unit of right-hand side.
 
-    ``rows`` has the positions of constraints of the form "at most", by any name.
+    ``rows`` are positions of constraints of the form "at most", by any name.
     """
     scale = _set_objective(lp, objective, maximise, size)
     lp.solve(_Highs(mip=False))

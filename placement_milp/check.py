@@ -1,9 +1,9 @@
 """Independent check of a placement, by code that shares nothing with the program that found it.
 
-From the problem's records and the named workers alone: every worker is one of its type and used
-once, what it holds fits its memory at its batches, its batches run at the latencies that the
-problem lists and meet the SLO, it is sent no more than it can take, no family is sent more than
-its demand, minima, limits and co-location rules hold, and the objective is what is claimed.
+From the problem's records and the named workers alone: every worker is of its type and used once,
+its variants fit its memory at its batches, its batches run at the latencies that the problem lists
+and meet the SLO, its load is at most its rate, no family is sent more than its demand, minima,
+limits and co-location rules hold, and the objective is as claimed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placement_milp.problem import Family, Latency, Problem, Variant
 from placement_milp.result import CutGpu, Group, Placement, Use
 from ramsis.errors import VerificationError
 
-_RELATIVE = 1e-6
+_RELATIVE = 1e-6  # wider than the tolerances of the solvers
 
 
 def check_placement(problem: Problem, placement: Placement) -> None:
@@ -63,7 +63,7 @@ class _Check:
                                     allowed=allowed)
 
     def doable(self) -> None:
-        """Workers, GPUs, batches, memory and loads are such as there can be."""
+        """Check that workers, GPUs, batches, memory and loads are possible."""
         self.workers()
         self.partitions()
         for group in self.placement.groups:
@@ -106,7 +106,7 @@ class _Check:
             self.require(cut.gpu in item.worker_names(), "GPU does not exist", cut.gpu,
                          f"{item.count} of type {item.name}")
             self._legal(cut, item.partitions)
-            # Idle instances may be there, but none in use may lack.
+            # Idle instances may exist, but none in use may be missing.
             missing = used.pop(cut.gpu, set()) - set(cut.instances)
             self.require(not missing, "a GPU lacks instances in use", sorted(missing), cut.gpu)
             self.require(not _differ(cut.cost_per_hour, item.cost_per_hour),
@@ -146,8 +146,8 @@ class _Check:
                 self.require(use.family in self.by_family, "unknown family", use.family,
                              ", ".join(self.by_family))
                 for name in use.variants:
-                    known = name in self.variants and self.variants[name].family == use.family
-                    self.require(known, "not a variant of the family", name,
+                    is_variant = name in self.variants and self.variants[name].family == use.family
+                    self.require(is_variant, "not a variant of the family", name,
                                  ", ".join(v.name for v in self.problem.variants
                                            if v.family == use.family))
                 self.require(use.batch is None or (len(use.variants) == 1
@@ -207,7 +207,7 @@ class _Check:
     ) -> None:
         """Check a station with a queue: its rate is at most that of full batches, each in time.
 
-        What it answers in time is a matter of chance, and is checked by playing it.
+        The share in time is a matter of chance, and is checked by simulation.
         """
         longer = 1.0 + self.problem.rules.headroom
         latency_ms = entry.latency_ms * slow * longer
@@ -220,7 +220,7 @@ class _Check:
                      "processes side by side beside another variant", use.processes, "1")
 
     def _at_once(self, group: Group, use: Use, entry: Latency) -> None:
-        """A use of a worker whose processors are divided among variants that run at once."""
+        """Check a use of a worker whose processors are divided among variants."""
         assert use.batch is not None
         self.require(not _differ(use.latency_ms or 0.0, entry.latency_ms)
                      and entry.latency_ms <= self.by_family[use.family].slo_ms,
@@ -237,7 +237,7 @@ class _Check:
                      "at most 1")
 
     def _policy_use(self, group: Group, use: Use) -> None:
-        """The use of a station under a policy: it has to be a row of the value table."""
+        """Check that the use of a station under a policy is a row of the value table."""
         for table in self.problem.values:
             for row in table.rows if table.family == use.family else ():
                 if (row.worker_type == group.worker_type and row.workers == group.together
@@ -295,14 +295,14 @@ class _Check:
         return factor
 
     def _names_both(self, members: tuple[str, ...], one: str, two: str) -> bool:
-        """Whether two variants belong to two different members of a rule."""
+        """Return whether two variants belong to two different members of a rule."""
         listed = [{m for m in members if m in (name, self.variants[name].family)}
                   for name in (one, two)]
         same_family = self.variants[one].family == self.variants[two].family
         return all(listed) and not (same_family and self.variants[one].family in members)
 
     def together(self, group: Group) -> None:
-        """Rules about what shares a worker, and where it runs."""
+        """Check rules about sharing a worker, and where a variant runs."""
         limit = self.problem.rules.variants_per_worker
         names = [name for use in group.uses for name in use.variants]
         if group.cycle_ms is not None and self.placement.status != "heuristic":
@@ -325,7 +325,7 @@ class _Check:
                 for use in group.uses if use.family == family.name]
 
     def sent(self, family: Family) -> None:
-        """No more is sent to workers than is asked for."""
+        """Check that workers are not sent more than a family's demand."""
         sent = sum(times * use.load_qps for times, use in self._uses(family))
         self.require(sent <= family.demand_qps * (1 + _RELATIVE), "a family is sent too much",
                      sent, f"at most {family.demand_qps} QPS")
@@ -352,7 +352,7 @@ class _Check:
                          count, f"at most {family.max_workers}")
 
     def _served(self, family: Family) -> tuple[float, float]:
-        """Shares of the demand that are answered in time, and rightly."""
+        """Return the shares of the demand that are answered in time, and correctly."""
         served = sum(times * use.load_qps * use.in_time for times, use in self._uses(family))
         right = sum(times * use.load_qps * use.in_time * use.accuracy
                     for times, use in self._uses(family))
@@ -379,7 +379,7 @@ class _Check:
                          "too expensive", self._cost(), f"at most {rules.max_cost_per_hour}")
 
     def _moving(self) -> float:
-        """Seconds of loading, of making and destroying instances, counted one by one."""
+        """Return the seconds of loading, and of creating and destroying instances."""
         now = {item.worker: set(item.variants) for item in self.problem.current}
         total = 0.0
         for group in self.placement.groups:
@@ -400,7 +400,7 @@ class _Check:
         return total / 1000
 
     def objective(self) -> None:
-        """Every stage's value, from the workers' loads."""
+        """Check every stage's value, from the workers' loads."""
         objective = self.problem.objective
         penalty = objective.unserved_penalty
         total = sum(f.weight * f.demand_qps for f in self.problem.families)

@@ -11,7 +11,7 @@ from ramsis.errors import InputFileError
 
 
 def check_consistency(problem: Problem, where: str) -> None:
-    """Validate a problem's records against each other; messages name its file, ``where``."""
+    """Check a problem's records against each other; ``where`` names its file in messages."""
     check = _Check(problem, where)
     check.names()
     check.variants()
@@ -37,9 +37,9 @@ class _Check:
         if name not in among:
             raise self.refuse(path, f"unknown {what}", name, _listed(among))
 
-    def once(self, path: str, found: Iterable[str]) -> None:
+    def once(self, path: str, names: Iterable[str]) -> None:
         seen: set[str] = set()
-        for i, name in enumerate(found):
+        for i, name in enumerate(names):
             if name in seen:
                 raise self.refuse(path.format(i), "name is used twice", name, "each name once")
             seen.add(name)
@@ -59,13 +59,13 @@ class _Check:
                 if self.declared[like].latency_like is not None:
                     raise self.refuse(path, "type has no latencies of its own", like,
                                       "a type without latency_like")
-                # Latencies are those of the instance of the same name, or of its own.
+                # Latencies are listed for the instance of the same name, or for this one.
                 kinds = worker_type.instance_types()
                 like_those = {kind.latency_like for kind in kinds}
-                theirs = {kind.name for kind in self.declared[like].instance_types()}
+                of_like = {kind.name for kind in self.declared[like].instance_types()}
                 measured = {entry.worker_type for variant in self.problem.variants
                             for entry in variant.latency}
-                if (like_those.isdisjoint(theirs)
+                if (like_those.isdisjoint(of_like)
                         and measured.isdisjoint(kind.name for kind in kinds)):
                     raise self.refuse(path, "types have no instance in common", like,
                                       "a type that is whole, or cut into such instances, as "
@@ -73,7 +73,7 @@ class _Check:
         self.instances()
 
     def instances(self) -> None:
-        """Nothing else is named like an instance of a GPU that is cut."""
+        """Check that nothing else is named like an instance of a GPU that is cut."""
         cut = [item for item in self.problem.worker_types if item.partitions is not None]
         gpus = {name for item in cut for name in item.worker_names()}
         types = {item.name for item in cut}
@@ -162,6 +162,6 @@ class _Check:
 
 
 def _listed(names: Collection[str]) -> str:
-    """Names for a message, the first of them where they are many."""
+    """Return names for a message, only the first where they are many."""
     ordered = sorted(names)
     return ", ".join(ordered[:8]) + (f", … ({len(ordered)} in all)" if len(ordered) > 8 else "")

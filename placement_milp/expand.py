@@ -1,7 +1,8 @@
 """Assignment of named workers to patterns, with the minimum of loading.
 
-Workers of a type that hold the same set of variants now are alike, and so are those that will
-follow the same pattern. With x_cp workers that hold the set c now and will follow pattern p,
+Workers of a type that hold the same set of variants now are interchangeable, and so are workers
+that will follow the same pattern. With x_cp workers that hold the set c now and will follow
+pattern p,
 
     max  Σ_cp (load time of c ∩ p) x_cp,  then  Σ_cp |c ∩ p| x_cp
     s.t. Σ_p x_cp <= workers that hold c,    Σ_c x_cp <= workers that follow p,    x >= 0.
@@ -9,9 +10,8 @@ follow the same pattern. With x_cp workers that hold the set c now and will foll
 This is a transportation problem: its vertices are whole numbers, and the dual simplex method ends
 at one. Workers left over are assigned in order, empty ones first.
 
-The instances of GPUs get their positions first: of the GPUs in each state the first ones get the
-layouts that were counted for it. Of the instances that they will have those that exist now are
-assigned first.
+The instances of GPUs get their positions first: the first GPUs in each state get the layouts that
+were counted for it. Of their instances, those that exist now are assigned first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EMPTY: frozenset[str] = frozenset()
 
 
 def positions(problem: Problem, cuts: Sequence[tuple[Cut, int]]) -> dict[str, Cut]:
-    """By name, the GPUs in use that are cut, with their layouts."""
+    """Return the layouts of the GPUs in use that are cut, by name."""
     cut_of_gpu: dict[str, Cut] = {}
     for item in problem.worker_types:
         type_cuts = [(cut, count) for cut, count in cuts if cut.worker_type == item.name]
@@ -58,7 +58,7 @@ def cut_gpus(
                          for name, start in (layouts[gpu].layout if gpu in layouts else ())]
             existing = [(start, name, worker) for start, name, worker in instances
                         if worker in used or worker in now]
-            # A GPU that nothing runs on is left as it is.
+            # A GPU without a use is left as it is.
             if not any(worker in used for _, _, worker in existing):
                 continue
             stays = {worker for _, _, worker in existing}
@@ -72,34 +72,34 @@ def cut_gpus(
 
 
 def name_workers(
-    problem: Problem, worker_type: WorkerType, wanted: Sequence[tuple[frozenset[str], int]],
+    problem: Problem, worker_type: WorkerType, needs: Sequence[tuple[frozenset[str], int]],
     names: Sequence[str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """Names of workers for each set of variants with its number of workers, each worker once.
+    """Name the workers for each set of variants with its number of workers, each once.
 
-    They are all of the type, or those in ``names``.
+    They are taken from all workers of the type, or from ``names``.
     """
-    held = problem.held
+    holdings = problem.held
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
     workers = worker_type.worker_names() if names is None else names
     for name in workers:
-        by_set[held.get(name, _EMPTY)].append(name)
-    taken: list[list[str]] = [[] for _ in wanted]
+        by_set[holdings.get(name, _EMPTY)].append(name)
+    taken: list[list[str]] = [[] for _ in needs]
     sets = [item for item in by_set if item]
-    if sets and wanted:
-        amounts = _transport(problem, sets, [len(by_set[item]) for item in sets], wanted)
+    if sets and needs:
+        amounts = _transport(problem, sets, [len(by_set[item]) for item in sets], needs)
         for c, item in enumerate(sets):
-            for p in range(len(wanted)):
+            for p in range(len(needs)):
                 staying = int(amounts[c, p])
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
-    # The rest comes from empty workers first, so that nothing is unloaded without need.
-    # To make an instance is more than to unload one that exists.
+    # Further workers are empty ones first, so that nothing is unloaded without need. Creating an
+    # instance takes more than unloading one that exists.
     free = by_set.pop(_EMPTY, []) + [name for item in sets for name in by_set[item]]
     if names is not None:
-        free.sort(key=lambda name: name not in held)
+        free.sort(key=lambda name: name not in holdings)
     position = 0
-    for p, (_, number) in enumerate(wanted):
+    for p, (_, number) in enumerate(needs):
         more = number - len(taken[p])
         taken[p] += free[position : position + more]
         position += more
@@ -109,20 +109,20 @@ def name_workers(
 
 def _transport(
     problem: Problem, sets: list[frozenset[str]], available: list[int],
-    wanted: Sequence[tuple[frozenset[str], int]],
+    needs: Sequence[tuple[frozenset[str], int]],
 ) -> NDArray[np.float64]:
-    """x_cp of the module's docstring, shape (held sets, patterns)."""
+    """Return x_cp of the module, shape (held sets, patterns)."""
     from scipy.optimize import linprog  # here, as it takes long to load and few need it
 
     load = {variant.name: variant.load_ms for variant in problem.variants}
     tie_break = 1e-6 * max(load.values(), default=0.0) + 1e-6
-    worth = np.array([[sum(load[name] + tie_break for name in item & holds) for holds, _ in wanted]
+    worth = np.array([[sum(load[name] + tie_break for name in item & holds) for holds, _ in needs]
                       for item in sets])
     rows, columns = worth.shape
     leaving = np.kron(np.eye(rows), np.ones(columns))
     arriving = np.kron(np.ones(rows), np.eye(columns))
     solution = linprog(-worth.ravel() / (worth.max() or 1.0), A_ub=np.vstack([leaving, arriving]),
-                       b_ub=[*available, *(number for _, number in wanted)], method="highs-ds")
+                       b_ub=[*available, *(number for _, number in needs)], method="highs-ds")
     assert solution.x is not None  # no move at all is feasible
     amounts = np.rint(solution.x).reshape(worth.shape)
     amounts[worth == 0] = 0
@@ -131,7 +131,7 @@ def _transport(
 
 def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
     """Return the loads and unloads of each worker; idle workers keep their models."""
-    held = problem.held
+    holdings = problem.held
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
     result = []
     for group in groups:
@@ -143,5 +143,5 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
             return load, tuple(sorted(now - set(holds))), sum(load_ms[name] for name in load)
 
         result += [Move(worker, *changed) for worker in group.workers
-                   if any((changed := change(held.get(worker, _EMPTY)))[:2])]
+                   if any((changed := change(holdings.get(worker, _EMPTY)))[:2])]
     return tuple(result)

@@ -1,11 +1,11 @@
-"""Feasible batches: which batches of a variant a worker type can run alone.
+"""Feasible batches: batches of a variant that a worker type can run alone.
 
 A batch b of variant v is feasible on type t if
 
     l(t, v, b) <= latency_share_of_slo * SLO,    memory(v, b) <= memory of t,
 
 and every ``only-on`` rule that names v, or its family, allows t. Where queueing counts, a batch
-has to meet the SLO with headroom; what waits for it is for :mod:`placement_milp.queueing`.
+has to meet the SLO with headroom; :mod:`placement_milp.queueing` has the waiting times.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
 def feasible_batches(
     problem: Problem, variant: Variant, worker_type: WorkerType
 ) -> list[FeasibleBatch]:
-    """The feasible batches of a variant on a type."""
+    """Return the feasible batches of a variant on a type."""
     if not may_run(problem, variant, worker_type):
         return []
     family, rules = problem.family(variant.family), problem.rules
@@ -60,7 +60,7 @@ def feasible_batches(
 def listed_batches(
     family: Family, variant: Variant, worker_type: WorkerType
 ) -> Iterator[FeasibleBatch]:
-    """All batches of a variant on a type, in time or not."""
+    """Yield all batches of a variant on a type, in time or not."""
     for entry in latencies(variant, worker_type):
         memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
         yield FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb,
@@ -68,11 +68,11 @@ def listed_batches(
 
 
 def may_run(problem: Problem, variant: Variant, worker_type: WorkerType) -> bool:
-    """Whether the ``only-on`` rules allow a variant on a type."""
+    """Return whether the ``only-on`` rules allow a variant on a type."""
     return all(worker_type.name in rule.worker_types for rule in problem.colocation
                if rule.kind == "only-on" and is_member(variant, rule.members))
 
 
 def is_member(variant: Variant, members: tuple[str, ...]) -> bool:
-    """Whether a variant, or its family, is among the members of a rule."""
+    """Return whether a variant, or its family, is among the members of a rule."""
     return variant.name in members or variant.family in members

@@ -1,7 +1,7 @@
-"""The mixed-integer program of a placement, one function for each family of constraints.
+"""The mixed-integer program of a placement, a function for each family of constraints.
 
-Workers of a type are alike, so the program counts them and its size does not grow with their
-number:
+Workers of a type are interchangeable, so the program counts them and its size does not grow with
+their number:
 
 ====================  ==========================================================================
 ``n_p`` integer >= 0  workers (stations of k_p workers) of type t(p) that follow pattern p
@@ -14,21 +14,21 @@ number:
 ====================  ==========================================================================
 
 An instance of a GPU that is cut (:mod:`placement_milp.partitions`) is a worker; its kind is a
-worker type. Only layouts that no other one replaces are columns. Where moves count, GPUs that are
-cut alike and hold the same now are counted apart: l is then a layout of GPUs of one such state h,
-with the positions of instances, so that it says which instances stay.
+worker type. Only layouts that no other layout replaces are columns. Where moves count, GPUs with
+the same instances and variants now are a state h, and l is a layout of GPUs of one state, with the
+positions of instances, which determine the instances that stay.
 
 The objective is one of the metrics below, or several in order (:mod:`placement_milp.optimise`).
 The search stops at a relative gap (:class:`placement_milp.backend.Limits`).
 
 Every function's name is the prefix of its constraints' names in the LP text, its docstring their
-formula;
-d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the accuracy
-and r_q the share in time of what is answered so.
+formula; d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the
+accuracy of answers of quality q and r_q their share in time.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,26 +41,24 @@ from placement_milp.partitions import Layout, layouts, multisets, split_worker
 from placement_milp.patterns import Pattern, Quality, enumerate_patterns
 from placement_milp.problem import Problem, WorkerType
 
-MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
-"""Metrics of which more is better."""
+MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})  # other metrics: less
 
+# Instances that a GPU has now: name, start and variants.
 GpuState = frozenset[tuple[str, int, frozenset[str]]]
-"""Instances that a GPU has now: name, start and what it holds."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A column of the program: GPUs of one state that are cut by one layout."""
+    """A column of the program: GPUs of a state that get a layout."""
 
     worker_type: str  # name of the type of GPU
-    # the state: instances that such a GPU has, with what they hold; empty where that does not
-    # count
+    # the state: instances that such a GPU has, with their variants; empty where moves do not count
     now: GpuState
     layout: Layout  # instances that it will have
     gpus: Any  # variable
 
     def counts(self, kind: str) -> int:
-        """Instances of a kind, ``TYPE/INSTANCE``."""
+        """Return the number of instances of a kind, ``TYPE/INSTANCE``."""
         return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
 
     def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
@@ -70,7 +68,7 @@ class Cut:
 
     @property
     def destroyed(self) -> int:
-        """Instances of a GPU that do not stay."""
+        """Number of instances of a GPU that do not stay."""
         return sum((name, start) not in self.layout for name, start, _ in self.now)
 
 
@@ -99,7 +97,7 @@ class PlacementProgram:
 
     def variable(self, name: str, low: float | None, high: float | None,
                  integer: bool = False) -> Any:
-        """A new variable."""
+        """Add a variable."""
         category = pulp.LpInteger if integer else pulp.LpContinuous
         return self.lp.add_variable(self._label(name), low, high, category)
 
@@ -109,7 +107,7 @@ class PlacementProgram:
         self.constraints[name] = expression
 
     def _label(self, name: str) -> str:
-        """The name as the LP text can have it, each once."""
+        """Return a unique name that the LP text can have."""
         label = re.sub(r"\W", "_", name)
         while label in self._labels:
             label += "_"
@@ -117,24 +115,24 @@ class PlacementProgram:
         return label
 
     def positions(self, names: Mapping[str, str]) -> dict[str, int]:
-        """Positions of those constraints in ``names`` (key → constraint) that the program has."""
+        """Return positions of the program's constraints among ``names`` (key → constraint)."""
         index = {name: i for i, name in enumerate(self.constraints)}
-        return {what: index[name] for what, name in names.items() if name in index}
+        return {key: index[name] for key, name in names.items() if name in index}
 
     def cuts_of(self, worker_type: str) -> list[Cut]:
-        """Layouts of a type of GPU."""
+        """Return the layouts of a type of GPU."""
         return [cut for cut in self.cuts if cut.worker_type == worker_type]
 
     @property
     def in_use(self) -> list[tuple[str, Any, int]]:
-        """Declared worker type, variable, and the workers or GPUs that each unit of it is."""
+        """Declared worker type, variable, and the workers or GPUs that a unit of it is."""
         whole = {item.name for item in self.problem.worker_types if item.partitions is None}
         return [*((p.worker_type, n, p.workers)
                   for n, p in zip(self.n, self.patterns, strict=True) if p.worker_type in whole),
                 *((cut.worker_type, cut.gpus, 1) for cut in self.cuts)]
 
     def of_family(self, family: str) -> list[Quality]:
-        """Qualities of a family."""
+        """Return the qualities of a family."""
         return [quality for quality in self.qualities if quality.family == family]
 
 
@@ -142,12 +140,12 @@ def formulate(
     problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False,
     only: Sequence[Callable[[PlacementProgram], None]] | None = None,
 ) -> PlacementProgram:
-    """The program of a problem.
+    """Formulate the program of a problem.
 
     Parameters
     ----------
     patterns : tuple of Pattern, optional
-        Instead of all that are not dominated.
+        Patterns in place of all that are not dominated.
     elastic : bool
         Whether minimum shares and accuracies are relaxed by the variables ``unmet``.
     only : sequence of functions, optional
@@ -164,7 +162,7 @@ def formulate(
 
 
 def _variables(program: PlacementProgram) -> None:
-    """Counts have no upper bounds, which would take the price of a worker from its row."""
+    """Add the variables; counts have no upper bounds, which would take a worker's price."""
     for i, pattern in enumerate(program.patterns):
         label = "_".join((pattern.worker_type, *(
             offer.quality.label + (f"_b{offer.batch}" if offer.batch else "")
@@ -180,7 +178,7 @@ def _variables(program: PlacementProgram) -> None:
 
 
 def _cuts(program: PlacementProgram, item: WorkerType) -> Iterator[tuple[GpuState, Layout]]:
-    """States of the GPUs of a type, with the layouts that each can get."""
+    """Yield states of the GPUs of a type, with the layouts that each can get."""
     if item.partitions is None or item.count == 0:
         return
     useful = {p.worker_type.rpartition("/")[2] for p in program.patterns
@@ -211,7 +209,7 @@ def gpu_states(problem: Problem, item: WorkerType) -> dict[GpuState, list[str]]:
 
 
 def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
-    """An affine expression; each variable stands once."""
+    """Return an affine expression; each variable is in it once."""
     return pulp.LpAffineExpression(terms, constant)
 
 
@@ -244,7 +242,7 @@ def instances(program: PlacementProgram) -> None:
 
 
 def _by_kind(program: PlacementProgram) -> dict[str, list[tuple[Any, int]]]:
-    """Counts of the patterns of each kind of instance."""
+    """Return the counts of patterns on each kind of instance."""
     cut = {item.name for item in program.problem.worker_types if item.partitions is not None}
     by_kind: dict[str, list[tuple[Any, int]]] = defaultdict(list)
     for n, pattern in zip(program.n, program.patterns, strict=True):
@@ -263,7 +261,7 @@ def demand(program: PlacementProgram) -> None:
 def capacity(program: PlacementProgram) -> None:
     """d_f z_q <= Σ_p min(mu_pq, d_f) n_p for every quality q, divided by the largest coefficient.
 
-    A rate above the demand is worth no more than the demand, which tightens the relaxation.
+    Rates are cut at the demand, which tightens the relaxation.
     """
     rates: dict[Quality, list[tuple[Any, float]]] = defaultdict(list)
     need = {family.name: family.demand_qps for family in program.problem.families}
@@ -340,18 +338,18 @@ def kept(program: PlacementProgram) -> None:
     whole = {item.name for item in program.problem.worker_types}
     for worker_type, holdings in held_sets(program.problem).items():
         arriving: dict[int, list[Any]] = defaultdict(list)
-        for j, (held, owners) in enumerate(holdings.items()):
+        for j, (loaded, owners) in enumerate(holdings.items()):
             leaving = []
             for i, pattern in enumerate(program.patterns):
-                if pattern.worker_type == worker_type and held & set(pattern.holds):
+                if pattern.worker_type == worker_type and loaded & set(pattern.holds):
                     x = program.variable(f"kept_{worker_type}_{j}_{i}", 0, len(owners))
-                    program.kept[held, i] = x
+                    program.kept[loaded, i] = x
                     leaving.append((x, 1))
                     arriving[i].append((x, 1))
             if leaving:
                 # An instance that holds c has to stay, too.
                 existing = [(cut.gpus, -count) for cut in program.cuts
-                            if (count := cut.staying(worker_type, held))]
+                            if (count := cut.staying(worker_type, loaded))]
                 limit = len(owners) if worker_type in whole and not existing else 0
                 program.add(_linear([*leaving, *existing]) <= limit,
                             f"kept_from_{worker_type}_{j}")
@@ -363,8 +361,8 @@ def kept(program: PlacementProgram) -> None:
 def reused(program: PlacementProgram) -> None:
     """reused_i <= Σ_p of kind i k_p n_p and reused_i <= Σ_l m_l x instances of kind i that stay.
 
-    Which pattern an instance follows can be chosen freely, so that as many stay in use as there
-    are of both, beside those that keep a variant.
+    The pattern of an instance can be chosen freely, so that the smaller of both numbers stay in
+    use, besides instances that keep a variant.
     """
     if not program.problem.moves_count:
         return
@@ -391,18 +389,18 @@ def worst_family(program: PlacementProgram) -> None:
                     f"worst_family_{family.name}")
 
 
+# Families of constraints, in the order of the program.
 CONSTRAINTS: tuple[Callable[[PlacementProgram], None], ...] = (
     workers, states, instances, demand, capacity, min_served, min_accuracy, family_workers,
     total_workers, budget, kept, reused, worst_family,
 )
-"""Families of constraints, in the order of the program."""
 
 
-# --- what can be optimised ----------------------------------------------------------------------
+# --- metrics ------------------------------------------------------------------------------------
 
 
 def metric(program: PlacementProgram, name: str) -> Any:
-    """One of :data:`~placement_milp.problem.METRICS` as an expression of the variables."""
+    """Return one of :data:`~placement_milp.problem.METRICS` as an expression of the variables."""
     return _METRICS[name](program)
 
 
@@ -413,8 +411,8 @@ def _effective_accuracy(program: PlacementProgram) -> Any:
 
 
 def _shares(program: PlacementProgram) -> list[tuple[Quality, Any, float]]:
-    """Each quality, its variable, and its family's share of the weighted demand."""
-    total = program.problem.total_weighted_demand
+    """Return each quality, its variable, and its family's share of the weighted demand."""
+    total = math.fsum(f.weight * f.demand_qps for f in program.problem.families)
     share = {family.name: family.weight * family.demand_qps / total
              for family in program.problem.families}
     return [(q, z, share[q.family]) for q, z in program.z.items()]
@@ -426,7 +424,7 @@ def _cost(program: PlacementProgram) -> Any:
 
 
 def _moving(program: PlacementProgram) -> Any:
-    """Seconds of loading, of making instances and of destroying them."""
+    """Return the seconds of loading, of creating and destroying instances."""
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     cutting = {kind.name: item.instance_ms / 1000 for item in program.problem.worker_types
                if item.partitions is not None for kind in (item, *item.instance_types())}
@@ -435,8 +433,8 @@ def _moving(program: PlacementProgram) -> Any:
              for n, p in zip(program.n, program.patterns, strict=True)]
     terms += [(cut.gpus, cut.destroyed * cutting[cut.worker_type]) for cut in program.cuts]
     terms += [(x, -cutting[kind]) for kind, x in program.reused.items()]
-    terms += [(x, -sum(seconds[name] for name in held & set(program.patterns[i].holds)))
-              for (held, i), x in program.kept.items()]
+    terms += [(x, -sum(seconds[name] for name in loaded & set(program.patterns[i].holds)))
+              for (loaded, i), x in program.kept.items()]
     return _linear(terms)
 
 
@@ -453,11 +451,11 @@ _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
 
 def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
     """Return, by worker type, each set of variants held now with the workers that hold it."""
-    held = problem.held
+    holdings = problem.held
     by_type: dict[str, dict[frozenset[str], list[str]]] = {}
     for item in problem.instance_types:
         sets = by_type.setdefault(item.name, {})
-        for name in item.worker_names() if held else ():
-            if held.get(name):
-                sets.setdefault(held[name], []).append(name)
+        for name in item.worker_names() if holdings else ():
+            if holdings.get(name):
+                sets.setdefault(holdings[name], []).append(name)
     return by_type

@@ -23,11 +23,11 @@ def variants_from_profile(
     profile : ProfileSet
         Models need ``memory_mb``.
     family : str
-        That the variants answer.
+        Family of the variants.
     worker_type : str
-        That the profile was measured on.
+        Worker type that the profile was measured on.
     statistic : str
-        Which latency of the profile is the batch's.
+        Statistic of the profile that is a batch's latency.
     batches : sequence of int
         Batch sizes; those that the profile did not measure are left out.
     """
@@ -52,10 +52,10 @@ def instance_latencies(
     rows: Iterable[InstanceRow], worker_type: WorkerType, *, max_processes: int | None = None,
     where: str = "profile",
 ) -> dict[str, tuple[Latency, ...]]:
-    """Model → its batches on the instances of a type of GPU.
+    """Return by model its batches on the instances of a type of GPU.
 
-    An instance that is a number is the one of so many compute slices with the least memory. Rows
-    with more processes than ``max_processes`` are left out; ``where`` names the file.
+    A number stands for the instance of as many compute slices with the least memory. Rows with
+    more processes than ``max_processes`` are left out; ``where`` names the file.
     """
     table = worker_type.partitions
     if table is None:
@@ -74,20 +74,20 @@ def instance_latencies(
 def measured_latencies(
     profile: ProfileSet, worker_type: str, statistic: Statistic = "p95"
 ) -> dict[str, tuple[Latency, ...]]:
-    """Model → its batches in a profile that was measured on one kind of instance."""
+    """Return by model its batches in a profile of a kind of instance."""
     return {model.name: tuple(
         Latency(worker_type, batch.batch, batch.statistic_ms(statistic), model.memory_mb)
         for batch in model.batches) for model in profile.models}
 
 
 def _kind(table: PartitionTable, row: InstanceRow, where: str) -> str:
-    named = [kind for kind in table.instances
+    kinds = [kind for kind in table.instances
              if row.instance in (kind.name, str(kind.compute_slices))]
-    if not named:
+    if not kinds:
         raise InputFileError(f"{table.name} has no such instance", where=f"{where}: {row.model}",
                              value=row.instance,
                              allowed=", ".join(kind.name for kind in table.instances))
-    return min(named, key=lambda kind: kind.memory_slices).name
+    return min(kinds, key=lambda kind: kind.memory_slices).name
 
 
 def with_instance_profile(
@@ -96,9 +96,8 @@ def with_instance_profile(
 ) -> tuple[Variant, ...]:
     """Return variants with the batches of an instance profile added to their own.
 
-    A variant is the model of its name, or of the part after the last ``/``. A family that no
-    variant is of gets the model of its own name as its only one, with accuracy 1; all its batches
-    are taken to fit.
+    A variant is the model of its name, or of the part after the last ``/``. A family without a
+    variant gets the model of the family's name, with accuracy 1; all its batches are taken to fit.
     """
     extended = [replace(item, latency=(*item.latency, *latencies.get(
         item.name, latencies.get(item.name.rpartition("/")[2], ())))) for item in variants]

@@ -1,4 +1,4 @@
-"""Infeasibility analysis: which minima cannot be met, by how much, and which limits bind.
+"""Infeasibility analysis: minima that cannot be met, by how much, and limits that bind.
 
 **Problem.** A placement problem has no feasible point. The analysis relaxes its minima, not its
 limits, and finds the smallest relaxation.
@@ -27,13 +27,12 @@ from placement_milp.formulation import PlacementProgram, formulate
 from placement_milp.problem import Family, Problem
 from ramsis.errors import NotConvergedError
 
-_MET = 1e-7
-"""An unmet part below this counts as met."""
-_NO_PRICE = 1e-9
+_MET = 1e-7  # an unmet part below this counts as met
+_NO_PRICE = 1e-9  # rounding of shadow prices
 
 
 def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
-    """One line on the problem of a program that has no placement."""
+    """Explain in a line why a program has no placement."""
     problem = failed.problem
     program = formulate(problem, failed.patterns, elastic=True)
     total = pulp.LpAffineExpression([(unmet, 1) for unmet in program.unmet.values()])
@@ -54,23 +53,23 @@ def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
 def _unmet_minima(
     problem: Problem, program: PlacementProgram, family: Family, unmet: dict[str, float]
 ) -> str:
-    """Which minima of a family are not met, and by how much; empty where all are."""
+    """Describe the minima of a family that are not met; empty where all are."""
     share = unmet.get(f"min_served_{family.name}", 0.0)
     accuracy = unmet.get(f"min_accuracy_{family.name}", 0.0)
-    found = []
+    reasons = []
     if share > _MET:
         minimum = problem.min_share(family)
-        found.append(f"serves {minimum - share:.4g} of its demand instead of {minimum:g} "
-                     f"({share * family.demand_qps:.4g} QPS short)")
+        reasons.append(f"serves {minimum - share:.4g} of its demand instead of {minimum:g} "
+                       f"({share * family.demand_qps:.4g} QPS short)")
     if accuracy > _MET:
         answered = sum(program.z[q].varValue * q.in_time for q in program.of_family(family.name))
         reached = family.min_accuracy - accuracy / answered
-        found.append(f"reaches accuracy {reached:.4g} instead of {family.min_accuracy:g}")
-    return f"family {family.name} " + " and ".join(found) if found else ""
+        reasons.append(f"reaches accuracy {reached:.4g} instead of {family.min_accuracy:g}")
+    return f"family {family.name} " + " and ".join(reasons) if reasons else ""
 
 
 def _binding_limits(problem: Problem, program: PlacementProgram, total: object) -> list[str]:
-    """Limits with a positive shadow price; else those without room for one more worker."""
+    """Return limits with a positive shadow price, or else without room for one more worker."""
     limits = {f"workers_{item.name}": f"workers of type {item.name} ({item.count})"
               for item in problem.worker_types}
     limits |= {f"family_workers_{item.name}": f"max_workers of family {item.name}"

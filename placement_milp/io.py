@@ -41,7 +41,7 @@ VALUES_FORMAT = "ramsis.value-table/1"
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
+    """Return the JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
     schemas = {"placement-problem-1": Problem.schema, "value-table-1": _values_schema,
                "placement-1": Placement.schema}
     if name not in schemas:
@@ -69,14 +69,14 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
         JSON, ``ramsis.placement-problem/1``; or, where no such file exists, the name of a shipped
         problem. Value tables that it names by ``file`` are looked for beside it.
     """
-    found = Path(path)
+    file = Path(path)
     shipped = _EXAMPLES / f"{os.fspath(path)}.json"
-    if not found.exists():
+    if not file.exists():
         if os.fspath(path) not in shipped_problems():
             raise InputFileError("no such problem file or shipped problem", where=str(path),
                                  allowed=f"a path, or one of: {', '.join(shipped_problems())}")
-        found = shipped
-    return problem_from_document(read_json(found), str(path), found.parent)
+        file = shipped
+    return problem_from_document(read_json(file), str(path), file.parent)
 
 
 def shipped_problems() -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def shipped_problems() -> tuple[str, ...]:
 def problem_from_document(
     document: Mapping[str, Any], where: str = "problem", folder: Path | None = None
 ) -> Problem:
-    """The problem in a parsed file; ``where`` stands before the place in every message."""
+    """Read a problem from a parsed file; ``where`` begins the place in messages."""
     top = Fields(document, where)
     top.of_format(PROBLEM_FORMAT)
     top.only(("format", *names(Problem), "profiles"))
@@ -113,7 +113,7 @@ def _optional(top: Fields, key: str) -> list[Fields]:
 def _variants(
     top: Fields, families: tuple[Family, ...], types: tuple[WorkerType, ...], folder: Path
 ) -> tuple[Variant, ...]:
-    """The variants, with the batches of the profiles of instances that the problem names."""
+    """Return the variants, with the batches of the instance profiles that the problem names."""
     if "profiles" not in top:
         return tuple(Variant.from_fields(item) for item in top.children("variants"))
     variants = tuple(Variant.from_fields(item) for item in _optional(top, "variants"))
@@ -132,7 +132,7 @@ def _variants(
 def _profile(
     item: Fields, types: tuple[WorkerType, ...], folder: Path
 ) -> dict[str, tuple[Latency, ...]]:
-    """Model → its batches: on all instances of a GPU, or measured on one kind of them."""
+    """Return by model its batches on all instances of a GPU, or on one kind of them."""
     by_name = {each.name: each for each in types}
     kinds = {kind.name for each in types if each.partitions for kind in each.instance_types()}
     name = item.text("worker_type", (*by_name, *kinds))
@@ -155,7 +155,7 @@ def _profile(
 
 
 def _values(item: Fields, folder: Path) -> Values:
-    """A family's table, in the problem itself or in a file beside it."""
+    """Read a family's value table, from the problem or a file beside it."""
     item.only(("family", "file", "rows"))
     if ("file" in item) == ("rows" in item):
         raise item.refusal("rows", "the table stands nowhere, or twice",
@@ -168,12 +168,12 @@ def _values(item: Fields, folder: Path) -> Values:
 
 
 def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
-    """The rows of a value table (``ramsis.value-table/1``)."""
+    """Read the rows of a value table (``ramsis.value-table/1``)."""
     top = Fields(read_json(path), str(path))
     top.of_format(VALUES_FORMAT)
     rows: dict[object, ValueRow] = {}
     for item in top.children("rows"):
-        # Who makes tables may add columns of their own.
+        # Tables may have further columns.
         values = {key: item.value(key) for key in item if key in names(ValueRow)}
         row = ValueRow.from_fields(Fields(values, item.file, item.path))
         if row.case in rows:
@@ -194,18 +194,18 @@ class PlacedGroups(NamedTuple):
 
 
 def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
-    """The problem and the groups of workers of a placement file (``ramsis.placement/1``).
+    """Read problem and groups of workers of a placement file (``ramsis.placement/1``).
 
-    What else stands there follows from these two, or is of no use to who runs the placement.
+    Other contents follow from these two, or are of no use for running the placement.
     """
     top = Fields(read_json(Path(path)), str(path))
     top.of_format(PLACEMENT_FORMAT)
-    # A placement says nothing without what it answers: loads and latencies are checked by it.
+    # Loads and latencies of a placement are checked against the problem.
     if "problem" not in top:
         raise top.refusal("problem", "the placement does not say what problem it answers",
                           allowed="the file that `ramsis place` writes")
     problem = problem_from_document(top.value("problem"), f"{path}: problem", Path(path).parent)
-    # Where serving brings less than it costs, the best placement has no workers.
+    # Where serving gains less than it costs, the best placement has no workers.
     groups = tuple(Group.from_fields(item)
                    for item in (top.children("groups") if top.value("groups") != [] else ()))
     try:
@@ -224,7 +224,7 @@ def write_placement(
     Parameters
     ----------
     command : str, optional
-        That made it; the file keeps it.
+        Command that made it; the file keeps it.
     """
     if Path(path).is_dir():
         raise OutputError("is a folder", where=str(path), allowed="a file name")

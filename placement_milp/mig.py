@@ -1,12 +1,12 @@
-"""Layouts of a placement as NVIDIA's tools take them: nvidia-mig-parted, and Kubernetes.
+"""Layouts of a placement in the form of NVIDIA's tools: nvidia-mig-parted, and Kubernetes.
 
-GPUs belong to nodes. A GPU whose name is ``NODE:INDEX`` says so itself; of the others every
-``gpus_per_node`` of a type in turn are a node ``TYPE-node-1`` onwards. The index is the one that
-``nvidia-smi`` gives.
+GPUs belong to nodes. A GPU named ``NODE:INDEX`` is on that node; of the other GPUs every
+``gpus_per_node`` of a type in turn are a node ``TYPE-node-1`` onwards. The index is that of
+``nvidia-smi``.
 
-nvidia-mig-parted takes counts of instances and finds their positions itself; each layout of a
-checked placement has some. It leaves GPUs alone that it is not told of, and one whose instances
-are those that it should have.
+nvidia-mig-parted takes counts of instances and finds their positions itself, which exist for each
+layout of a checked placement. It does not change GPUs that are not listed, nor a GPU that has the
+instances already.
 
 Source: the tool's README (https://github.com/NVIDIA/mig-parted), and the resource names of
 NVIDIA's device plugin for Kubernetes under its strategy ``mixed``.
@@ -28,25 +28,25 @@ _NODE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 
 
 class MigNode(NamedTuple):
-    """A node, with its GPUs by index."""
+    """A node with its GPUs by index."""
 
     name: str
     gpus: dict[int, CutGpu]
 
     def resources(self) -> dict[str, int]:
-        """Kubernetes resource → how many of it the node will have."""
+        """Return by Kubernetes resource how many of it the node will have."""
         counts = Counter(_resource(profile) for gpu in self.gpus.values()
                          for profile in _profiles(gpu))
         return dict(sorted(counts.items()))
 
 
 def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ...]:
-    """The nodes with GPUs that are cut; ``gpus_per_node`` is of GPUs that do not name theirs."""
+    """Return the nodes with GPUs that are cut; ``gpus_per_node`` if names do not tell."""
     place: dict[str, tuple[str, int]] = {}
     for item in placed.problem.worker_types:
         for i, name in enumerate(item.worker_names() if item.partitions else ()):
-            named, _, number = name.rpartition(":")
-            place[name] = ((named, int(number)) if named and number.isdecimal() else (
+            node_name, _, number = name.rpartition(":")
+            place[name] = ((node_name, int(number)) if node_name and number.isdecimal() else (
                 f"{item.name}-node-{i // gpus_per_node + 1}", i % gpus_per_node))
     nodes: dict[str, dict[int, CutGpu]] = {}
     for gpu in placed.gpus:
@@ -58,13 +58,13 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
             if not _PROFILE.fullmatch(profile):
                 raise InputFileError("not an instance that NVIDIA's tools know", where=gpu.gpu,
                                      value=profile, allowed="names such as 2g.20gb")
-        # Names that say their node and names that do not can fall on one index.
-        held = nodes.setdefault(node, {})
-        if index in held:
+        # GPUs with and without a node in their names can have the same index.
+        gpus_of = nodes.setdefault(node, {})
+        if index in gpus_of:
             raise InputFileError("two GPUs have one index", where=f"node {node}",
-                                 value=f"{held[index].gpu}, {gpu.gpu}",
+                                 value=f"{gpus_of[index].gpu}, {gpu.gpu}",
                                  allowed="names NODE:INDEX that differ in the index")
-        held[index] = gpu
+        gpus_of[index] = gpu
     if not nodes:
         raise InputFileError("no GPU of the placement is cut into instances",
                              where=placed.problem.name,
@@ -77,7 +77,7 @@ def _profiles(gpu: CutGpu) -> list[str]:
 
 
 def _resource(profile: str) -> str:
-    """Name of the resource that an instance is.
+    """Return the name of an instance's resource.
 
     >>> _resource("2g.10gb")
     'nvidia.com/mig-2g.10gb'
@@ -86,17 +86,17 @@ def _resource(profile: str) -> str:
 
 
 def mig_parted(nodes: Sequence[MigNode]) -> dict[str, Any]:
-    """The document of nvidia-mig-parted: a configuration for each node, by its name."""
+    """Return the document of nvidia-mig-parted: a configuration for each node, by its name."""
     return {"version": "v1", "mig-configs": {node.name: _devices(node) for node in nodes}}
 
 
 def _devices(node: MigNode) -> list[dict[str, Any]]:
-    """GPUs of a node with equal counts of instances stand together."""
-    alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    """Return configurations of a node; GPUs with equal counts of instances share one."""
+    by_counts: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for index, gpu in node.gpus.items():
-        alike.setdefault(tuple(sorted(Counter(_profiles(gpu)).items())), []).append(index)
+        by_counts.setdefault(tuple(sorted(Counter(_profiles(gpu)).items())), []).append(index)
     return [{"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
-            for counts, indices in alike.items()]
+            for counts, indices in by_counts.items()]
 
 
 def kubernetes_resources(placed: PlacedGroups, nodes: Sequence[MigNode]) -> dict[str, Any]:

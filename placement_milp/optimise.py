@@ -1,8 +1,8 @@
 """Lexicographic optimisation: the stages of an objective, solved one after another.
 
-Each stage optimises one metric over the program of :mod:`placement_milp.formulation`. What earlier
-stages reached is held up to 1e-7 of the metric's magnitude. Every stage stops at the relative gap
-of the limits. A placement's objective, bound and gap are those of the first stage.
+Each stage optimises one metric over the program of :mod:`placement_milp.formulation`. Later stages
+keep the values of earlier ones up to 1e-7 of the metric's magnitude. Every stage stops at the
+relative gap of the limits. A placement's objective, bound and gap are those of the first stage.
 
 ==================  =============================================================================
 effective-accuracy  effective accuracy - cost price x cost
@@ -49,9 +49,8 @@ from placement_milp.problem import Problem
 from placement_milp.result import Stage
 from ramsis.errors import InfeasibleError
 
-_STAGE_TOLERANCE = 1e-7
-_NEGLIGIBLE = 1e-9
-"""A share of the demand below this counts as none."""
+_STAGE_TOLERANCE = 1e-7  # without it, rounding would leave later stages no feasible point
+_NEGLIGIBLE = 1e-9  # a share of the demand below this counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +84,13 @@ def optimise(
     goals = _goals(program)
     stages: list[Stage] = []
     status = SearchStatus.OPTIMAL
-    # Only the first stage has to find something: a later one that does not leaves the one before.
+    # Only the first stage has to find a solution; a later one without leaves that of the one
+    # before.
     for goal in goals:
         search = partial(solve, program.lp, goal.expression, maximise=goal.maximise,
                          size=goal.size)
         solved = (solve_later(search, limits, start) if stages
-                  else search(limits=limits.rest(start)))
+                  else search(limits=limits.remaining(start)))
         if solved.status is SearchStatus.INFEASIBLE:
             raise InfeasibleError(explain_infeasibility(program, limits))
         if math.isnan(solved.dual_bound):  # a later stage without a solution: keep the earlier one
@@ -136,14 +136,14 @@ def _goals(program: PlacementProgram) -> list[_Goal]:
 
 
 def _bound(problem: Problem, goal: _Goal, bound: float, *, first: bool) -> float:
-    """The dual bound; a number of workers without any price is a whole number."""
+    """Return the dual bound; a number of workers without any price is a whole number."""
     objective = problem.objective
     priced = first and (objective.moving_price or objective.cost_price)
     return float(math.ceil(bound - 1e-6)) if goal.name == "workers" and not priced else bound
 
 
 def _size(problem: Problem, name: str) -> float:
-    """A typical magnitude of a metric."""
+    """Return a typical magnitude of a metric."""
     match name:
         case "cost":
             return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0
@@ -164,23 +164,23 @@ def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) ->
 
 
 def _rounded(program: PlacementProgram) -> dict[Quality, float]:
-    """Shares that whole counts can carry; both are written back into the variables.
+    """Return shares that whole counts can carry; write both back into the variables.
 
-    Workers without load are not used. The search can leave such workers where it stops before the
-    optimum, or where they cost nothing.
+    Workers without load are not used; the search can leave such workers where it stops early, or
+    where they cost nothing.
     """
     counts = tuple(round(n.varValue or 0.0) for n in program.n)
     room = rates_of(zip(program.patterns, counts, strict=True))
     shares: dict[Quality, float] = {}
     for family in program.problem.families:
-        mine = {q: min(max(program.z[q].varValue or 0.0, 0.0), room[q] / family.demand_qps)
-                for q in program.of_family(family.name)}
-        total = sum(mine.values())
-        shares |= {q: z / max(1.0, total) for q, z in mine.items()}
+        of_family = {q: min(max(program.z[q].varValue or 0.0, 0.0), room[q] / family.demand_qps)
+                     for q in program.of_family(family.name)}
+        total = sum(of_family.values())
+        shares |= {q: z / max(1.0, total) for q, z in of_family.items()}
     for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
         busy = any(shares[offer.quality] > _NEGLIGIBLE for offer in pattern.offers)
         n.varValue = count if busy or _counts_moves(program) else 0
-    # In this order: what GPUs are cut into, and what stays, follows from the counts.
+    # Layouts of GPUs, and variants that stay, follow from the counts.
     _cut(program)
     _keep(program)
     for quality, share in shares.items():
@@ -193,9 +193,9 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
 def _used(
     program: PlacementProgram, shares: dict[Quality, float]
 ) -> tuple[tuple[Pattern, int], ...]:
-    """Patterns with their counts, without variants that get no load.
+    """Return patterns with their counts, without variants that get no load.
 
-    Where moves have a price these stay, since what stays loaded was counted.
+    Where moves have a price such variants stay, since they were counted as loaded.
     """
     all_stay = _counts_moves(program)
     used = []
@@ -211,11 +211,10 @@ def _counts_moves(program: PlacementProgram) -> bool:
 
 
 def _cut(program: PlacementProgram) -> None:
-    """Whole numbers of GPUs by layout, enough for the instances in use, and no more.
+    """Set whole numbers of GPUs by layout, enough for the instances in use, and no more.
 
-    A search that stopped early, or to which GPUs cost nothing, can leave more. Where moves count
-    the layouts stay, since what stays as it is was counted; then as many instances stay in use as
-    can.
+    A search that stopped early, or in which GPUs cost nothing, can leave more. Where moves count
+    the layouts stay, since unchanged instances were counted; then as many as possible stay in use.
     """
     if not program.cuts:
         return
@@ -229,7 +228,7 @@ def _cut(program: PlacementProgram) -> None:
             existing = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
             x.varValue = min(needed[kind], existing)
         return
-    # A layout has idle instances, so that fewer GPUs than the search took can have all in use.
+    # Layouts have idle instances, so that fewer GPUs than in the search can have all in use.
     for worker_type in {cut.worker_type for cut in program.cuts}:
         cuts = program.cuts_of(worker_type)
         for cut, gpus in zip(cuts, fewest_gpus(cuts, needed), strict=True):
@@ -237,7 +236,7 @@ def _cut(program: PlacementProgram) -> None:
 
 
 def _keep(program: PlacementProgram) -> None:
-    """The most loading that whole counts can spare; a search that stopped early can have less."""
+    """Set the most loading that whole counts can spare; a search that stopped early has less."""
     if not program.kept:
         return
     from scipy.optimize import linprog  # here, as it takes long to load
@@ -246,17 +245,17 @@ def _keep(program: PlacementProgram) -> None:
     whole = {item.name for item in program.problem.worker_types}
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     keys = list(program.kept)
-    worth = [sum(seconds[name] for name in held & set(program.patterns[i].holds))
-             for held, i in keys]
+    worth = [sum(seconds[name] for name in loaded & set(program.patterns[i].holds))
+             for loaded, i in keys]
     limits: dict[object, float] = {}
-    for held, i in keys:
+    for loaded, i in keys:
         pattern = program.patterns[i]
         kind = pattern.worker_type
         limits[i] = pattern.workers * (program.n[i].varValue or 0)
-        limits[kind, held] = len(owners[kind][held]) if kind in whole else sum(
-            cut.gpus.varValue * cut.staying(kind, held) for cut in program.cuts)
-    rows = np.array([[float(row in (i, (program.patterns[i].worker_type, held)))
-                      for held, i in keys] for row in limits])
+        limits[kind, loaded] = len(owners[kind][loaded]) if kind in whole else sum(
+            cut.gpus.varValue * cut.staying(kind, loaded) for cut in program.cuts)
+    rows = np.array([[float(row in (i, (program.patterns[i].worker_type, loaded)))
+                      for loaded, i in keys] for row in limits])
     solution = linprog(-np.array(worth), A_ub=rows, b_ub=list(limits.values()), method="highs-ds")
     assert solution.x is not None  # to keep nothing is feasible
     for key, value in zip(keys, solution.x, strict=True):
@@ -264,7 +263,7 @@ def _keep(program: PlacementProgram) -> None:
 
 
 def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
-    """How many GPUs of each layout are enough for some instances, the fewest in all."""
+    """Return the numbers of GPUs of each layout with all instances, the fewest in total."""
     kinds = [kind for kind, count in needed.items()
              if count and kind.rpartition("/")[0] == cuts[0].worker_type]
     if not kinds:
@@ -286,7 +285,7 @@ def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:
 
 
 def _prices(solved: PlacementProgram) -> dict[str, float]:
-    """What one more worker of each type would add to the first stage, in the relaxation."""
+    """Return the value of one more worker of each type in the first stage, in the relaxation."""
     program = formulate(solved.problem, solved.patterns)
     goal = _goals(program)[0]
     rows = program.positions(

@@ -1,7 +1,7 @@
-"""Pairs of variants that share a worker: which pairs of batches are not dominated.
+"""Pairs of variants that share a worker: pairs of batches that are not dominated.
 
-In a **duty cycle** of C = s·(l_1 + l_2), s being the slow-down that the variants cause each other,
-variant i answers b_i queries. A query waits at most a cycle for its batch to start, so that it is
+In a **duty cycle** of C = s·(l_1 + l_2), with the mutual slow-down s of the variants, variant i
+answers b_i queries. A query waits at most a cycle for its batch to start, so that it is
 in time when C + s·l_i <= 2a·SLO_i, a being ``latency_share_of_slo``. Both memories have to fit.
 
 A pair is dominated if another pair of the same two families is no worse in both rates, b_i / C up
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Batches of one variant as arrays of one length."""
+    """Batches of a variant as arrays of one length."""
 
     feasible: list[FeasibleBatch]
     batch: _Floats
@@ -50,13 +50,13 @@ def pairs(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]], *,
     prune: bool,
 ) -> Iterator[Pair]:
-    """The pairs of batches on a worker type that are not dominated.
+    """Yield the pairs of batches on a worker type that are not dominated.
 
-    ``prune`` leaves out those, too, that other variants of the same families dominate.
+    With ``prune`` pairs are left out, too, that other variants of the same families dominate.
     """
     families: dict[str, list[_Batches]] = {}
     for listed in feasible.values():
-        # Processes side by side and turns in a cycle are two ways to share: here it is turns.
+        # Variants take turns in a cycle here; processes side by side are another way to share.
         batches = [item for item in listed if item.processes == 1]
         if batches:
             families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
@@ -80,7 +80,7 @@ def pairs(
 
 
 def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None:
-    """Factor on the latencies of variants that share a worker; ``None`` if they must not."""
+    """Return the latency factor of variants that share a worker; None if they must not."""
     factor = problem.rules.interference
     for rule in problem.colocation:
         members = (is_member(first, rule.members), is_member(second, rule.members))
@@ -98,7 +98,7 @@ def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None
 def _cycles(
     problem: Problem, worker_type: WorkerType, first: _Batches, second: _Batches, factor: float
 ) -> tuple[list[int], list[int], _Floats]:
-    """Indices and rates, shape (pairs, 2), of the pairs of batches that no other dominates."""
+    """Return indices and rates, shape (pairs, 2), of pairs of batches that none dominates."""
     cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
     share = 2.0 * problem.rules.latency_share_of_slo
     one, two = first.feasible[0].family, second.feasible[0].family
@@ -118,16 +118,16 @@ def _cycles(
 
 
 def undominated(merits: _Floats) -> list[int]:
-    """Indices of the rows, shape (n, merits), that no other row dominates; ties keep one.
+    """Return indices of rows, shape (n, merits), that no other row dominates; ties keep one.
 
     >>> undominated(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [2.0, 1.0]]))
     [1, 0]
     """
     order = np.lexsort(-merits.T[::-1])
     kept = np.empty_like(merits)
-    found: list[int] = []
+    indices: list[int] = []
     for index in order.tolist():  # a row that dominates another comes before it
-        if not (kept[: len(found)] >= merits[index]).all(axis=1).any():
-            kept[len(found)] = merits[index]
-            found.append(index)
-    return found
+        if not (kept[: len(indices)] >= merits[index]).all(axis=1).any():
+            kept[len(indices)] = merits[index]
+            indices.append(index)
+    return indices

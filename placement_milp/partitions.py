@@ -1,4 +1,4 @@
-"""GPUs that are cut into instances: which instances there are, and where they may start.
+"""GPUs that are cut into instances: kinds of instances, and their layouts.
 
 A GPU has memory slices 0 … M - 1 and C compute slices. An instance of kind i takes m_i memory
 slices in a row from an allowed start, and c_i compute slices from anywhere. A **layout** is a set
@@ -27,11 +27,10 @@ from ramsis.errors import InputFileError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Positive, Reader, Record, Whole
 
-Layout = tuple[tuple[str, int], ...]
-"""Instances with their starts, in the order of the starts."""
+Layout = tuple[tuple[str, int], ...]  # instances with their starts, in the order of the starts
 
-_MOST_SLICES = 16
-_MOST_LAYOUTS = 5_000
+_MOST_SLICES = 16  # twice those of today's GPUs
+_MOST_LAYOUTS = 5_000  # each is a column of the program
 _Slices = Annotated[int, Whole(1, _MOST_SLICES)]
 _STARTS = {"type": "array", "minItems": 1, "uniqueItems": True,
            "items": {"type": "integer", "minimum": 0, "maximum": _MOST_SLICES - 1}}
@@ -60,7 +59,7 @@ class Instance(Record):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable(Record):
-    """Instances that a GPU can be cut into, and where."""
+    """Kinds of instances that a GPU can be cut into, and their positions."""
 
     name: Annotated[str, "Of the GPU."]
     compute_slices: Annotated[_Slices, "Compute slices of the GPU."]
@@ -69,7 +68,7 @@ class PartitionTable(Record):
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:
-        """A table, or the shipped one of that name."""
+        """Read a table, or the name of a shipped one."""
         if not isinstance(item.value(key), str):
             return cls.from_fields(item.child(key))
         return shipped_partitions()[item.text(key, tuple(shipped_partitions()))]
@@ -82,7 +81,7 @@ class PartitionTable(Record):
         return {"oneOf": [name, cls.schema()]}
 
     def instance(self, name: str) -> Instance:
-        """The kind of that name."""
+        """Return the kind of a name."""
         return next(kind for kind in self.instances if kind.name == name)
 
     def check(self, item: Fields) -> None:
@@ -109,7 +108,7 @@ class PartitionTable(Record):
 
 @cache
 def shipped_partitions() -> dict[str, PartitionTable]:
-    """The tables of the GPUs that are known, by name."""
+    """Return the tables of GPUs that come with the package, by name."""
     name = "gpu-partitions.json"
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     return {item["name"]: PartitionTable.from_fields(Fields(item, name))
@@ -117,7 +116,7 @@ def shipped_partitions() -> dict[str, PartitionTable]:
 
 
 def instance_worker(gpu: str, instance: str, start: int) -> str:
-    """Name of the worker that an instance of a GPU is, ``GPU/INSTANCE@START``.
+    """Return the name of the worker of an instance, ``GPU/INSTANCE@START``.
 
     >>> instance_worker("a100-1", "2g.20gb", 4)
     'a100-1/2g.20gb@4'
@@ -126,7 +125,7 @@ def instance_worker(gpu: str, instance: str, start: int) -> str:
 
 
 def split_worker(worker: str) -> tuple[str, str, int]:
-    """GPU, instance and start in the name of an instance's worker.
+    """Return GPU, instance and start from the name of an instance's worker.
 
     >>> split_worker("a100-1/2g.20gb@4")
     ('a100-1', '2g.20gb', 4)
@@ -138,7 +137,7 @@ def split_worker(worker: str) -> tuple[str, str, int]:
 
 @cache
 def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
-    """All maximal layouts of some kinds of instances."""
+    """Return all maximal layouts of some kinds of instances."""
     result: list[Layout] = []
     for layout in _extended(table, [k for k in table.instances if k.name in kinds], (), 0):
         result.append(layout)
@@ -151,7 +150,7 @@ def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
 def _extended(
     table: PartitionTable, kinds: list[Instance], layout: Layout, position: int
 ) -> Iterator[Layout]:
-    """Maximal layouts that begin with ``layout`` and go on at memory slice ``position``."""
+    """Yield maximal layouts that begin with ``layout`` and continue at a memory slice."""
     if position == table.memory_slices:
         if not _additions(table, kinds, layout):
             yield layout
@@ -165,7 +164,7 @@ def _extended(
 
 
 def _additions(table: PartitionTable, kinds: list[Instance], layout: Layout) -> bool:
-    """Whether an instance can be added to a layout."""
+    """Return whether an instance can be added to a layout."""
     taken: set[int] = set()
     spare = table.compute_slices
     for name, start in layout:
@@ -178,21 +177,22 @@ def _additions(table: PartitionTable, kinds: list[Instance], layout: Layout) -> 
 
 
 def multisets(
-    found: Collection[Layout], useful: Collection[str], current: Collection[tuple[str, int]] = ()
+    candidates: Collection[Layout], useful: Collection[str],
+    current: Collection[tuple[str, int]] = (),
 ) -> tuple[Layout, ...]:
-    """Layouts that no other one replaces.
+    """Return the layouts that no other layout replaces.
 
-    One replaces another if it has as many of each useful instance (that a pattern runs on), and
-    every instance of ``current`` (that the GPU has now) that the other has.
+    A layout replaces another if it has as many of each useful instance (that a pattern runs on),
+    and every instance of ``current`` (that the GPU has now) that the other has.
     """
     merits: dict[tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]], Layout] = {}
-    for layout in found:
+    for layout in candidates:
         counts = Counter(name for name, _ in layout if name in useful)
         merits.setdefault((frozenset(counts.items()), frozenset(layout) & frozenset(current)),
                           layout)
     listed = [(Counter(dict(counts)), kept, layout)
               for (counts, kept), layout in merits.items()]
-    # Equal merits are one entry, so that what is no better in any is worse in some.
+    # Equal merits are one entry, so that a layout that is better in none is worse in some.
     return tuple(layout for i, (counts, kept, layout) in enumerate(listed)
                  if not any(j != i and counts <= other and kept <= more
                             for j, (other, more, _) in enumerate(listed)))

@@ -1,7 +1,7 @@
-"""Patterns: what a worker, or a station of workers, can do. They are the columns of the program.
+"""Patterns: uses of a worker, or of a station of workers. They are the columns of the program.
 
-A **pattern** says what workers of one type hold and at which rates they can answer. There are
-three kinds.
+A **pattern** is the variants on workers of one type and the rates at which they can answer. There
+are three kinds.
 
 *One variant* v at batch b on type t, when l(t, v, b) <= a·SLO with a = ``latency_share_of_slo``
 and the memory at that batch fits: rate P·b / l with P processes side by side, or the measured
@@ -9,17 +9,17 @@ rate. The best such batch is the pattern.
 
 *Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
 
-Where queueing counts (``in_time_quantile``) such a pattern is *a station* of k like workers with
-one queue, and its rate what they answer in time (:mod:`placement_milp.queueing`); for each k the
-best batch and number of processes. Two variants share a worker where one gets the whole load of
-its family.
+Where queueing counts (``in_time_quantile``) such a pattern is *a station* of k equal workers with
+one queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`); for
+each k the best batch and number of processes. Two variants share a worker where one gets the whole
+load of its family.
 
 *A station* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
 
 A pattern is dominated if another one of the same workers is no worse in accuracy and rate.
 Dominated patterns are left out, as exchanging them never makes a placement worse. They stay where
-moves have a price, since then it matters what a worker holds already.
+moves have a price, since then the variants that a worker holds already matter.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerTyp
 from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
 
-_STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Workers of a station; more are several stations."""
-_LITTLE = 0.5
-"""Share of what a worker can answer, up to which a family shares it."""
-_TRIED = 3
-"""Batches of it that are tried, the shortest."""
+_STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)  # workers of a station; more are several stations
+_LITTLE = 0.5  # share of a worker's rate up to which a family shares it
+_TRIED = 3  # batches of such a family that are tried, the shortest
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How queries of a family are answered: by which variant, or under which policy."""
+    """Way in which queries of a family are answered: by a variant, or under a policy."""
 
     # family, label: name of the family; name of the variant, or a description of the value
     # table's row
@@ -59,7 +56,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One use of a pattern: queries per second of a quality that it can take.
+    """Use of a pattern: the queries per second of a quality that it can take.
 
     ``batch`` and ``latency_ms``, its time on the worker, are ``None`` under a policy, which
     chooses batches itself.
@@ -76,7 +73,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What ``workers`` workers of a type do together."""
+    """Use of ``workers`` workers of a type together."""
 
     worker_type: str  # its name
     # one for each variant that a worker holds, or one for the whole station
@@ -90,7 +87,7 @@ class Pattern:
     slow_down: float = 1.0
 
     def restricted_to(self, offers: Sequence[Offer]) -> Pattern:
-        """The pattern with some of its offers: a single variant does not wait for another."""
+        """Return the pattern with some of its offers: a single variant waits for no other."""
         if len(offers) == len(self.offers):
             return self
         (offer,) = offers
@@ -114,7 +111,7 @@ class Pattern:
 
 
 def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
-    """Queries per second of each quality that counted patterns can take together."""
+    """Return the queries per second of each quality that counted patterns can take together."""
     rates: dict[Quality, float] = {}
     for pattern, count in used:
         for offer in pattern.offers:
@@ -123,7 +120,7 @@ def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
 
 
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Every pattern of a problem that is not dominated."""
+    """Return every pattern of a problem that is not dominated."""
     prune = not problem.moves_count
     patterns: list[Pattern] = []
     for worker_type in problem.instance_types:
@@ -139,19 +136,20 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
         if problem.rules.variants_per_worker > 1 and queueing:
             patterns += _beside(problem, worker_type, feasible)
         elif problem.rules.variants_per_worker > 1:
-            patterns += [in_turns(worker_type, (one, two),
-                                  slow * (one.latency_ms + two.latency_ms), slow)
-                         for one, two, slow in pairs(problem, worker_type, feasible, prune=prune)]
+            patterns += [in_turns(worker_type, (first, second),
+                                  slow * (first.latency_ms + second.latency_ms), slow)
+                         for first, second, slow in pairs(problem, worker_type, feasible,
+                                                          prune=prune)]
     _check_families(problem, patterns)
     return tuple(patterns)
 
 
 def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[FeasibleBatch]]:
-    """Feasible batches by variant, of the families without a value table."""
+    """Return feasible batches by variant, of the families without a value table."""
     tabled = {table.family for table in problem.values}
-    found = {variant.name: feasible_batches(problem, variant, worker_type)
-             for variant in problem.variants if variant.family not in tabled}
-    return {name: batches for name, batches in found.items() if batches}
+    by_variant = {variant.name: feasible_batches(problem, variant, worker_type)
+                  for variant in problem.variants if variant.family not in tabled}
+    return {name: batches for name, batches in by_variant.items() if batches}
 
 
 def _offer(
@@ -164,7 +162,7 @@ def _offer(
 
 
 def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
-    """One variant at one batch, alone."""
+    """Return the pattern of a variant at a batch, alone."""
     return Pattern(worker_type.name, (_offer(item, item.rate_qps),), 1, item.memory_mb,
                    item.latency_ms)
 
@@ -172,7 +170,7 @@ def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
 def each_alone(
     problem: Problem, merit: Callable[[FeasibleBatch], float]
 ) -> tuple[Pattern, ...]:
-    """Each variant alone on each type, at the feasible batch of the largest merit."""
+    """Return each variant alone on each type, at the feasible batch of the largest merit."""
     return tuple(single(item, max(batches, key=merit))
                  for item in problem.instance_types if item.count for variant in problem.variants
                  if (batches := feasible_batches(problem, variant, item)))
@@ -182,7 +180,7 @@ def in_turns(
     worker_type: WorkerType, batches: Sequence[FeasibleBatch], cycle_ms: float, slow_down: float,
     rates_qps: Sequence[float] = (), in_time: float = 1.0,
 ) -> Pattern:
-    """Variants that take turns on a worker; by default each runs its batch once in a cycle."""
+    """Return the pattern of variants that take turns; by default each once in a cycle."""
     rates_qps = rates_qps or [1000.0 * item.batch / cycle_ms for item in batches]
     offers = tuple(_offer(item, rate_qps, slow_down, in_time)
                    for item, rate_qps in zip(batches, rates_qps, strict=True))
@@ -193,7 +191,7 @@ def in_turns(
 def _queues(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Stations of one variant, for each number of workers."""
+    """Yield stations of one variant, for each number of workers."""
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -201,8 +199,8 @@ def _queues(
         demand_qps = batches[0].family.demand_qps
         for workers in (k for k in _STATIONS if k <= worker_type.count):
             rate_qps, batch = 0.0, batches[0]
-            # The fastest first: no station does more than full batches, so most others need not be
-            # run.
+            # The fastest first: full batches bound the rate of a station, so that most slower ones
+            # need not be simulated.
             ordered = sorted(batches, key=lambda b: -b.processes * b.batch / b.latency_ms)
             for item in ordered:
                 lane = lanes[name][item.processes, item.batch]
@@ -211,7 +209,7 @@ def _queues(
                     rate = station_rate(lane, workers * item.processes, item.family.slo_ms,
                                         quantile, headroom)
                     rate_qps, batch = max((rate_qps, batch), (rate, item),
-                                          key=lambda one: one[0])
+                                          key=lambda pair: pair[0])
             if rate_qps > 0:
                 offer = _offer(batch, rate_qps, in_time=quantile)
                 yield Pattern(worker_type.name, (offer,), workers, batch.memory_mb,
@@ -222,7 +220,7 @@ def _queues(
 
 
 def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
-    """By processes and largest batch; smaller batches run, too."""
+    """Return lanes by processes and largest batch; smaller batches run, too."""
     listed: dict[int, dict[int, float]] = defaultdict(dict)
     for item in batches:
         listed[item.processes][item.batch] = item.latency_ms
@@ -233,7 +231,7 @@ def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
 def _beside(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Workers on which a variant with little load takes turns with another one."""
+    """Yield workers on which a variant with little load takes turns with another one."""
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -249,7 +247,8 @@ def _beside(
         mine_in_turns, others = ([item for item in feasible[name] if item.processes == 1]
                                  for name in (one, two))
         tried = sorted(mine_in_turns, key=lambda item: item.latency_ms)[:_TRIED]
-        # What is left of the worker bounds the rate: the most promising first, the rest not tried.
+        # The spare time of the worker bounds the rate. The most promising pairs come first, so
+        # that the search can stop at a pair whose bound is no better.
         for mine, other in sorted(itertools.product(tried, others), key=lambda both: -most_beside(
                 lanes[one][1, both[0].batch], first.demand_qps, lanes[two][1, both[1].batch],
                 longer)):
@@ -271,7 +270,7 @@ def _beside(
 
 
 def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
-    """A pattern for each row of the value tables that fits the workers and their memory."""
+    """Yield a pattern for each row of the value tables that fits the workers and their memory."""
     variants = {variant.name: variant for variant in problem.variants}
     for family in problem.families:
         for row in problem.table(family) or ():
@@ -286,7 +285,7 @@ def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
 
 
 def _largest_memory(variant: Variant, worker_type: WorkerType) -> float:
-    """Memory that a policy may need of a variant, whatever batch it takes."""
+    """Return the memory that a policy may need of a variant, whatever batch it takes."""
     return max([variant.memory_mb, *(entry.memory_mb for entry in latencies(variant, worker_type)
                                      if entry.memory_mb is not None)])
 

@@ -1,7 +1,7 @@
-"""The placement problem: demand by family, workers by type, and the variants that run on them.
+"""The placement problem: demand by family, workers by type, and variants that run on them.
 
 The records are those of the problem file (``ramsis.placement-problem/1``), one dataclass for each
-kind of object; each reads itself by the annotations of its fields. References between records are
+kind of object, which is read by the annotations of its fields. References between records are
 checked in :mod:`placement_milp.consistency`.
 """
 
@@ -38,12 +38,11 @@ __all__ = [
 ]
 
 PROBLEM_FORMAT = "ramsis.placement-problem/1"
+# Kinds of objective.
 KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")
-"""Kinds of objective."""
+# Metrics that a lexicographic objective can order: three to maximise, three to minimise.
 METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "moving")
-"""What a lexicographic objective can order: three to maximise, three to minimise."""
-COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
-"""Kinds of co-location rules."""
+COLOCATIONS = ("apart", "alone", "only-on", "slow-down")  # kinds of co-location rules
 
 _DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1e12,
                bounds=(("exclusiveMinimum", 0), ("maximum", 1e12)))
@@ -123,9 +122,9 @@ class WorkerType(Record):
 
     @classmethod
     def from_fields(cls, item: Fields) -> WorkerType:
-        """The worker type in an entry of ``worker_types``.
+        """Read an entry of ``worker_types``.
 
-        A GPU that is cut need not state a memory: it is the largest instance's.
+        The memory of a GPU that is cut may be left out: it is the largest instance's.
         """
         if "partitions" in item and "memory_mb" not in item:
             partitions = PartitionTable.from_field(item, "partitions")
@@ -143,7 +142,7 @@ class WorkerType(Record):
                                       "instance_ms": ["partitions"]}}
 
     def check(self, item: Fields) -> None:
-        """Refuse fields that mean nothing without others, and workers that are not counted."""
+        """Refuse fields without meaning, and names that are not as many as the workers."""
         if "relative_speed" in item and self.latency_like is None:
             raise item.refusal("relative_speed", "relative to nothing", value=self.relative_speed,
                                allowed="together with latency_like, the type it is relative to")
@@ -155,13 +154,13 @@ class WorkerType(Record):
                                value=self.instance_ms, allowed="together with partitions")
 
     def worker_names(self) -> tuple[str, ...]:
-        """A name for each worker."""
+        """Return a name for each worker."""
         return self.workers or tuple(f"{self.name}-{i + 1}" for i in range(self.count))
 
     def instance_types(self) -> tuple[WorkerType, ...]:
-        """A worker type ``NAME/INSTANCE`` for each kind of instance; itself if it is whole.
+        """Return a type ``NAME/INSTANCE`` for each kind of instance; itself if it is whole.
 
-        Their workers are all instances that there could be, not all of them at once.
+        Their workers are all possible instances, which cannot all exist at once.
         """
         if self.partitions is None:
             return (self,)
@@ -228,7 +227,7 @@ class Variant(Record):
         return {**schema, "required": [*schema["required"], "latency"]}
 
     def check(self, item: Fields) -> None:
-        """Refuse a variant that does not say whether it has latencies."""
+        """Refuse a variant that does not state its latencies, which may be empty."""
         item.value("latency")
 
 
@@ -260,7 +259,7 @@ class PlacementObjective(Record):
 
     @classmethod
     def from_fields(cls, item: Fields) -> PlacementObjective:
-        """The object ``objective``, with the parameters that its kind knows."""
+        """Read the object ``objective``, with the parameters of its kind."""
         item.only(("kind", "moving_price", *_PARAMETERS[item.text("kind", KINDS)]))
         return record_of(cls, item)
 
@@ -272,7 +271,7 @@ class PlacementObjective(Record):
             for kind, names in _PARAMETERS.items()})
 
     def check(self, item: Fields) -> None:
-        """Refuse an order of metrics that is missing, or not of metrics."""
+        """Refuse an order of metrics that is missing or unknown."""
         if self.kind == "lexicographic":
             item.value("order")
         for i, metric in enumerate(self.order):
@@ -283,7 +282,7 @@ class PlacementObjective(Record):
 
 @dataclass(frozen=True, slots=True)
 class Rules(Record):
-    """Limits that every placement keeps."""
+    """Limits on every placement."""
 
     latency_share_of_slo: Annotated[
         float, ABOVE_ZERO,
@@ -322,7 +321,7 @@ class Colocation(Record):
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:
-        """The rule in an entry of ``colocation``, with what its kind needs."""
+        """Read an entry of ``colocation``, with the fields of its kind."""
         more = _NEEDED[item.text("kind", COLOCATIONS)]
         item.only(("kind", "members", *more))
         rule = record_of(cls, item)
@@ -349,7 +348,7 @@ class Colocation(Record):
 
 @dataclass(frozen=True, slots=True)
 class ValueRow(Record):
-    """A row of a value table: what a policy promises for some workers at a load."""
+    """A row of a value table: the promise of a policy for some workers at a load."""
 
     worker_type: Annotated[str, "Name of the type of all the workers."]
     model_set: Annotated[tuple[str, ...], "Models that each of the workers holds."]
@@ -366,7 +365,7 @@ class ValueRow(Record):
                 self.slo_ms)
 
     def check(self, item: Fields) -> None:
-        """Refuse more accuracy than is answered in time."""
+        """Refuse an effective accuracy above the share answered in time."""
         in_time = 1.0 - self.expected_violation_rate
         if self.expected_effective_accuracy > in_time + 1e-9:
             raise item.refusal("expected_effective_accuracy", "above the share answered in time",
@@ -442,43 +441,38 @@ class Problem(Record):
                 "anyOf": [{"required": ["variants"]}, {"required": ["profiles"]}]}
 
     @property
-    def total_weighted_demand(self) -> float:
-        """Σ weight x demand over the families, in queries per second."""
-        return math.fsum(family.weight * family.demand_qps for family in self.families)
-
-    @property
     def instance_types(self) -> tuple[WorkerType, ...]:
-        """Return the worker types, with partitioned types replaced by their instances."""
+        """Worker types, with partitioned types replaced by their instances."""
         return tuple(kind for item in self.worker_types for kind in item.instance_types())
 
     @property
     def moves_count(self) -> bool:
-        """Return whether the objective counts moves."""
+        """Whether the objective counts moves."""
         return self.objective.moving_price > 0.0 or "moving" in self.objective.order
 
     @property
     def held(self) -> dict[str, frozenset[str]]:
-        """Worker → the variants that it holds now."""
+        """Variants that each worker holds now."""
         return {item.worker: frozenset(item.variants) for item in self.current}
 
     def family(self, name: str) -> Family:
-        """The family of that name."""
+        """Return the family of a name."""
         return next(item for item in self.families if item.name == name)
 
     def table(self, family: Family) -> tuple[ValueRow, ...] | None:
-        """The rows of a family's value table for its SLO; ``None`` without a table."""
+        """Return the rows of a family's value table for its SLO; None without a table."""
         for item in self.values:
             if item.family == family.name:
                 return tuple(row for row in item.rows if math.isclose(row.slo_ms, family.slo_ms))
         return None
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON document of a problem file, value tables in it."""
+        """Return the JSON document of a problem file, with its value tables."""
         kind = {"objective": {"kind": self.objective.kind, **stated(self.objective)}}
         return {"format": PROBLEM_FORMAT, **stated(self), **kind}
 
     def min_share(self, family: Family) -> float:
-        """Minimum share of a family's demand that is answered in time."""
+        """Return the minimum share of a family's demand that is answered in time."""
         if family.min_served is not None:
             return family.min_served
         whole = self.rules.in_time_quantile or 1.0

@@ -22,7 +22,7 @@ from ramsis.errors import NotConvergedError
 
 
 def place(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Decide which worker holds which variants, at which batches, for which share of the queries.
+    """Decide which workers hold which variants, at which batches, for which share of the queries.
 
     Parameters
     ----------
@@ -42,51 +42,53 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def _front(problem: Problem, limits: Limits) -> Placement:
-    """The most accurate placement, and the front down to the cheapest.
+    """Return the most accurate placement, with the front down to the cheapest.
 
     Points are at equal steps of the budget (an epsilon constraint), the cheapest of the most
     accurate ones at each.
     """
     start = time.perf_counter()
-    found: list[Placement] = []
+    placements: list[Placement] = []
     ended = {"optimal"}
 
     def add(budget: float | None, *order: str) -> bool:
-        """Solve for a point; whether to go on."""
+        """Solve for a point; return whether to continue."""
         left = limits.left(start)
-        # A front that is cut short is what there is, as long as it has one point.
-        if "interrupted" in ended or (found and left is not None and left <= 0):
+        # A front that is cut short is valid as long as it has one point.
+        if "interrupted" in ended or (placements and left is not None and left <= 0):
             ended.add("time-limit")
             return False
         objective = replace(problem.objective, kind="lexicographic", order=order)
         rules = replace(problem.rules, max_cost_per_hour=budget)
         try:
-            found.append(place(replace(problem, objective=objective, rules=rules),
-                               replace(limits, seconds=left)))
+            placements.append(place(replace(problem, objective=objective, rules=rules),
+                                    replace(limits, seconds=left)))
         except (NotConvergedError, KeyboardInterrupt) as error:
-            if not found:
+            if not placements:
                 raise
             stopped = isinstance(error, KeyboardInterrupt)
             ended.add("interrupted" if stopped else "time-limit")
             return False
-        ended.add(found[-1].status)
+        ended.add(placements[-1].status)
         return True
 
     limit = problem.rules.max_cost_per_hour
     whole = add(limit, "effective-accuracy", "cost") and add(limit, "cost", "effective-accuracy")
     steps = problem.objective.points - 1
     if whole:
-        high, low = found[0].cost_per_hour, found[1].cost_per_hour
+        high, low = placements[0].cost_per_hour, placements[1].cost_per_hour
         for i in range(1, steps):
-            # The cheapest point is one already, so that steps begin above it.
+            # The cheapest point is known, so that steps begin above it.
             budget = low + (high - low) * i / steps
             whole = whole and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
     worst = next(status for status in ("interrupted", "time-limit", "optimal") if status in ended)
-    points = {_point(placement) for placement in found
+    points = {_point(placement) for placement in placements
               if any(stage.metric == "effective-accuracy" for stage in placement.stages)}
-    front = sorted((p for p in points if not any(_beats(q, p) for q in points)),
+    front = sorted((p for p in points if not any(
+        q != p and q.cost_per_hour <= p.cost_per_hour
+        and q.effective_accuracy >= p.effective_accuracy for q in points)),
                    key=lambda point: point.cost_per_hour)
-    return replace(found[0], status=worst, front=tuple(front), problem=problem,
+    return replace(placements[0], status=worst, front=tuple(front), problem=problem,
                    seconds=time.perf_counter() - start)
 
 
@@ -96,13 +98,8 @@ def _point(placement: Placement) -> Point:
                  placement.workers_in_use)
 
 
-def _beats(one: Point, other: Point) -> bool:
-    return one != other and one.cost_per_hour <= other.cost_per_hour and (
-        one.effective_accuracy >= other.effective_accuracy)
-
-
 def placed(problem: Problem, optimum: Optimum) -> Placement:
-    """The placement of an optimum, with named workers, checked."""
+    """Return the checked placement of an optimum, with named workers."""
     layouts = positions(problem, optimum.cuts)
     groups = assemble(problem, optimum.used, optimum.shares, layouts)
     placement = placement_of(
@@ -116,7 +113,7 @@ def placement_of(
     problem: Problem, groups: tuple[Group, ...], seconds: float, status: str = "heuristic",
     stages: tuple[Stage, ...] = (), **more: Any,
 ) -> Placement:
-    """What groups of workers make of a problem; without stages its worth is effective accuracy."""
+    """Return the placement of groups; without stages its objective is effective accuracy."""
     placement = Placement(
         problem.name, status, 0.0, None, None, seconds, stages, groups, families(problem, groups),
         moves(problem, groups), problem=problem, **more)
@@ -131,9 +128,9 @@ def assemble(
     problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float],
     layouts: Mapping[str, Cut] | None = None,
 ) -> tuple[Group, ...]:
-    """Named groups for counted patterns, the queries of a quality spread evenly over its rates.
+    """Return named groups for counted patterns, with queries spread evenly over rates.
 
-    ``shares`` are of the demand of the quality's family, ``layouts`` of the GPUs that are cut.
+    ``shares`` are parts of the demand of the quality's family, ``layouts`` those of GPUs by name.
     """
     demand = {family.name: family.demand_qps for family in problem.families}
     load = {q: shares.get(q, 0.0) * demand[q.family] / rate
@@ -141,7 +138,7 @@ def assemble(
     groups = []
     for item in problem.instance_types:
         patterns = [(p, count) for p, count in used if p.worker_type == item.name]
-        # Of a GPU that is cut only the instances of its layout are there.
+        # Of a GPU that is cut only the instances of its layout exist.
         instances = None if item in problem.worker_types else [
             instance_worker(gpu, name, start) for gpu, cut in (layouts or {}).items()
             for name, start in cut.layout if f"{cut.worker_type}/{name}" == item.name]
@@ -179,7 +176,7 @@ def _family(
               for group, use in uses]
     served_qps = math.fsum(qps for qps, _ in served)
     right_qps = math.fsum(qps * use.accuracy for qps, use in served)
-    # Where queueing counts, how long is longest is a matter of chance.
+    # Where queueing counts, the longest time is a matter of chance.
     waits = [] if queueing else [
              group.cycle_ms + use.latency_ms for group, use in uses
              if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]

@@ -29,7 +29,7 @@ STATUSES = ("optimal", "time-limit", "interrupted", "heuristic")
 
 @dataclass(frozen=True, slots=True)
 class Use(WrittenRecord):
-    """What one of the variants on a worker does, or the policy of a station of workers."""
+    """Use of a worker by one of its variants, or of a station by a policy."""
 
     family: Annotated[str, "Whose queries."]
     variants: Annotated[
@@ -50,7 +50,7 @@ class Use(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Group(WrittenRecord):
-    """Workers of one type that do the same."""
+    """Workers of a type with the same use."""
 
     worker_type: Annotated[str, "Name of their type."]
     workers: Annotated[
@@ -102,7 +102,7 @@ class FamilyResult(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Move(WrittenRecord):
-    """A worker that has to change what it holds."""
+    """A worker whose variants have to change."""
 
     worker: str
     load: Annotated[tuple[str, ...], EMPTY]
@@ -112,7 +112,7 @@ class Move(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Stage(WrittenRecord):
-    """One stage of the optimisation; values of earlier stages are kept."""
+    """Stage of the optimisation; later stages keep its value."""
 
     metric: Annotated[str, "The metric that was optimised."]
     objective: Annotated[float, "The value that was reached."]
@@ -132,7 +132,7 @@ class Point(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A placement with its proof: which worker holds what, objective and dual bound."""
+    """A placement with its proof: groups of workers, objective and dual bound."""
 
     name: str  # of the problem
     status: str  # one of :data:`STATUSES`
@@ -143,7 +143,7 @@ class Placement:
     gap: float | None
     seconds: float  # time that solving took
     stages: tuple[Stage, ...]  # all that was optimised, in this order
-    # groups, families: workers and what they do; results by family
+    # groups, families: workers with their uses; results by family
     groups: tuple[Group, ...]
     families: tuple[FamilyResult, ...]
     # workers that have to change; all those in use where nothing is held now
@@ -154,30 +154,30 @@ class Placement:
     prices: Mapping[str, float] = field(default_factory=dict)
     front: tuple[Point, ...] = ()  # of a ``pareto`` objective
     notes: tuple[str, ...] = ()  # remarks
-    # that it answers, so that a placement can be simulated by its file alone
+    # the problem, so that a placement can be simulated from its file alone
     problem: Problem = field(kw_only=True)
 
     @property
     def cost_per_hour(self) -> float:
-        """Return the cost per hour of all workers and GPUs in use."""
+        """Cost per hour of all workers and GPUs in use."""
         return (sum(group.cost_per_hour for group in self.groups)
                 + sum(gpu.cost_per_hour for gpu in self.gpus))
 
     @property
     def workers_in_use(self) -> int:
-        """Whole workers, and GPUs that are cut into instances."""
+        """Number of whole workers, and GPUs that are cut into instances."""
         cut = {gpu.worker_type for gpu in self.gpus}
         return len(self.gpus) + sum(len(group.workers) for group in self.groups
                                     if group.worker_type.rpartition("/")[0] not in cut)
 
     @property
     def effective_accuracy(self) -> float:
-        """Mean over all queries, those not answered in time counting 0."""
+        """Mean accuracy over all queries, where queries not answered in time count 0."""
         demand = sum(family.demand_qps for family in self.families)
         return sum(f.effective_accuracy * f.demand_qps for f in self.families) / demand
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each use of each group, with the numbers of one worker or station."""
+        """Return a row for each use of each group, with the numbers of one worker or station."""
         return [
             {
                 "worker_type": group.worker_type, "workers": len(group.workers),
@@ -197,17 +197,17 @@ class Placement:
         return use.load_qps * (len(group.workers) // group.together) / demand
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows of :meth:`rows`."""
+        """Return the rows of :meth:`rows` as a table."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())
 
     def plot(self) -> Any:
-        """The figure of `ramsis place --plot` (:class:`matplotlib.figure.Figure`)."""
+        """Return the figure of `ramsis place --plot` (:class:`matplotlib.figure.Figure`)."""
         return figure_of("placement", self)
 
     def _repr_html_(self) -> str:
-        """What runs where as a table, for notebooks."""
+        """Return the uses of workers as a table, for notebooks."""
         rows = [{**row, "variants": " + ".join(row["variants"])} for row in self.rows()]
         return html_table((Column("worker_type", "worker type"), Column("workers", "workers", "d"),
                            Column("variants", "holds"), Column("batch", "batch", "d"),
@@ -248,7 +248,7 @@ class Placement:
                 "additionalProperties": False, "required": needed, "properties": properties}
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON document of a placement file."""
+        """Return the JSON document of a placement file."""
         return {"format": PLACEMENT_FORMAT, **asdict(self), "cost_per_hour": self.cost_per_hour,
                 "effective_accuracy": self.effective_accuracy,
                 "problem": self.problem.to_document()}

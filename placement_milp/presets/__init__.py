@@ -51,11 +51,11 @@ def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _
 
 
 _QUEUEING, _SIZE = "in_time_quantile", ("max_workers", "max_cost_per_hour")
+# Presets that are an objective or rules of the program itself.
 _PROGRAMS: dict[str, _Preset] = {
     "proteus": _refusing("proteus", proteus, _QUEUEING, whole=False),
     "infadapter": infadapter, "jellyfish": jellyfish,
 }
-"""Presets that are an objective or rules of the program itself."""
 
 GROUP = "placement_milp.presets"
 
@@ -70,9 +70,9 @@ def _offered(entry: EntryPoint) -> _Preset:
     return _refusing(entry.name, preset)
 
 
+# Presets by the names of the command line.
 PRESETS: dict[str, _Preset] = _PROGRAMS | {
     name: _refusing(name, preset, *unkept) for name, preset, unkept in (
         ("nexus", nexus, (*_SIZE, _QUEUEING)), ("infaas", infaas, (*_SIZE, _QUEUEING)),
         ("alpaserve", alpaserve, ()))
 } | {entry.name: _offered(entry) for entry in entry_points(group=GROUP)}
-"""Presets by the names that the command line gives them."""

@@ -26,7 +26,7 @@ from placement_milp.presets.heuristic import checked_placement
 from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.result import Placement, Stage
 
-_UNLIMITED = 1e9
+_UNLIMITED = 1e9  # a demand that no worker's rate is cut at
 
 
 def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
@@ -39,8 +39,8 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     """
     limits = limits or Limits()
     bare = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
-    given, problem = problem, replace(problem, families=bare, values=(),
-                                      objective=PlacementObjective())
+    original, problem = problem, replace(problem, families=bare, values=(),
+                                         objective=PlacementObjective())
     program = formulate(problem, _patterns(problem), only=(
         workers, family_workers, total_workers, budget))
     theta = program.variable("theta", 0, None)
@@ -61,11 +61,11 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     stage = Stage("tolerance", reached, solved.dual_bound, gap)
     placement = checked_placement(problem, used, solved.seconds, status=solved.status.value,
                                   stages=(stage,))
-    return replace(placement, problem=given)
+    return replace(placement, problem=original)
 
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Patterns of the most accurate variants, at the rates that they have beyond the demand."""
+    """Return patterns of the most accurate variants, at rates beyond the demand."""
     best = {}
     for variant in sorted(problem.variants, key=lambda v: v.accuracy):
         if any(feasible_batches(problem, variant, item)

@@ -1,4 +1,4 @@
-"""What presets share: from patterns, or instances on GPUs, to a checked placement."""
+"""Checked placements from patterns, or from instances on GPUs, for presets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ramsis.errors import InvalidValueError
 
 
 class ModelOnGpu(NamedTuple):
-    """A model at a batch on one GPU."""
+    """A model at a batch on a GPU."""
 
     family: Family
     variant: Variant
@@ -46,7 +46,7 @@ def check_one_variant_each(problem: Problem) -> None:
 def gpu_groups(
     problem: Problem, instances: Sequence[ModelOnGpu], gpus: Iterable[str]
 ) -> tuple[Group, ...]:
-    """A group for each of the GPUs; the queries of a family are spread evenly over its rates."""
+    """Return a group for each GPU; the queries of a family are spread evenly over its rates."""
     total = dict.fromkeys((family.name for family in problem.families), 0.0)
     for item in instances:
         total[item.family.name] += item.rate_qps
@@ -69,9 +69,9 @@ def gpu_groups(
 def gpu_placement(
     problem: Problem, groups: tuple[Group, ...], seconds: float, **more: Any
 ) -> Placement:
-    """The placement of groups, ``more`` as of :func:`placement_of`.
+    """Return the placement of groups; ``more`` are arguments of :func:`placement_of`.
 
-    It is checked without what planners of GPUs leave out: a problem's objective, minima and rules.
+    It is checked without objective, minima and rules, which planners of GPUs ignore.
     """
     placement = placement_of(problem, groups, seconds, **more)
     bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
@@ -83,7 +83,7 @@ def gpu_placement(
 def _served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
-    """Shares of the demand that each quality can take, the most accurate first."""
+    """Return shares of the demand that each quality can take, the most accurate first."""
     room = rates_of(used)
     left = {family.name: family.demand_qps for family in problem.families}
     shares = {}
@@ -97,7 +97,7 @@ def _served_shares(
 def checked_placement(
     problem: Problem, used: Sequence[tuple[Pattern, int]], seconds: float, **more: Any
 ) -> Placement:
-    """The placement of counted patterns, ``more`` as of :func:`placement_of`."""
+    """Return the placement of counted patterns; ``more`` are arguments of :func:`placement_of`."""
     used = [(pattern, count) for pattern, count in used if count]
     groups = assemble(problem, used, _served_shares(problem, used))
     placement = placement_of(problem, groups, seconds, **more)

@@ -1,4 +1,4 @@
-"""INFaaS: for each family the cheapest variant that meets its accuracy and its latency.
+"""INFaaS: the cheapest variant of each family that meets its accuracy and its latency.
 
 A greedy heuristic, family by family in the order of the problem. Feasible patterns that meet the
 minimum accuracy are ordered by cost per query. The first gets ceil(demand / rate) of the workers

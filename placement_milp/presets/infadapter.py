@@ -2,9 +2,9 @@
 
     max  alpha · accuracy - beta · cost - gamma · loading     with all of the demand served
 
-A worker is a unit of CPU; how many hold a variant is the variant's size. The published program
-counts the longest loading; here it is the sum over workers, which a batch of changes has to wait
-for where workers load one after another.
+A worker is a unit of CPU; the number of workers with a variant is the variant's size. The
+published program counts the longest loading; here it is the sum over workers, which a batch of
+changes has to wait for where workers load one after another.
 
 Source: Salmani et al., *Reconciling High Accuracy, Cost-Efficiency, and Low Latency of Inference
 Serving Systems*, EuroMLSys 2023.
@@ -31,18 +31,18 @@ def infadapter(
     problem : Problem
         Every family is served whole unless it states a minimum share.
     cost_price, moving_price : float, optional
-        beta / alpha per unit of cost and hour, gamma / alpha per second of loading; the problem's
-        own where it has them, else 0.01 over the cost of all workers, and 0.
+        beta / alpha per unit of cost and hour, gamma / alpha per second of loading; by default the
+        problem's prices if it has them, else 0.01 over the cost of all workers, and 0.
     """
-    own = problem.objective
-    everything = sum(item.count * item.cost_per_hour for item in problem.worker_types)
-    default = own.cost_price or (0.01 / everything if everything else 0.0)
+    stated = problem.objective
+    total_cost = sum(item.count * item.cost_per_hour for item in problem.worker_types)
+    default = stated.cost_price or (0.01 / total_cost if total_cost else 0.0)
     objective = PlacementObjective(
         "effective-accuracy",
         cost_price=default if cost_price is None else cost_price,
-        moving_price=own.moving_price if moving_price is None else moving_price)
+        moving_price=stated.moving_price if moving_price is None else moving_price)
     families = tuple(replace(family, min_served=problem.min_share(family) or 1.0)
                      for family in problem.families)
     rules = replace(problem.rules, variants_per_worker=1)
-    asked = replace(problem, objective=objective, families=families, rules=rules)
-    return replace(place(asked, limits), problem=problem)
+    changed = replace(problem, objective=objective, families=families, rules=rules)
+    return replace(place(changed, limits), problem=problem)

@@ -1,8 +1,8 @@
 """Jellyfish: one model on each worker; maximum served share first, then maximum accuracy.
 
 Source: Nigade, Bauszat, Bal, Wang, *Jellyfish: Timely Inference Serving for Dynamic Edge
-Networks*, RTSS 2022. Its choice of a model for each GPU is here one program over all workers; the
-network between client and server, which it also adapts to, has to be taken off the SLO before.
+Networks*, RTSS 2022. Its choice of a model for each GPU is one program over all workers here; the
+network time between client and server, to which it adapts, has to be subtracted from the SLO.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
     """
     objective = PlacementObjective("lexicographic", order=("served", "effective-accuracy"))
     rules = replace(problem.rules, variants_per_worker=1)
-    asked = replace(problem, objective=objective, rules=rules)
-    return replace(place(asked, limits), problem=problem)
+    changed = replace(problem, objective=objective, rules=rules)
+    return replace(place(changed, limits), problem=problem)

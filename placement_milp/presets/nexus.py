@@ -35,7 +35,7 @@ from ramsis.errors import InvalidValueError
 
 @dataclass(frozen=True)
 class _Session:
-    """Batches of a family's variant, the smallest first, and the residual rate; ``per_ms`` > 0."""
+    """Batches of a family's variant, the smallest first, and the residual rate, > 0."""
 
     batches: tuple[FeasibleBatch, ...]
     per_ms: float
@@ -43,7 +43,7 @@ class _Session:
 
 @dataclass(frozen=True)
 class _Node:
-    """Sessions on a worker, with the batch of each, in a duty cycle."""
+    """Sessions on a worker in a duty cycle, with the batch of each."""
 
     sessions: tuple[_Session, ...]
     batches: tuple[FeasibleBatch, ...]
@@ -73,7 +73,7 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
             used += [whole] if whole[1] else []
             residual += [left] if left.per_ms > 1e-12 else []
     nodes = [node for session in residual if (node := _node(problem, (session,))) is not None]
-    # The fullest first, as what is left of a worker fits small loads only.
+    # The fullest first, as the spare time of a worker fits small loads only.
     packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
     used += [(in_turns(item, node.batches, node.cycle_ms, node.slow_down), 1) for node in packed]
     kept, over = _fitting(used, item.count)
@@ -94,7 +94,7 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
 def _saturate(
     problem: Problem, session: _Session, item: WorkerType
 ) -> tuple[tuple[Pattern, int], _Session]:
-    """Workers that run the largest batch all the time, and the residual rate."""
+    """Return the workers that run the largest batch all the time, and the residual rate."""
     best = max(feasible_batches(problem, session.batches[0].variant, item), key=lambda b: b.batch)
     rate = best.batch / best.latency_ms
     whole = int(session.per_ms / rate + 1e-9)
@@ -103,7 +103,7 @@ def _saturate(
 
 
 def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
-    """Return a node for a residual load on one worker: the largest batch within its duty cycle."""
+    """Return a node for a residual load: the largest batch within its duty cycle."""
     (session,) = sessions
     limit = _limit_ms(problem, session)
     for batch in reversed(session.batches):
@@ -134,10 +134,10 @@ def _pack(problem: Problem, item: WorkerType, nodes: Sequence[_Node]) -> list[_N
     return packed
 
 
-def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node | None:
-    """Both on one worker in the shorter cycle, or ``None`` where that cannot be."""
-    sessions = one.sessions + two.sessions
-    cycle = min(one.cycle_ms, two.cycle_ms)
+def _merge(problem: Problem, item: WorkerType, first: _Node, second: _Node) -> _Node | None:
+    """Return both nodes on one worker in the shorter cycle; None where that is impossible."""
+    sessions = first.sessions + second.sessions
+    cycle = min(first.cycle_ms, second.cycle_ms)
     factors = [slow_down(problem, a.batches[0].variant, b.batches[0].variant)
                for a, b in itertools.combinations(sessions, 2)]
     if None in factors:
@@ -158,10 +158,10 @@ def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node 
 def _fitting(
     used: list[tuple[Pattern, int]], count: int
 ) -> tuple[list[tuple[Pattern, int]], int]:
-    """The first ``count`` workers, and how many more were asked for."""
+    """Return the first ``count`` workers, and how many more are needed."""
     kept = []
     left = count
-    for pattern, wanted in used:
-        kept.append((pattern, min(wanted, left)))
+    for pattern, needed in used:
+        kept.append((pattern, min(needed, left)))
         left -= kept[-1][1]
-    return kept, sum(wanted for _, wanted in used) - (count - left)
+    return kept, sum(needed for _, needed in used) - (count - left)

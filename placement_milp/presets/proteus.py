@@ -22,7 +22,7 @@ from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
 from ramsis.errors import InfeasibleError
 
-_MAX_DIVISIONS = 2**10
+_MAX_DIVISIONS = 2**10  # of the demand; with more left over it is infeasible at any load
 
 
 def proteus(
@@ -35,13 +35,13 @@ def proteus(
     problem : Problem
         Objective and minimum shares are replaced.
     beta : float
-        What the demand is divided by while it cannot be served, > 1.
+        Number by which the demand is divided while it cannot be served, > 1.
 
     Returns
     -------
     Placement
         Families have their shares of the whole demand; objective and bound are relative to the
-        demand that was left, and a note says by how much it was divided.
+        divided demand, and a note states the divisor.
     """
     limits = limits or Limits()
     patterns = each_alone(problem, lambda item: item.batch)

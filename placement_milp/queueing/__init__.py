@@ -1,13 +1,13 @@
-"""What stations deliver in time: the largest Poisson load at which a quantile meets the SLO.
+"""Rates of stations in time: the largest Poisson load at which a quantile meets the SLO.
 
-**Problem.** Like workers with P processes each are a station with one queue and c lanes. An idle
-lane takes what waits, up to its batch b, and needs (1 + headroom)·l(size). With the quantile p of
-the response times R at the load λ, the station's rate is
+**Problem.** Equal workers with P processes each are a station with one queue and c lanes. An idle
+lane takes the waiting queries, up to its batch b, and needs (1 + headroom)·l(size). With the
+quantile p of the response times R at the load λ, the station's rate is
 
     μ = max { λ : R_p(λ) <= SLO }.
 
-Two models that take turns on one worker have a queue each. The first gets the load that it is
-given; μ is then the second's.
+Two models that take turns on one worker have a queue each. The load of the first is fixed; μ is
+that of the second.
 
 **Method.** R_p is measured on arrivals that the planner draws itself: the same unit-rate arrivals
 for every λ, divided by λ. Bisection on λ between 0 and the capacity at full batches, until the
@@ -31,6 +31,8 @@ from placement_milp.queueing._kernels import responses_ms
 __all__ = ["Lane", "most_beside", "rate_beside", "responses_ms", "station_rate"]
 
 _Floats = NDArray[np.float64]
+# Requests of a run, seeds of its arrivals, and step of the bisection as a share of the rate at
+# full batches: more requests and finer steps give steadier rates and take longer.
 _REQUESTS = 40_000
 _SEEDS = (11, 12)
 _STEP = 0.002
@@ -38,7 +40,7 @@ _STEP = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How a lane runs a model."""
+    """A lane that runs a model."""
 
     batch: int  # largest batch, >= 1
     # sizes, latency_ms: listed batches in ascending order, with their latencies
@@ -47,17 +49,17 @@ class Lane:
 
     @classmethod
     def of(cls, batch: int, listed: Mapping[int, float]) -> Lane:
-        """A lane with the latencies by batch, those above ``batch`` left out."""
+        """Create a lane from latencies by batch; those above ``batch`` are left out."""
         sizes = tuple(sorted(size for size in listed if size <= batch))
         return cls(batch, sizes, tuple(listed[size] for size in sizes))
 
     def table(self, factor: float) -> _Floats:
-        """Latency by size, from 0, times a factor."""
+        """Return latency by size, from 0, times a factor."""
         return factor * np.interp(np.arange(self.batch + 1), self.sizes, self.latency_ms)
 
     @property
     def rate_per_ms(self) -> float:
-        """At full batches."""
+        """Rate at full batches."""
         return self.batch / self.latency_ms[-1]
 
 
@@ -65,7 +67,7 @@ class Lane:
 def station_rate(
     lane: Lane, lanes: int, slo_ms: float, quantile: float, headroom: float
 ) -> float:
-    """Requests per second that a station of one model answers in time; 0 for none.
+    """Return the requests per second that a station of one model answers in time; 0 for none.
 
     Parameters
     ----------
@@ -90,16 +92,16 @@ def rate_beside(
 ) -> float:
     """Return the rate of a second model that takes turns with a first, both in time; 0 for none.
 
-    Rates up to ``least`` are not looked for: what is not in time there counts as none.
+    The search begins at ``least``; a lower rate counts as none.
 
     Parameters
     ----------
     first, first_qps, first_slo_ms
-        The model that is there, its load and its SLO.
+        The first model, its load and its SLO.
     second, slo_ms
         The other model.
     quantile, headroom
-        As of :func:`station_rate`.
+        See :func:`station_rate`.
     """
     longest = max(first.batch, second.batch) + 1
     table = np.zeros((2, longest))
@@ -111,7 +113,8 @@ def rate_beside(
         for seed in _SEEDS:
             times = _unit_arrivals(seed) / rate_per_ms
             other = _unit_arrivals(seed + 100) / (first_qps / 1000.0)
-            # Both end at once, as what one has to itself at the end would count as too good.
+            # Both end at once: a model that has the worker to itself at the end would look too
+            # good.
             end_ms = min(times[-1], other[-1])
             others = other[other <= end_ms]
             arrivals = times[times <= end_ms]
@@ -130,13 +133,13 @@ def rate_beside(
 
 
 def most_beside(first: Lane, first_qps: float, second: Lane, headroom: float) -> float:
-    """Requests per second at full batches in the time that a first model leaves."""
+    """Return the requests per second at full batches in the spare time of a first model."""
     spare = max(0.0, 1.0 - first_qps / 1000.0 * (1.0 + headroom) / first.rate_per_ms)
     return 1000.0 * spare * second.rate_per_ms / (1.0 + headroom)
 
 
 def _largest(in_time: Callable[[float], bool], most: float, low: float = 0.0) -> float:
-    """The largest rate that is in time, by bisection; ``low`` is."""
+    """Find the largest rate that is in time, by bisection above a rate ``low`` that is."""
     high = most
     while high - low > _STEP * most:
         middle = 0.5 * (low + high)
@@ -145,11 +148,11 @@ def _largest(in_time: Callable[[float], bool], most: float, low: float = 0.0) ->
 
 
 def _meets(response: _Floats, slo_ms: float, quantile: float) -> bool:
-    """Whether a quantile is within the SLO, the first requests left out."""
+    """Return whether a quantile is within the SLO, without the first requests."""
     return float(np.quantile(response[len(response) // 20:], quantile)) <= slo_ms
 
 
 @cache
 def _unit_arrivals(seed: int) -> _Floats:
-    """Arrival times of a Poisson process of rate 1."""
+    """Draw arrival times of a Poisson process of rate 1."""
     return np.cumsum(np.random.default_rng((77, seed)).exponential(size=_REQUESTS))

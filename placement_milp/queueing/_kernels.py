@@ -18,11 +18,11 @@ _Ints = NDArray[np.int64]
 def responses_ms(
     arrivals: _Floats, begin: _Ints, lanes: int, batches: _Ints, latency: _Floats
 ) -> _Floats:
-    """Response time of each request, shape (requests,).
+    """Simulate a station; return the response time of each request, shape (requests,).
 
     The requests of queue q are those from begin[q] to begin[q + 1], in the order of their arrival.
-    A lane that is idle takes what waits in the queue whose turn it is on that lane, up to
-    batches[q], in latency[q, size] ms; an empty queue is passed over.
+    An idle lane takes the waiting requests of the queue whose turn it is on that lane, up to
+    batches[q], in latency[q, size] ms; an empty queue is skipped.
     """
     queues = len(batches)
     head = begin[:-1].copy()
@@ -41,7 +41,7 @@ def responses_ms(
                 lane = other
         start = max(free[lane], first)
         q = turn[lane]
-        # It ends, as the start is not before the first request of all queues.
+        # This ends, as the start is not before the first request of all queues.
         while head[q] == begin[q + 1] or arrivals[head[q]] > start:
             q = (q + 1) % queues
         end = head[q]
