@@ -1,7 +1,6 @@
 """Grids of simulations and policies: fingerprinted cells, several processes, tidy tables.
 
-All but the engine is loaded when it is first used: commands that make no sweep may run in several
-processes, too.
+All but the engine is loaded at its first use: other commands run in several processes, too.
 
 May import: arrivals, bounds, cluster, planning, policy, profiles, runtime, scenario, sim,
 synthesis.

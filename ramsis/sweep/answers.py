@@ -1,8 +1,8 @@
-"""Questions that are answered each by itself: capacity searches, levels of a policy set.
+"""Independent questions: capacity searches, levels of a policy set.
 
 They run like the cells of a sweep, in processes or on Ray. An answer comes back to the process
-that asked; where a place is given, it is kept there at once, under the fingerprint of all that it
-depends on, and not worked out again.
+that asked. With a place it is kept there at once, under the fingerprint of its inputs, and not
+computed again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place, store_at
 
-ANSWER_FORMAT = "ramsis.answer/1"
-"""The ``format`` field of an answer's file."""
+ANSWER_FORMAT = "ramsis.answer/1"  # of an answer's file
 
 
 @dataclass(frozen=True)
 class Question(Job):
-    """A call that gives plain JSON values."""
+    """A call that returns plain JSON values."""
 
     # importable with its arguments, as a :func:`functools.partial` of a function of a module
     call: Callable[[], dict[str, Any]]
@@ -35,28 +34,28 @@ class Question(Job):
 
     @property
     def path(self) -> Path:
-        """Where the answer is kept, below the place of answers."""
+        """File of the answer, below the place of answers."""
         digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
         return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
 
     def done(self) -> bool:
-        """Never: who asks looks what is kept."""
+        """Return False: :func:`answers` looks for kept answers."""
         return False
 
     def run(self) -> dict[str, Any]:
-        """The answer."""
+        """Compute the answer."""
         return self.call()
 
 
 def answers(
     questions: Sequence[Question], engine: Engine, place: Place | None = None
 ) -> Iterator[tuple[int, JobOutcome]]:
-    """Index and outcome of each question as it is answered; those that are kept come first.
+    """Yield index and outcome of each question as it is answered; kept answers come first.
 
     Parameters
     ----------
     place : path or URL, optional
-        Where answers are kept.
+        Place where answers are kept.
     """
     with ExitStack() as leaving:
         store = None if place is None else leaving.enter_context(store_at(place))
@@ -67,22 +66,22 @@ def answers(
             kept_answers = {i: kept for i, path in enumerate(paths)
                             if (kept := _kept(path, questions[i])) is not None}
         yield from ((i, JobOutcome(value=kept)) for i, kept in kept_answers.items())
-        wanted = [i for i in range(len(questions)) if i not in kept_answers]
-        if not wanted:
+        missing = [i for i in range(len(questions)) if i not in kept_answers]
+        if not missing:
             return
-        run = leaving.enter_context(runner(engine, len(wanted)))
-        for k, outcome in run([questions[i] for i in wanted]):
+        run = leaving.enter_context(runner(engine, len(missing)))
+        for k, outcome in run([questions[i] for i in missing]):
             if store is not None and outcome.value is not None:
-                path = store.folder / questions[wanted[k]].path
+                path = store.folder / questions[missing[k]].path
                 write_atomic(path, canonical_json({
-                    "format": ANSWER_FORMAT, "inputs": dict(questions[wanted[k]].inputs),
+                    "format": ANSWER_FORMAT, "inputs": dict(questions[missing[k]].inputs),
                     "answer": outcome.value}))
                 store.keep([path])
-            yield wanted[k], outcome
+            yield missing[k], outcome
 
 
 def _kept(path: Path, question: Question) -> dict[str, Any] | None:
-    """The answer in a whole file of these inputs."""
+    """Return the answer from a whole file of these inputs; None if there is none."""
     document = whole_file(path, ANSWER_FORMAT, dict(question.inputs))
     answer = None if document is None else document.get("answer")
     return answer if isinstance(answer, dict) else None

@@ -1,4 +1,4 @@
-"""Where jobs run: in this process, in several of this machine, or on a Ray cluster."""
+"""Engines of jobs: this process, several processes of this machine, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramsis.sweep.pool import Runner, process_runner
 
 @dataclass(frozen=True)
 class Engine:
-    """Where jobs run.
+    """Engine that runs jobs.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Engine:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether jobs run in other processes than this."""
+        """Whether jobs run in other processes than this one."""
         return self.workers > 1 or self.name != "processes"
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Engine:
 
 
 def runner(engine: Engine, jobs: int) -> AbstractContextManager[Runner]:
-    """A runner for that many jobs; leaving the block early ends them at once."""
+    """Return a runner for a number of jobs; leaving the block early ends them at once."""
     return ENGINES[engine.name](replace(engine, workers=min(engine.workers, max(1, jobs))))
 
 
@@ -68,4 +68,3 @@ def _ray(engine: Engine) -> Iterator[Runner]:
 ENGINES: dict[str, Callable[[Engine], AbstractContextManager[Runner]]] = {
     "processes": _processes, "ray": _ray,
 }
-"""Engines by name."""

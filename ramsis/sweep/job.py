@@ -1,4 +1,4 @@
-"""What engines run."""
+"""Interface of jobs, which engines run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ramsis.files import read_json
 
 
 class Job(Protocol):
-    """Something to make once."""
+    """A computation that writes a file, or returns a value."""
 
     @property
     def path(self) -> Path:
-        """The file that it makes."""
+        """File that it writes."""
         ...
 
     @property
@@ -24,16 +24,16 @@ class Job(Protocol):
         return ()
 
     def done(self) -> bool:
-        """Whether it is there; by default whether there is such a file."""
+        """Return whether its result exists; by default whether its file does."""
         return self.path.exists()
 
     def run(self) -> dict[str, Any] | None:
-        """Make it; or give it, where it is no file."""
+        """Write the file, or return the value of a job without a file."""
         ...
 
 
 def whole_file(path: Path, format_: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a file of a format holds; ``None`` if there is no whole file of these inputs."""
+    """Return the content of a whole file of a format with these inputs; None if there is none."""
     try:
         document = read_json(path)
     except InputFileError:

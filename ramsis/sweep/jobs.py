@@ -1,8 +1,8 @@
-"""The work of a sweep: jobs that each make one file of the output folder.
+"""Jobs of a sweep, each of which writes a file of the output folder.
 
-A job's file is named by the fingerprint of all that the result depends on, and is written whole
-or not at all, so a file that is there need never be made again. Policies and the offline profile
-of ModelSwitching are jobs of their own, since many cells use the same one.
+A job's file is named by the fingerprint of its inputs, and is written whole or not at all, so an
+existing file need never be written again. Policies and the offline profile of ModelSwitching are
+separate jobs, since many cells share them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ from ramsis.synthesis.schedulers import (
 )
 from ramsis.synthesis.stations import set_header
 
-CELL_FORMAT = "ramsis.sweep-cell/3"
-"""The ``format`` field of a cell's file; a new number where the same inputs give new results."""
+CELL_FORMAT = "ramsis.sweep-cell/3"  # a new number where the same inputs give new results
 
 _CODE = f"{CELL_FORMAT} {__version__}"
 _PROMISES = ("accuracy", "violation_rate", "effective_accuracy", "upper_bound")
@@ -59,7 +58,7 @@ class SweepCluster:
 
     @classmethod
     def of(cls, cluster: Cluster) -> SweepCluster:
-        """With the fingerprints worked out."""
+        """Create it from a cluster."""
         return cls(cluster, tuple(worker_type.profile.fingerprint
                                   for worker_type in cluster.worker_types))
 
@@ -70,14 +69,15 @@ class SweepCluster:
         if self.cluster.simple:
             return {"profile": self.digests[0], "workers": self.cluster.workers,
                     "slo_ms": self.cluster.slo_ms}
-        return {"worker_types": [{"name": one.name, "workers": one.count, "profile": digest}
-                                 for one, digest in zip(types, self.digests, strict=True)],
-                "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in classes]}
+        return {"worker_types": [{"name": kind.name, "workers": kind.count, "profile": digest}
+                                 for kind, digest in zip(types, self.digests, strict=True)],
+                "slo_classes": [{"slo_ms": slo_class.slo_ms, "share": slo_class.share}
+                                for slo_class in classes]}
 
 
 @dataclass(frozen=True)
 class PolicyJob(Job):
-    """The policies for a load: one file, or a set where the cluster may need several."""
+    """Policies for a load: a file, or a set where the cluster may need several."""
 
     folder: Path
     cluster: SweepCluster
@@ -86,7 +86,7 @@ class PolicyJob(Job):
 
     @cached_property
     def path(self) -> Path:
-        """Of the policy file, or the set's manifest."""
+        """Policy file, or manifest of the set."""
         simple, document = self.cluster.cluster.simple, self.cluster.document
         name = file_of({
             "code": __version__, "load_qps": self.load_qps,
@@ -97,11 +97,11 @@ class PolicyJob(Job):
         return policies / name if simple else policies / Path(name).stem / MANIFEST_NAME
 
     def run(self) -> None:
-        """Make the policies, unless they are there and whole."""
+        """Generate the policies, unless they exist and are whole."""
         self.level()
 
     def level(self) -> Level[Policy]:
-        """The policies, made unless they are there and whole."""
+        """Return the policies, generated unless they exist and are whole."""
         cluster = self.cluster.cluster
         if not cluster.simple:
             return self._level()
@@ -114,7 +114,7 @@ class PolicyJob(Job):
         return level_of(policy)
 
     def _level(self) -> Level[Policy]:
-        """That of the set."""
+        """Return the level of the set."""
         folder = self.path.parent
         try:
             (level,) = read_set(folder).levels
@@ -126,7 +126,7 @@ class PolicyJob(Job):
 
 @dataclass(frozen=True)
 class ResponseJob(Job):
-    """The offline profile of ModelSwitching for a fleet."""
+    """Offline profile of ModelSwitching for a fleet."""
 
     folder: Path
     cluster: SweepCluster
@@ -135,7 +135,7 @@ class ResponseJob(Job):
 
     @cached_property
     def path(self) -> Path:
-        """Of the response profile."""
+        """File of the response profile."""
         return self.folder / "responses" / file_of({
             "code": _CODE, **self.cluster.document, "service": self.cell.service,
             "network_ms": self.cell.network_ms, "scheme": scheduler_document(self.scheduler),
@@ -143,7 +143,7 @@ class ResponseJob(Job):
 
     @property
     def stored(self) -> ModelSwitching:
-        """The scheduler, reading what this job makes."""
+        """Scheduler that reads the file of this job."""
         return replace(self.scheduler, store=str(self.path))
 
     def run(self) -> None:
@@ -153,7 +153,7 @@ class ResponseJob(Job):
 
 @dataclass(frozen=True)
 class CellJob(Job):
-    """One scheduler on one workload."""
+    """A scheduler on a workload."""
 
     folder: Path
     cell: Cell
@@ -162,12 +162,12 @@ class CellJob(Job):
 
     @cached_property
     def path(self) -> Path:
-        """Of the cell's result."""
+        """File of the cell's result."""
         return self.folder / "cells" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All that the result depends on."""
+        """All inputs of the result."""
         cell, trace = self.cell, self.trace
         load: dict[str, Any] = {"load_qps": cell.load_qps}
         if trace is not None:
@@ -190,21 +190,21 @@ class CellJob(Job):
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service))
             for load in self._loads)
         spec = self._compared.spec
-        # of several types each would have a profile of its own
+        # With several worker types each would have another response profile.
         if isinstance(spec, ModelSwitching) and not spec.store and self.cluster.cluster.simple:
             return (ResponseJob(self.folder, self.cluster, self.cell, spec),)
         return policies
 
     def result(self) -> dict[str, Any] | None:
-        """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
+        """Return the cell's result; None if there is no whole file of these inputs."""
         return whole_file(self.path, CELL_FORMAT, self.inputs)
 
     def done(self) -> bool:
-        """Whether there is a whole file of these inputs."""
+        """Return whether there is a whole file of these inputs."""
         return self.result() is not None
 
     def run(self) -> None:
-        """Simulate, and write what came of it."""
+        """Simulate, and write the result."""
         levels = tuple(need.level() for need in self.needs if isinstance(need, PolicyJob))
         spec = self._ready(levels)
         fleets = _fleets(self.cluster, self.cell, max(MAX_BATCH, spec.max_batch))
@@ -235,12 +235,12 @@ class CellJob(Job):
     def _loads(self) -> tuple[float, ...]:
         if self.trace is not None:
             return self._compared.loads(self.trace)
-        told = 1.0 if self.cell.monitor else self.cell.told
+        stated_share = 1.0 if self.cell.monitor else self.cell.told
         return self._compared.loads_for(
-            ConstantLoad(told * cast(float, self.cell.load_qps), 1.0))
+            ConstantLoad(stated_share * cast(float, self.cell.load_qps), 1.0))
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
-        """The scheduler, with the files that it needs."""
+        """Return the scheduler, with the files that it needs."""
         if levels:
             return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
                             self.cell.scheduler)
@@ -268,7 +268,7 @@ class CellJob(Job):
     def _promise(
         self, levels: tuple[Level[Policy], ...], result: SimulationResult | None
     ) -> dict[str, Any]:
-        """What the policies for a constant load promise, where they are told that load."""
+        """Return the promise of policies for a constant load, where they know that load."""
         same_load = result is None or result.told_qps == self.cell.load_qps
         if self.trace is not None or not levels or not same_load:
             return dict.fromkeys(_PROMISES)
@@ -283,5 +283,5 @@ def _fleets(cluster: SweepCluster, cell: Cell, max_batch: int = MAX_BATCH) -> Fl
 
 
 def file_of(inputs: dict[str, Any]) -> str:
-    """The name of a file by all that its content depends on."""
+    """Return the name of a file by its inputs."""
     return f"{fingerprint(inputs).partition(':')[2][:32]}.json"

@@ -1,4 +1,4 @@
-"""The keys of a sweep's specification, and what each may hold."""
+"""The keys of a sweep's specification, with checks of their values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-MODEL_SETS = ("all", "pareto", "interpolate:STEP")
-"""Words that ``models`` takes beside the names of ``[model_sets]``."""
+MODEL_SETS = ("all", "pareto", "interpolate:STEP")  # values of ``models`` besides [model_sets]
 
 _Check = Callable[[Any], Any]
 
 
 class SloWords(NamedTuple):
-    """SLO classes by rising SLO, and how they were written; "" for one SLO."""
+    """SLO classes by rising SLO, and their text; "" for a single SLO."""
 
     classes: tuple[SloClass, ...]
     text: str
@@ -60,7 +59,7 @@ def _one_of(*words: str) -> _Check:
 
 
 def _workers(value: Any) -> ByType[int]:
-    """A number, or a text that gives one for each type."""
+    """Read a number, or a text with a number for each type."""
     if not isinstance(value, str):
         return ByType({ByType.ONE: _positive_whole(value)}, False, str(value))
     try:
@@ -73,7 +72,7 @@ def _workers(value: Any) -> ByType[int]:
 
 
 def _slos(value: Any) -> SloWords:
-    """A number of ms, or classes with shares."""
+    """Read a number of ms, or classes with shares."""
     if not isinstance(value, str):
         return SloWords((SloClass(_positive(value)),), "")
     try:
@@ -85,7 +84,7 @@ def _slos(value: Any) -> SloWords:
 
 
 def _profiles(value: Any) -> ByType[str]:
-    """A file or a name, or one for each type."""
+    """Read a file or a name, or one for each type."""
     try:
         return read_profiles(_text(value), "profiles")
     except InvalidValueError:
@@ -102,7 +101,7 @@ def _scheduler(value: Any) -> str:
 
 
 def _arrivals(value: Any) -> str:
-    """The text of a process that can be drawn from."""
+    """Read the text of a process that can be drawn from."""
     try:
         arrivals = Arrivals.parse(_text(value))
         arrivals.drawn(1000.0)
@@ -112,7 +111,7 @@ def _arrivals(value: Any) -> str:
 
 
 def _loads(value: Any) -> tuple[float, ...]:
-    """One number, or the levels of a text such as ``400:4000:400``."""
+    """Read a number, or the levels of a text such as ``400:4000:400``."""
     if not isinstance(value, str):
         return (_positive(value),)
     try:
@@ -121,6 +120,7 @@ def _loads(value: Any) -> tuple[float, ...]:
         raise _RefusedError(value, "a number, 400,800 or from:to:step, in queries/s > 0") from None
 
 
+# Keys that take one value or a list; the cells are all combinations, the last varying first.
 AXES: Mapping[str, _Check] = {
     "profiles": _profiles,
     "models": _text,
@@ -136,8 +136,8 @@ AXES: Mapping[str, _Check] = {
     "trace_scale": _positive,
     "scheduler": _scheduler,
 }
-"""Keys that take one value or a list; the cells are all combinations, the last varying first."""
 
+# Keys that take one value.
 SETTINGS: Mapping[str, _Check] = {
     "duration_s": _not_negative,
     "seed": partial(_whole, 0, None),
@@ -146,15 +146,12 @@ SETTINGS: Mapping[str, _Check] = {
     "monitor_ms": _positive,
     "told": _positive,
 }
-"""Keys that take one value."""
 
+# Axes and settings of a grid of scenarios.
 SCENARIO_AXES: Mapping[str, _Check] = {"scenario": _text, "scheduler": _text}
-"""The axes of a grid of scenarios."""
-
 SCENARIO_SETTINGS: Mapping[str, _Check] = {
     **{key: SETTINGS[key] for key in ("seed", "seeds")}, "bound": _one_of("on", "off"),
 }
-"""Its keys that take one value."""
 
 DEFAULTS: Mapping[str, Any] = {
     "models": "all", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
@@ -173,12 +170,12 @@ class _RefusedError(Exception):
 def read_axis(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = AXES
 ) -> tuple[Any, ...]:
-    """The values of an axis, in the order given."""
+    """Read the values of an axis, in their order."""
     values: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
         checked = read_setting(key, item, where, checks)
         values += checked if key == "load_qps" else [checked]
-    if not values or any(one in values[:i] for i, one in enumerate(values)):
+    if not values or any(value in values[:i] for i, value in enumerate(values)):
         raise InputFileError("empty list, or a value twice", where=f"{where}: {key}", value=value,
                              allowed="one or more different values")
     return tuple(values)
@@ -187,7 +184,7 @@ def read_axis(
 def read_setting(
     key: str, value: Any, where: str, checks: Mapping[str, _Check] = SETTINGS
 ) -> Any:
-    """The value of a key."""
+    """Read the value of a key."""
     try:
         return checks[key](value)
     except _RefusedError as error:

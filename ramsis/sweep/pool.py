@@ -1,4 +1,4 @@
-"""Running jobs in this process, or in several that end with it."""
+"""Runners of jobs in this process, or in several processes that end with it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class JobOutcome(NamedTuple):
-    """How a job ended: without an error, or with a line and an exit code.
+    """Outcome of a job: no error, or a line and an exit code.
 
-    ``store`` says that the place of the results could not be written; ``value`` is what a job
-    gives that makes no file.
+    With ``store`` the place of the results could not be written; ``value`` is the value of a job
+    without a file.
     """
 
     error: str | None = None
@@ -34,21 +34,21 @@ class JobOutcome(NamedTuple):
     value: dict[str, Any] | None = None
 
 
+# Runs jobs; yields the index and the outcome of each as it ends, in any order.
 Runner = Callable[[Sequence[Job]], Iterator[tuple[int, JobOutcome]]]
-"""Runs jobs; yields the index and the outcome of each as it ends, in any order."""
 
 
 @contextlib.contextmanager
 def process_runner(processes: int) -> Iterator[Runner]:
-    """A runner with that many processes; leaving the block early ends them at once."""
+    """Return a runner with a number of processes; leaving the block early ends them at once."""
     if processes == 1:
         yield _in_this_process
         return
-    import multiprocessing  # here, as one process does without
+    import multiprocessing  # here, as a single process does without
     from concurrent.futures import ProcessPoolExecutor
 
     before = set(multiprocessing.active_children())
-    with safe_path():  # what tracks its semaphores is a process that starts here
+    with safe_path():  # the tracker of its semaphores is a process that starts here
         pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin,
                                    (trusted(), processes))
     try:
@@ -71,7 +71,7 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
     from concurrent.futures.process import BrokenProcessPool
 
     try:
-        with safe_path(), _interrupts_held():  # processes start as there are jobs
+        with safe_path(), _interrupts_held():  # processes start when jobs are submitted
             futures: dict[Future[JobOutcome], int] = {
                 pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
         for future in as_completed(futures):
@@ -85,7 +85,7 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Have Python not import from the current folder, in processes that start meanwhile."""
+    """Keep Python from importing from the current folder, in processes that start meanwhile."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -98,7 +98,7 @@ def safe_path() -> Iterator[None]:
 
 
 def outcome_of(job: Job) -> JobOutcome:
-    """Run a job; what goes wrong is its own outcome and nobody else's."""
+    """Run a job; an error is the job's outcome and nobody else's."""
     try:
         return JobOutcome(value=job.run())
     except RamsisError as error:
@@ -113,7 +113,7 @@ def _line(text: str) -> str:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits; in processes that begin meanwhile it does for good, as it is not for them."""
+    """Defer Ctrl-C; processes that begin meanwhile ignore it, as it is not for them."""
     if not hasattr(signal, "pthread_sigmask"):  # no such masks on this system
         yield
         return
@@ -125,7 +125,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _begin(words: Sequence[str], processes: int) -> None:
-    """Set up one of so many processes: its parent's end is its own."""
+    """Set up one of several processes, which ends with its parent."""
     import multiprocessing  # loaded by now
 
     trust(*words)

@@ -1,13 +1,13 @@
-"""Running jobs on Ray: a cluster, or processes that Ray starts on this machine.
+"""Runner of jobs on Ray: a cluster, or processes that Ray starts on this machine.
 
-Jobs go out in chunks. Handing over a task takes some milliseconds, which is much for a cell of
-twenty; so a chunk is as many jobs as take about half a second, by the mean of those that have
-ended, and one at first. No more than ``AHEAD`` chunks for each CPU are under way, so that memory
-stays flat, the last jobs are spread evenly, and a cluster that grows is noticed.
+Jobs are sent in chunks. Sending a task takes some milliseconds, which is much for a cell of
+twenty; so a chunk is as many jobs as take about half a second, by the mean of finished jobs, and
+one at first. At most ``AHEAD`` chunks for each CPU are under way, so that memory stays flat, the
+last jobs are spread evenly, and a cluster that grows is noticed.
 
-A process or a node that is lost takes down its chunk. Ray runs that again elsewhere, and jobs
-whose files are there are passed over. A chunk that is lost time and again is taken apart, so that
-the job that ends its process is found: that one fails, and the others go on.
+A process or a node that is lost takes down its chunk. Ray runs that again elsewhere, and jobs with
+files are skipped. The jobs of a chunk that is lost time and again run one by one, so that the job
+that ends its process is found: it fails, and the others continue.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ from ramsis.plugins import trust, trusted
 from ramsis.sweep.job import Job
 from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
 
-AHEAD = 2
-"""Chunks under way for each CPU."""
-RETRIES = 2
-"""How often a chunk that was lost with its process is run again."""
-_CHUNK_S = 0.5
-_LARGEST = 64
+AHEAD = 2  # chunks under way for each CPU
+RETRIES = 2  # runs of a chunk after its process was lost
+_CHUNK_S = 0.5  # time of a chunk; longer ones hide progress, shorter ones cost more sending
+_LARGEST = 64  # jobs of a chunk
 _CONNECT_S = 5.0
 
 
 class _Ended(NamedTuple):
-    """How the jobs of a chunk ended, and how long each took on average."""
+    """Outcomes of the jobs of a chunk, and their mean time."""
 
     outcomes: list[JobOutcome]
     job_s: float
@@ -45,7 +43,7 @@ class _Ended(NamedTuple):
 
 @contextlib.contextmanager
 def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
-    """A runner on a Ray cluster, or on as many processes here where no address is given."""
+    """Return a runner on a Ray cluster, or on processes of this machine without an address."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -62,7 +60,7 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise _no_cluster(address, str(error)) from None
-    with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes, to its end
+    with contextlib.redirect_stdout(sys.stderr):  # Ray's lines on lost processes
         try:
             yield _Cluster(ray).run
         finally:
@@ -74,7 +72,7 @@ def _start(ray: Any, settings: dict[str, Any]) -> None:
     try:
         with safe_path():  # its processes inherit it
             ray.init(**settings)
-    except Exception as error:  # plain ones among them
+    except Exception as error:  # Ray raises plain exceptions, too
         ray.shutdown()
         raise RamsisError(f"Ray cannot be started here ({' '.join(str(error).split())[:200]})",
                           where="engine", value="ray",
@@ -82,7 +80,7 @@ def _start(ray: Any, settings: dict[str, Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nothing listens; Ray itself would wait for it."""
+    """Refuse an address where nothing listens; Ray would wait for it."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         if address in ("auto", "local"):
@@ -103,7 +101,7 @@ def _no_cluster(address: str, why: str) -> InvalidValueError:
 
 
 class _Cluster:
-    """The jobs that are under way on a cluster that this process is connected to."""
+    """Jobs under way on a cluster that this process is connected to."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -111,7 +109,7 @@ class _Cluster:
         self._job_s: float | None = None
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, JobOutcome]]:
-        """Run jobs; the index and the outcome of each as it ends."""
+        """Run jobs; yield the index and the outcome of each as it ends."""
         waiting, alone = deque(range(len(jobs))), deque[int]()
         under: dict[Any, list[int]] = {}
         while waiting or alone or under:
@@ -129,7 +127,7 @@ class _Cluster:
                 yield from zip(chunk, ended, strict=True)
 
     def _next(self, waiting: deque[int], cpus: int) -> list[int]:
-        """The jobs of the next chunk: fewer towards the end, so that all CPUs have some."""
+        """Return the jobs of the next chunk: fewer towards the end, so that all CPUs have some."""
         size = 1
         if self._job_s is not None:
             fair = len(waiting) // (AHEAD * cpus) + 1
@@ -137,11 +135,11 @@ class _Cluster:
         return [waiting.popleft() for _ in range(min(size, len(waiting)))]
 
     def _ended(self, ref: Any, chunk: Sequence[int]) -> list[JobOutcome] | None:
-        """How the jobs of a chunk ended; None where they are to be run one by one."""
+        """Return the outcomes of a chunk; None where its jobs are to run one by one."""
         errors = self._ray.exceptions
         try:
             ended: _Ended = self._ray.get(ref)
-        except errors.RayTaskError as error:  # not of a job: it could not be read, say
+        except errors.RayTaskError as error:  # not of a job, which could not even be read
             raise RamsisError(
                 "a node cannot run the jobs (" + " ".join(str(error.cause).split())[:200] + ")",
                 where="ray", allowed="the same ramsis and its modules on every node") from None
@@ -157,7 +155,7 @@ class _Cluster:
 
 
 def _run_chunk(jobs: Sequence[Job], words: Sequence[str]) -> _Ended:
-    """Run jobs one after the other, but those that a lost process had finished."""
+    """Run jobs one after the other, without those that a lost process had finished."""
     trust(*words)
     begun = time.perf_counter()
     outcomes = [JobOutcome() if job.done() else outcome_of(job) for job in jobs]

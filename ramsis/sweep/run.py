@@ -1,4 +1,4 @@
-"""Running a sweep: what is there is reused, what is missing is made, tables are written."""
+"""Running a sweep: existing results are reused, missing ones computed, tables written."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Sweep", "SweepResult", "run_sweep"]
 
-RECORD_NAME = "sweep.json"
-"""File that says what a folder's tables are of."""
+RECORD_NAME = "sweep.json"  # file with the specification of a folder's tables
 RECORD_FORMAT = "ramsis.sweep/1"
 
 OnStep = Callable[[], object]
@@ -64,14 +63,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep came to.
+    """Results of a sweep.
 
     Attributes
     ----------
     computed, reused : int
-        Cells computed now, and cells whose results were there.
+        Cells computed now, and cells with earlier results.
     failures : tuple of Failure
-        In the order of the specification.
+        Failed cells in the order of the specification.
     rows : tuple of dict
         A row of ``results.csv`` for each cell that did not fail, then one of ``scenarios.csv``
         for each cell of a scenario, in the order of the specification.
@@ -89,13 +88,13 @@ class SweepResult:
     files: tuple[Path | str, ...]
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows."""
+        """Return the rows as a table."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows))
 
     def _repr_html_(self) -> str:
-        """The cells as a table, for notebooks."""
+        """Return the cells as a table, for notebooks."""
         return html_table(with_values(_COLUMNS, self.rows), self.rows,
                           caption=f"Sweep: {self.computed} cells computed, {self.reused} reused, "
                           f"{len(self.failures)} failed")
@@ -104,9 +103,9 @@ class SweepResult:
         self, *, x: str = "load_qps", y: str = "effective_accuracy", by: str = "scheduler",
         panels: str | None = None,
     ) -> Any:
-        """A column over another, a line for each value of a third, side by side by a fourth.
+        """Plot a column over another, a line for each value of a third, panels by a fourth.
 
-        Other axes of the sweep that vary have panels, or lines, of their own.
+        Other axes of the sweep that vary have separate panels, or lines.
 
         Returns
         -------
@@ -122,12 +121,12 @@ class Sweep:
     ----------
     spec : SweepSpec
     folder : path
-        Of results, or a URL that fsspec opens; what is there already is reused.
+        Folder of results, or a URL that fsspec opens; existing results are reused.
 
     Attributes
     ----------
     todo : int
-        Steps that :meth:`run` will take: cells, and what they share.
+        Steps that :meth:`run` will take: cells, and jobs that they share.
 
     Raises
     ------
@@ -151,7 +150,7 @@ class Sweep:
             self._leaving = leaving.pop_all()
 
     def _look(self) -> None:
-        """See what is there, and what is to be made."""
+        """Find existing results, and the jobs to run."""
         distinct = _unique(self._every)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
@@ -167,13 +166,14 @@ class Sweep:
     def run(
         self, processes: int | Engine = 1, on_step: OnStep | None = None
     ) -> SweepResult:
-        """Compute what is missing, and write the tables.
+        """Compute missing results, and write the tables.
 
         Parameters
         ----------
         processes : int or Engine
-            >= 1. With more than one, a program that calls this must be importable (``if __name__
-            == "__main__"``), as for every use of :mod:`multiprocessing`.
+            Number of processes, >= 1, or an engine. With more than one, a program that calls this
+            must be importable (``if __name__ == "__main__"``), as for every use of
+            :mod:`multiprocessing`.
         on_step : callable, optional
             Called after each step.
         """
@@ -191,7 +191,7 @@ class Sweep:
         jobs: Sequence[CellJob | PolicyJob | ResponseJob | ScenarioJob | BoundJob],
         failed: dict[Path, JobOutcome], on_step: OnStep | None,
     ) -> None:
-        """Run the jobs; one that needs what failed fails with it."""
+        """Run the jobs; a job that needs a failed one fails with it."""
         ready = []
         for job in jobs:
             missing = next((failed[need.path] for need in job.needs if need.path in failed), None)
@@ -231,7 +231,7 @@ class Sweep:
         )
 
     def _kept(self, job: CellJob | ScenarioJob) -> dict[str, Any]:
-        """A result that was computed; refused where it is gone."""
+        """Return a result that was computed; refuse one that is gone."""
         result = job.result()
         if result is None:
             raise OutputError(
@@ -240,7 +240,7 @@ class Sweep:
         return result
 
     def _record(self) -> dict[str, Any]:
-        """What was asked for, and what it was computed from."""
+        """Return the specification, and the inputs of the results."""
         return {"format": RECORD_FORMAT, "created_by": f"ramsis {__version__}",
                 "source": self._spec.source, "spec": dict(self._spec.document),
                 "profiles": self._inputs.fingerprints}
@@ -255,7 +255,7 @@ def run_sweep(
 
 
 def _unique(jobs: Iterable[_J]) -> list[_J]:
-    """The first job for each file."""
+    """Return the first job for each file."""
     return list({job.path: job for job in reversed(list(jobs))}.values())[::-1]
 
 
@@ -272,8 +272,8 @@ class _Inputs:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of the profiles, by the names that the specification gives them."""
-        return {name: one.fingerprint for name, one in self._profiles.items()}
+        """Fingerprints of the profiles, by their names in the specification."""
+        return {name: profile.fingerprint for name, profile in self._profiles.items()}
 
     def scenario(self, cell: ScenarioCell) -> SweepScenario:
         if cell.scenario not in self._scenarios:
@@ -281,7 +281,7 @@ class _Inputs:
         return self._scenarios[cell.scenario]
 
     def settled(self, cell: Cell) -> Cell:
-        """The cell with its service times, where they are those of the profiles."""
+        """Return the cell with its service times, where these are the default of the profiles."""
         if cell.service:
             return cell
         return replace(cell, service=self.cluster(cell).cluster.default_service)

@@ -1,6 +1,6 @@
-"""Cells of scenarios: jobs that each run one scheduler on one scenario.
+"""Cells of scenarios: jobs that each run a scheduler on a scenario.
 
-What no scheduler can beat depends on the requests alone, so it is a job of its own, whose result
+The bound on all schedulers depends on the requests alone, so it is a separate job, whose result
 all schedulers share.
 """
 
@@ -26,28 +26,25 @@ from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.jobs import file_of
 from ramsis.sweep.spec import ScenarioCell
 
-SCENARIO_FORMAT = "ramsis.sweep-scenario/2"
-"""The ``format`` field of a cell's file; a new number where the same inputs give new results."""
+SCENARIO_FORMAT = "ramsis.sweep-scenario/2"  # a new number where the same inputs give new results
 BOUND_FORMAT = "ramsis.sweep-bound/1"
 
-_FIGURES = ("in_time", "in_time_half_width", "bound", "share_of_bound",
-            *KEYS)
+_FIGURES = ("in_time", "in_time_half_width", "bound", "share_of_bound", *KEYS)
+# Columns of the tables of cells and of runs.
 COLUMNS = ("scenario", "scheduler", "seed", "seeds", *_FIGURES)
-"""Of the table of cells."""
 SEED_COLUMNS = tuple(name for name in COLUMNS if name not in ("seeds", "in_time_half_width"))
-"""Of the table of runs."""
 
 
 @dataclass(frozen=True)
 class SweepScenario:
-    """A scenario with the traces that it names, and what it says as plain JSON values."""
+    """A scenario with its traces, and its document as plain JSON values."""
 
     scenario: Scenario
     document: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SweepScenario:
-        """The scenario of a file, with the digest of each trace."""
+        """Read a scenario from a file, with the digest of each trace."""
         scenario = read_scenario(path).with_traces()
         digests = {}
         for stream in scenario.streams:
@@ -61,7 +58,7 @@ class SweepScenario:
 
 
 def scheduler_inputs(text: str) -> dict[str, Any]:
-    """All that says what a scheduler does; of one of one's own with the file that it is in."""
+    """Return the inputs of a scheduler; of a user's scheduler with the digest of its file."""
     spec = scheduler_named(text)
     source = None if spec.own is None else source_of(spec.own)
     code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
@@ -71,7 +68,7 @@ def scheduler_inputs(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BoundJob(Job):
-    """What no scheduler can beat on a scenario, a share for each seed."""
+    """Upper bound on all schedulers of a scenario, a share for each seed."""
 
     folder: Path
     cell: ScenarioCell
@@ -79,12 +76,12 @@ class BoundJob(Job):
 
     @cached_property
     def path(self) -> Path:
-        """Of the shares."""
+        """File of the shares."""
         return self.folder / "bounds" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All that they depend on."""
+        """All inputs of the shares."""
         return {"code": f"{BOUND_FORMAT} {__version__}", **self.scenario.document,
                 "seed": self.cell.seed, "seeds": self.cell.seeds}
 
@@ -93,27 +90,27 @@ class BoundJob(Job):
         self.shares()
 
     def shares(self) -> list[float]:
-        """The shares, computed unless they are there and whole; none where it is not known."""
+        """Return the shares, computed unless they exist and are whole; none if unknown."""
         try:
             document = read_json(self.path)
             if document.get("inputs") == self.inputs:
-                return [float(one) for one in document["shares"]]
+                return [float(share) for share in document["shares"]]
         except (InputFileError, KeyError, TypeError, ValueError):
             pass
-        scenario, found = self.scenario.scenario, []
+        scenario, bounds = self.scenario.scenario, []
         for seed in _seeds(self.cell):
             requests = draw_requests(scenario, seed)
-            known = scenario_bound(scenario, requests)
-            if known is not None and len(requests):
-                found.append(known.share)
+            bound = scenario_bound(scenario, requests)
+            if bound is not None and len(requests):
+                bounds.append(bound.share)
         write_atomic(self.path, canonical_json({"format": BOUND_FORMAT, "inputs": self.inputs,
-                                                "shares": found}))
-        return found
+                                                "shares": bounds}))
+        return bounds
 
 
 @dataclass(frozen=True)
 class ScenarioJob(Job):
-    """One scheduler on one scenario."""
+    """A scheduler on a scenario."""
 
     folder: Path
     cell: ScenarioCell
@@ -121,12 +118,12 @@ class ScenarioJob(Job):
 
     @cached_property
     def path(self) -> Path:
-        """Of the cell's result."""
+        """File of the cell's result."""
         return self.folder / "scenarios" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """All that the result depends on."""
+        """All inputs of the result."""
         return {"code": f"{SCENARIO_FORMAT} {__version__}", **self.scenario.document,
                 **scheduler_inputs(self.cell.scheduler), "seed": self.cell.seed,
                 "seeds": self.cell.seeds, "bound": self.cell.bounded}
@@ -139,15 +136,15 @@ class ScenarioJob(Job):
         return (BoundJob(self.folder, self.cell, self.scenario),)
 
     def result(self) -> dict[str, Any] | None:
-        """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
+        """Return the cell's result; None if there is no whole file of these inputs."""
         return whole_file(self.path, SCENARIO_FORMAT, self.inputs)
 
     def done(self) -> bool:
-        """Whether there is a whole file of these inputs."""
+        """Return whether there is a whole file of these inputs."""
         return self.result() is not None
 
     def run(self) -> None:
-        """Simulate, and write what came of it."""
+        """Simulate, and write the result."""
         spec = scheduler_named(self.cell.scheduler)
         seeds = _seeds(self.cell)
         compared, = compare(self.scenario.scenario, [spec], seeds)
@@ -161,14 +158,14 @@ class ScenarioJob(Job):
 
 
 def scenario_row(cell: ScenarioCell, document: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of ``scenarios.csv``: means over the seeds, sums of counts."""
+    """Return a row of ``scenarios.csv``: means over the seeds, sums of counts."""
     return {**_cell(cell), "seeds": cell.seeds, **_figures(document["result"])}
 
 
 def seed_rows(cell: ScenarioCell, document: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    """Rows of ``scenario-seeds.csv``, one for each seed."""
-    return [{**_cell(cell), **_figures(one), "seed": cell.seed + i}
-            for i, one in enumerate(document["seeds"])]
+    """Return rows of ``scenario-seeds.csv``, one for each seed."""
+    return [{**_cell(cell), **_figures(row), "seed": cell.seed + i}
+            for i, row in enumerate(document["seeds"])]
 
 
 def _cell(cell: ScenarioCell) -> dict[str, Any]:

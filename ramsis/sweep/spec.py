@@ -1,6 +1,6 @@
 """A sweep's specification: a TOML document that stands for a list of cells.
 
-The document's own keys hold for every ``[[grid]]``; each grid adds or replaces keys, and stands
+The keys of the document hold for every ``[[grid]]``; each grid adds or replaces keys, and stands
 for all combinations of its axes. Without a ``[[grid]]`` the document is one grid. A grid with the
 key ``scenario`` has scenario files and schedulers as its axes. The keys are described in
 ``docs/sweep.md``.
@@ -40,30 +40,27 @@ from ramsis.sweep.keys import (
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-MAX_CELLS = 100_000
-"""Most cells of a sweep."""
-
+MAX_CELLS = 100_000  # of a sweep
 _DEFAULT_S = 30.0
-_FORMER = "scheme"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One scheduler on one workload, by the names of the specification.
+    """A scheduler on a workload, by the names of the specification.
 
     Attributes
     ----------
     profile, model_set : str
     workers : int
-        Of all types.
+        Workers of all types.
     slo_ms : float
-        The longest.
+        The longest SLO.
     service : str
-        As in :func:`ramsis.sim.simulate`; empty for the default of the profiles.
+        See :func:`ramsis.sim.simulate`; empty for the default of the profiles.
     network_ms : float
-        The same.
+        See :func:`ramsis.sim.simulate`.
     overhead_ms : float
-        What every batch takes besides the model.
+        Time of every batch besides the model.
     arrivals : str
         The arrival process, as :meth:`ramsis.arrivals.Arrivals.parse` takes it.
     cv : float or None
@@ -74,7 +71,7 @@ class Cell:
     trace_scale : float
     scheduler : str
     duration_s : float or None
-        0: no simulation, only what the policy promises. ``None``: as long as the trace.
+        0: no simulation, only the promise of the policy. ``None``: as long as the trace.
     seed, seeds : int
         Seeds ``seed`` … ``seed + seeds - 1``.
     monitor : bool or None
@@ -109,13 +106,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description in words."""
         load = f"trace {self.trace}" if self.trace else f"{self.load_qps:g} QPS"
         return (f"{self.profile} {self.model_set}, {self.workers} workers, "
                 f"SLO {self.slo_ms:g} ms, {load}, {self.scheduler}")
 
     def cluster(self, read: Callable[[str], ProfileSet]) -> Cluster:
-        """Its workers and SLOs, the profiles read by a function of their names."""
+        """Return its workers and SLOs; ``read`` reads a profile by its name."""
         if not (self.worker_types or self.slo_classes):
             return Cluster.of(read(self.profile), workers=self.workers, slo_ms=self.slo_ms)
         return named_cluster(
@@ -127,37 +124,37 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScenarioCell:
-    """One scheduler on one scenario."""
+    """A scheduler on a scenario."""
 
-    scenario: str  # A scenario file
-    scheduler: str  # as ``ramsis cluster --scheduler`` takes it
+    scenario: str  # a scenario file
+    scheduler: str  # a value of ``--scheduler``
     # seed, seeds: seeds ``seed`` … ``seed + seeds - 1``
     seed: int
     seeds: int
-    bounded: bool  # whether to compute what no scheduler can beat
+    bounded: bool  # whether to compute the bound on all schedulers
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description in words."""
         return f"{self.scenario}, {self.scheduler}"
 
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """What a specification asks for.
+    """Specification of a sweep.
 
     Attributes
     ----------
     cells : tuple of Cell
-        In the order of the specification, none twice.
+        Cells in the order of the specification, none twice.
     scenarios : tuple of ScenarioCell
-        Likewise.
+        Cells of scenarios, in the same way.
     model_sets : Mapping of str to tuple of str
         Named subsets of the models.
     source : str
-        Where it is from, for messages.
+        File of the specification, for messages.
     document : Mapping
-        As it was written.
+        The specification as written.
     """
 
     cells: tuple[Cell, ...]
@@ -168,7 +165,7 @@ class SweepSpec:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SweepSpec:
-        """The specification in a TOML file.
+        """Read a specification from a TOML file.
 
         Parameters
         ----------
@@ -183,8 +180,8 @@ class SweepSpec:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str = "spec") -> SweepSpec:
-        """The specification in a document, as :mod:`tomllib` reads it."""
-        shared = _present_names(document, source)
+        """Read a specification from a document, as :mod:`tomllib` reads it."""
+        shared = dict(document)
         model_sets = _model_sets(shared.pop("model_sets", {}), source)
         grids = shared.pop("grid", [{}])
         if not isinstance(grids, list) or not all(isinstance(g, Mapping) for g in grids):
@@ -194,7 +191,7 @@ class SweepSpec:
         scenarios: dict[ScenarioCell, None] = {}
         for i, grid in enumerate(grids):
             where = source if len(grids) == 1 else f"{source}: grid {i + 1}"
-            full = {**shared, **_present_names(grid, where)}
+            full = {**shared, **grid}
             if "scenario" in full:
                 scenarios.update(dict.fromkeys(_scenario_cells(full, where)))
                 continue
@@ -206,30 +203,22 @@ class SweepSpec:
         return cls(tuple(cells), model_sets, source, document, tuple(scenarios))
 
 
-def _present_names(keys: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys by the names that they have now: what is a scheduler was called ``scheme``."""
-    if _FORMER in keys and "scheduler" in keys:
-        raise InputFileError("one key by two names", where=f"{where}: {_FORMER}",
-                             value=keys[_FORMER], allowed="scheduler alone")
-    return {"scheduler" if key == _FORMER else key: value for key, value in keys.items()}
-
-
-def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:
+def _model_sets(value: Any, source: str) -> dict[str, tuple[str, ...]]:
     where = f"{source}: model_sets"
-    if not isinstance(given, Mapping):
-        raise InputFileError("not a table", where=where, value=given,
+    if not isinstance(value, Mapping):
+        raise InputFileError("not a table", where=where, value=value,
                              allowed='name = ["model", …]')
-    for name, models in given.items():
+    for name, models in value.items():
         if not (isinstance(models, list) and models and all(isinstance(m, str) for m in models)):
             raise InputFileError("not a list of models", where=f"{where}.{name}", value=models,
                                  allowed='["model", …]')
-    return {name: tuple(models) for name, models in given.items()}
+    return {name: tuple(models) for name, models in value.items()}
 
 
 def _cells(
     grid: Mapping[str, Any], where: str, model_sets: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Cell]:
-    """All combinations of a grid's axes."""
+    """Yield all combinations of a grid's axes."""
     for key in grid:
         if key not in AXES and key not in SETTINGS:
             raise InputFileError("unknown key", where=where, value=key,
@@ -265,7 +254,7 @@ def _cells(
 
 
 def _scenario_cells(grid: Mapping[str, Any], where: str) -> Iterator[ScenarioCell]:
-    """All scenarios and schedulers of a grid."""
+    """Yield all combinations of a grid's scenarios and schedulers."""
     from ramsis.planning import scheduler_named  # here, as it takes long to load
 
     for key in grid:

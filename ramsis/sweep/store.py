@@ -1,8 +1,8 @@
 """The place of results: a folder, or a URL that fsspec opens (``s3://bucket/name``).
 
-Jobs read and write files below a folder. Where the place is a URL, each process has a folder of
-its own for a while: what a job needs is fetched into it before, and what it made is put at the URL
-after, whole or not at all, so that a finished result is never lost with a process or a node.
+Jobs read and write files below a folder. Where the place is a URL, each process has a temporary
+folder: files that a job needs are fetched into it, and its result is put at the URL afterwards,
+whole or not at all, so that a finished result is never lost with a process or a node.
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.job import Job
 from ramsis.urls import ABSENT, file_system, is_url, why
 
-Place = str | os.PathLike[str]
-"""A folder, or a URL."""
+Place = str | os.PathLike[str]  # a folder, or a URL
 _J = TypeVar("_J", bound=Job)
-_AT_ONCE = 500
+_AT_ONCE = 500  # files of a request to the store, whose contents are in memory together
 
 
 class Store(Protocol):
-    """Where results are kept."""
+    """Interface of a place of results."""
 
     @property
     def folder(self) -> Path:
-        """In which this process has them, or finds what it fetched."""
+        """Folder in which this process has results, or fetched copies."""
         ...
 
     def has(self, path: Path) -> bool:
-        """Whether there is a result of this file below the folder."""
+        """Return whether there is a result of this file below the folder."""
         ...
 
     def fetch(self, paths: Iterable[Path]) -> None:
-        """Have the files, those that there are, in the folder."""
+        """Fetch existing files into the folder."""
         ...
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Let go of files that were fetched and are no good."""
+        """Remove fetched files that are no good."""
         ...
 
     def keep(self, paths: Iterable[Path]) -> None:
@@ -53,45 +52,45 @@ class Store(Protocol):
         ...
 
     def job(self, job: _J) -> _J | Job:
-        """A job that reads from the store and writes to it, in whatever process it runs."""
+        """Return a job that reads from and writes to the store, in whatever process it runs."""
         ...
 
     def name(self, path: Path) -> Path | str:
-        """How a file is called in the store."""
+        """Return the name of a file in the store."""
         ...
 
 
 @dataclass(frozen=True)
 class FolderStore:
-    """A folder; on several machines, one that all of them see."""
+    """A folder; with several machines, one that all of them see."""
 
     folder: Path
 
     def has(self, path: Path) -> bool:
-        """Whether the file exists, as far as can be seen."""
+        """Return whether the file exists, as far as can be seen."""
         return os.path.exists(path)
 
     def fetch(self, paths: Iterable[Path]) -> None:
-        """Nothing: they are there."""
+        """Do nothing: the files are in place."""
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Nothing: the next file takes their place."""
+        """Do nothing: the next file replaces them."""
 
     def keep(self, paths: Iterable[Path]) -> None:
-        """Nothing: they are there."""
+        """Do nothing: the files are in place."""
 
     def job(self, job: _J) -> _J | Job:
-        """The job."""
+        """Return the job."""
         return job
 
     def name(self, path: Path) -> Path | str:
-        """Its path."""
+        """Return the path."""
         return path
 
 
 @dataclass(frozen=True)
 class UrlStore:
-    """A URL, of which the folder has what was fetched."""
+    """A URL, with a folder of fetched files."""
 
     url: str
     folder: Path
@@ -102,26 +101,27 @@ class UrlStore:
 
     @cached_property
     def _known(self) -> set[str]:
-        """Names of all files, as they were when this was first asked."""
+        """Names of all files at the first access."""
         system, root = self._opened
         with self._failing("read"):
             system.invalidate_cache()
             return set(self._below(root))
 
     def has(self, path: Path) -> bool:
-        """Whether the file was there at the beginning, or has been fetched since."""
+        """Return whether the file existed at the beginning, or has been fetched since."""
         return self._relative(path) in self._known or path.exists()
 
     def fetch(self, paths: Iterable[Path]) -> None:
-        """Read the files that there are; of a policy set all, its manifest last."""
+        """Read existing files; for a manifest all of its policy set, the manifest last."""
         system, root = self._opened
         missing = [path for path in paths if not path.exists()]
         with self._failing("read"):
             for i in range(0, len(missing), _AT_ONCE):
-                wanted = {f"{root}/{self._relative(path)}": path for one in missing[i:i + _AT_ONCE]
-                          for path in self._with_parts(one)}
-                contents = system.cat(list(wanted), on_error="return")
-                for remote, path in wanted.items():
+                paths_of = {f"{root}/{self._relative(path)}": path
+                            for listed in missing[i:i + _AT_ONCE]
+                            for path in self._with_parts(listed)}
+                contents = system.cat(list(paths_of), on_error="return")
+                for remote, path in paths_of.items():
                     content = contents.get(remote)
                     if isinstance(content, bytes):
                         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,22 +130,22 @@ class UrlStore:
                         raise content
 
     def _with_parts(self, path: Path) -> list[Path]:
-        """The file, after those that it lists where it is a manifest."""
+        """Return the file, after those that a manifest lists."""
         if path.name != MANIFEST_NAME:
             return [path]
         _, root = self._opened
-        found = self._below(f"{root}/{self._relative(path.parent)}")
-        parts = [self.folder / name for name in found]
+        names = self._below(f"{root}/{self._relative(path.parent)}")
+        parts = [self.folder / name for name in names]
         return [*(part for part in parts if part != path), path]
 
     def _below(self, top: str) -> list[str]:
-        """Names of the files below a path, from the store's root on; none where there is none."""
+        """Return names of the files below a path, from the store's root; none if it is missing."""
         system, root = self._opened
         try:
-            system.ls(top, detail=False)  # what cannot be read, find passes over
+            system.ls(top, detail=False)  # raises errors that find ignores
         except ABSENT:
             return []
-        return [str(one)[len(root):].lstrip("/") for one in system.find(top)]
+        return [str(name)[len(root):].lstrip("/") for name in system.find(top)]
 
     def forget(self, paths: Iterable[Path]) -> None:
         """Remove the files from the folder."""
@@ -153,14 +153,14 @@ class UrlStore:
             path.unlink(missing_ok=True)
 
     def keep(self, paths: Iterable[Path]) -> None:
-        """Write the files, each whole; of a policy set all, its manifest last."""
+        """Write the files, each whole; for a manifest all of its policy set, the manifest last."""
         system, root = self._opened
         with self._failing("written"):
             for path in paths:
                 parts = [path]
                 if path.name == MANIFEST_NAME:
-                    parts = [*(one for one in sorted(path.parent.rglob("*"))
-                               if one.is_file() and one != path), path]
+                    parts = [*(part for part in sorted(path.parent.rglob("*"))
+                               if part.is_file() and part != path), path]
                 for part in parts:
                     remote = f"{root}/{self._relative(part)}"
                     system.makedirs(remote.rpartition("/")[0], exist_ok=True)
@@ -168,11 +168,11 @@ class UrlStore:
                         system.pipe_file(remote, part.read_bytes())
 
     def job(self, job: _J) -> _J | Job:
-        """The job in a folder of the process that runs it."""
+        """Return the job in a folder of the process that runs it."""
         return _StoredJob(self.url, job)
 
     def name(self, path: Path) -> Path | str:
-        """Its URL."""
+        """Return the URL of a file."""
         return f"{self.url.rstrip('/')}/{self._relative(path)}"
 
     def _relative(self, path: Path) -> str:
@@ -180,12 +180,12 @@ class UrlStore:
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:
-        """Whatever a file system raises, as one line."""
+        """Turn whatever a file system raises into one line."""
         try:
             yield
         except OutputError:
             raise
-        except Exception as error:  # each kind of store has errors of its own
+        except Exception as error:  # each kind of store raises other errors
             raise OutputError(
                 f"the store cannot be {what} ({why(error)})", where=self.url,
                 allowed="finished results stay; run again once it is there") from None
@@ -200,21 +200,21 @@ class _StoredJob:
 
     @property
     def path(self) -> Path:
-        """Below the folder of the process that planned it."""
+        """File below the folder of the process that planned the job."""
         path: Path = self.job.path
         return path
 
     @property
     def needs(self) -> tuple[Job, ...]:
-        """Are fetched when it runs."""
+        """No jobs: needed files are fetched when it runs."""
         return ()
 
     def done(self) -> bool:
-        """Never known without asking the store: what is there is made again."""
+        """Return False: only the store knows, which is asked when the job runs."""
         return False
 
     def run(self) -> None:
-        """Fetch what it needs, run it, and put what it made into the store."""
+        """Fetch the files that it needs, run it, and put its file into the store."""
         store = _of_this_process(self.url)
         here = replace(self.job, folder=store.folder)
         store.fetch([here.path, *(need.path for need in here.needs)])
@@ -225,7 +225,7 @@ class _StoredJob:
 
 @contextmanager
 def store_at(place: Place) -> Iterator[Store]:
-    """The store at a place; of a URL the folder is removed at the end."""
+    """Return the store at a place; the folder of a URL is removed at the end."""
     if not is_url(place):
         folder = Path(place)
         if os.path.exists(folder) and not folder.is_dir():
@@ -239,13 +239,13 @@ def store_at(place: Place) -> Iterator[Store]:
         return
     url = os.fspath(place)
     file_system(url, "out")
-    with tempfile.TemporaryDirectory(prefix="ramsis-") as own:
-        yield UrlStore(url, Path(own))
+    with tempfile.TemporaryDirectory(prefix="ramsis-") as temporary:
+        yield UrlStore(url, Path(temporary))
 
 
 @cache
 def _of_this_process(url: str) -> UrlStore:
-    """The store with a folder that goes with this process."""
+    """Return the store with a folder that is removed with this process."""
     _FOLDERS.append(tempfile.TemporaryDirectory(prefix="ramsis-"))
     return UrlStore(url, Path(_FOLDERS[-1].name))
 

@@ -1,7 +1,7 @@
-"""The tables of a sweep: CSV files with one observation in each row.
+"""The tables of a sweep: CSV files with an observation in each row.
 
-Rows stand in the order of the specification, whatever order they were computed in, and numbers are
-written so that they read back as they were; the same cells give the same bytes.
+Rows are in the order of the specification, and numbers are written so that they read back exactly;
+the same cells give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
 from ramsis.tables import csv_text
 
+# A cell, or a cell of a scenario, and the document of its results.
 Done = tuple[Cell, Mapping[str, Any]]
-"""A cell, and the document of its results."""
-
 Played = tuple[ScenarioCell, Mapping[str, Any]]
-"""The same of a scenario."""
 
 _OF_CELLS = ("results.csv", "seeds.csv", "models.csv")
 _OF_SCENARIOS = ("scenarios.csv", "scenario-seeds.csv")
 _SCENARIO_AXES = ("scenario", "scheduler", "seed", "seeds")
-AXES = tuple(item.name for item in fields(Cell))
-"""What cells differ in."""
+AXES = tuple(item.name for item in fields(Cell))  # in which cells can differ
 _HALF_WIDTHS = ("accuracy_half_width", "violation_rate_half_width",
                 "effective_accuracy_half_width")
 _GAP = ("violation_price", "priced_upper_bound", "certified_gap")
@@ -36,9 +33,9 @@ _PROMISES = ("accuracy", "violation_rate", "effective_accuracy")
 
 
 def cell_row(cell: Cell, document: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of ``results.csv``: the cell, means over its seeds (counts: sums), and the promise.
+    """Return a row of ``results.csv``: the cell, figures over its seeds, and the promise.
 
-    Without a simulation its figures are ``None``.
+    Figures are means over the seeds, counts sums; without a simulation they are ``None``.
     """
     result: Mapping[str, Any] = document["result"] or {}
     promise = document["promise"]
@@ -56,7 +53,7 @@ def write_tables(
     folder: Path, spec: SweepSpec, done: Sequence[Done], played: Sequence[Played],
     values: Sequence[Mapping[str, Any]], failures: Sequence[tuple[Cell | ScenarioCell, str]],
 ) -> tuple[Path, ...]:
-    """Write the tables of the kinds of cells that there are, and return their paths.
+    """Write the tables of the sweep's kinds of cells, and return their paths.
 
     Tables of other kinds, which an earlier specification left, are removed.
     """
@@ -67,15 +64,15 @@ def write_tables(
         failing += AXES
         tables["results.csv"] = (
             (*AXES, *FIGURES, *_HALF_WIDTHS, *(f"expected_{name}" for name in _PROMISES),
-             "upper_bound", *_GAP), (cell_row(*one) for one in done))
+             "upper_bound", *_GAP), (cell_row(*pair) for pair in done))
         tables["seeds.csv"] = ((*(name for name in AXES if name not in ("seed", "seeds")),
                                 "seed", *FIGURES), _seed_rows(done))
         tables["models.csv"] = (*AXES, "model", "share"), _model_rows(done)
     if spec.scenarios:
         failing += [name for name in _SCENARIO_AXES if name not in failing]
-        tables["scenarios.csv"] = COLUMNS, (scenario_row(*one) for one in played)
+        tables["scenarios.csv"] = COLUMNS, (scenario_row(*pair) for pair in played)
         tables["scenario-seeds.csv"] = (SEED_COLUMNS,
-                                        (row for one in played for row in seed_rows(*one)))
+                                        (row for pair in played for row in seed_rows(*pair)))
     tables["failures.csv"] = ((*failing, "error"),
                               ({**asdict(cell), "error": error} for cell, error in failures))
     for name, table in tables.items():

@@ -1,8 +1,8 @@
-"""The value table: what policies make of workers at loads (``"format": "ramsis.value-table/1"``).
+"""The value table: promises of policies (``"format": "ramsis.value-table/1"``).
 
-Each row states, for a number of workers of one type that all hold the same models, what the best
-policy for a load and an SLO is expected to deliver. The format is stated by the schema of
-:mod:`placement_milp`, which reads it.
+Each row states the promise of the best policy for a load and an SLO, for a number of workers of
+one type with the same models. The schema of the format is in :mod:`placement_milp`, which reads
+it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from ramsis.files import canonical_json, write_atomic
 from ramsis.sweep.spec import Cell
 
 VALUE_TABLE_FORMAT = "ramsis.value-table/1"
-"""The ``format`` field."""
-VALUE_TABLE_NAME = "value-table.json"
-"""The name of a sweep's value table."""
+VALUE_TABLE_NAME = "value-table.json"  # in the folder of a sweep
 
 
 def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows of the value table of cells and their results: those of policies at constant loads.
+    """Return the rows of the value table: policies at constant loads.
 
-    Cells of several worker types or SLO classes have none. The worker type is the profile set's
+    Cells of several worker types or SLO classes have no row. The worker type is the profile set's
     name in the specification. Of several policies for the same models, workers, load and SLO the
-    one that expects the highest effective accuracy counts.
+    policy with the highest expected effective accuracy counts.
     """
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for cell, document in done:

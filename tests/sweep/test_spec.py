@@ -97,15 +97,6 @@ def test_a_bad_specification_is_refused_by_its_key(
         assert word in message
 
 
-def test_a_scheduler_is_also_read_by_its_old_name() -> None:
-    now = document("p", grid=[{}, {"scheduler": "greedy"}])
-    old = {**now, "scheme": now["scheduler"], "grid": [{}, {"scheme": "greedy"}]}
-    del old["scheduler"]
-    assert SweepSpec.of(old).cells == SweepSpec.of(now).cells
-    with pytest.raises(InputFileError, match="spec: scheme: one key by two names"):
-        SweepSpec.of({**now, "scheme": "greedy"})
-
-
 def test_a_missing_key_is_named() -> None:
     for key in ("profiles", "workers", "slo_ms", "scheduler"):
         given = document("p")
