@@ -1,7 +1,7 @@
-"""What logs of served requests tell: how good serving was, why not better, and what has changed.
+"""Audits of served requests: how good serving was, why not better, and what has changed.
 
-Stands below the servers: they write request logs, and nothing here knows of servers. Audits
-compare with policies that are made and simulated, so the room stands above synthesis.
+The room stands below the servers, which write request logs, and above synthesis: audits compare
+with policies that are generated and simulated.
 
 May import: arrivals, bounds, cluster, logs, profiles, runtime, sim, synthesis.
 """

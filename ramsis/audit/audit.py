@@ -1,16 +1,16 @@
-"""How far a request log is from the best possible, and why.
+"""Audit: how far a request log is from the best possible, and why.
 
-1. *Achieved*: what became of the requests. Answers in time are worth the accuracy that the profile
-   states of their models, so that the figures compare; whether they were right stands beside it.
-2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *What no scheduler could have beaten*:
+1. *Achieved*: the outcomes of the requests. Answers in time have the accuracy that the profile
+   states for their models, so that figures can be compared; the share that was right is separate.
+2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *Bound on all schedulers*:
    :mod:`ramsis.bounds.observed`. Two differences add up: bound − achieved =
    (bound − best policy) + (best policy − achieved).
-4. *Workers*: the fewest with which the best policy achieves as much, and a number that no
-   scheduler could have done with fewer than.
-5. *Losses*: the most accurate model's accuracy − effective accuracy = what violations took
-   + what less accurate models took. *Causes* of violations: :mod:`ramsis.audit.causes`.
+4. *Workers*: the fewest with which the best policy achieves as much, and a lower bound for any
+   scheduler.
+5. *Losses*: the most accurate model's accuracy − effective accuracy = loss by violations + loss by
+   less accurate models. *Causes* of violations: :mod:`ramsis.audit.causes`.
 
-Times are the profile's, times a *service factor*: what the batches of the log took over the
+Times are the profile's, times a *service factor*: the times of the log's batches over the
 profile's means. It is above 1 where service has become slower.
 """
 
@@ -39,7 +39,7 @@ from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
 __all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
 
-_MOST_CLASSES = 4  # of deadlines that are told apart
+_MOST_CLASSES = 4  # of deadlines; each multiplies the variables of the bound's program
 _NORMAL_95 = 1.959963984540054
 
 
@@ -47,16 +47,16 @@ _NORMAL_95 = 1.959963984540054
 class AuditSettings:
     """Settings of an audit."""
 
-    workers: int  # that there were, >= 1
-    # service times that batches are held against; by default those of
+    workers: int  # workers of the log, >= 1
+    # service times with which batches are compared; by default those of
     # :func:`ramsis.cluster.default_service`
     service: str | None = None
-    # policies among which the best is looked for, as ``simulate`` takes them; may be none
+    # policies of which the best is taken, as for ``simulate``; may be none
     schedulers: tuple[str, ...] = ("central-queue",)
-    # the fewest workers may have so many violations even where there were fewer
+    # share of violations that the fewest workers may have even where there were fewer
     max_violation: float = 0.001
     seeds: int = 3  # simulations on the arrivals, >= 1
-    model: str | None = None  # that answered, where the log names none
+    model: str | None = None  # model that answered, where the log names none
 
     def __post_init__(self) -> None:
         check_number_of("workers", self.workers)
@@ -67,12 +67,12 @@ class AuditSettings:
     @property
     def policies(self) -> dict[str, ComparedScheduler]:
         """The schedulers, by their texts."""
-        found = {text: fleet_scheduler(text) for text in self.schedulers}
-        for text, scheduler in found.items():
+        schedulers = {text: fleet_scheduler(text) for text in self.schedulers}
+        for text, scheduler in schedulers.items():
             if not scheduler.makes_policies:
                 raise InvalidValueError("not policies", where="scheduler", value=text,
                                         allowed=f"{DISPATCH_NAMES}, with settings")
-        return found
+        return schedulers
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class Achieved:
     accuracy: float | None  # mean of the answers in time; None without any
     violation_rate: float
     effective_accuracy: float
-    # share of the answers in time that were right, of those of which the log says it
+    # share of the answers in time that were right, where the log states it
     right: float | None
     right_half_width: float | None  # of its 95 % interval
-    # share of the workers' time that batches took; None where the log does not say
+    # share of the workers' time that batches took; None where the log does not state it
     utilisation: float | None
-    # what batches took over the profile's means; None where the log does not say
+    # times of batches over the profile's means; None where the log does not state them
     service_factor: float | None
 
 
@@ -105,10 +105,10 @@ class Achieved:
 class Audit:
     """Results of an audit."""
 
-    workers: int  # that there were
-    service: str  # service times of the profile that the log was held against
+    workers: int  # workers of the log
+    service: str  # service times of the profile that the log was compared with
     achieved: Achieved
-    best: Hindsight | None  # none where no policy could be made
+    best: Hindsight | None  # None where no policy could be generated
     # on the fewest workers; None where the best policy on all does not achieve as much
     fewest: Hindsight | None
     upper_bound: float  # effective accuracy that no scheduler could have beaten
@@ -128,7 +128,7 @@ class Audit:
         return 0 if self.fewest is None else self.workers - self.fewest.workers
 
     def row(self) -> dict[str, Any]:
-        """The answers under the names that every command uses."""
+        """Return the results under the names that every command uses."""
         best, fewest = self.best, self.fewest
         return {
             "workers": self.workers, "service": self.service, **asdict(self.achieved),
@@ -148,14 +148,14 @@ class Audit:
 def audit_log(
     log: RequestLog, profile: ProfileSet, settings: AuditSettings, *, where: str = "log"
 ) -> Audit:
-    """Judge a log.
+    """Audit a log.
 
     Parameters
     ----------
     profile : ProfileSet
-        Of the models that answered.
+        Profile of the models that answered.
     where : str
-        Names the log in messages.
+        Name of the log in messages.
     """
     case = _Case.of(log, profile, settings, where)
     log = case.log
@@ -166,12 +166,12 @@ def audit_log(
     allowed = max(achieved.violation_rate, settings.max_violation)
     busy = observed_workers(seen, ways, effective_accuracy=achieved.effective_accuracy,
                             in_time=1.0 - achieved.violation_rate)
-    # What was done is a point of the program, so only rounding could ask for more.
+    # The log is a feasible point of the program, so only rounding could ask for more workers.
     workers_bound = min(max(1, math.ceil(busy - 1e-6)), settings.workers)
 
-    def as_much(found: Hindsight) -> bool:
-        return (found.effective_accuracy >= achieved.effective_accuracy - ROUNDING
-                and found.violation_rate <= allowed)
+    def as_much(policy: Hindsight) -> bool:
+        return (policy.effective_accuracy >= achieved.effective_accuracy - ROUNDING
+                and policy.violation_rate <= allowed)
 
     best = day.best(settings.workers, as_much)
     fewest = day.fewest(best, as_much, workers_bound)
@@ -188,7 +188,7 @@ def audit_log(
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A log beside a profile."""
+    """A log with a profile."""
 
     log: RequestLog
     settings: AuditSettings
@@ -196,7 +196,7 @@ class _Case:
     # stated, times: the profile's, and these times the factor
     stated: ServiceTimes
     times: ServiceTimes
-    model: IntArray  # that answered each request; -1 for none, shape (n,)
+    model: IntArray  # model that answered each request; -1 for none, shape (n,)
     batches: LoggedBatches
     factor: float | None
 
@@ -218,7 +218,7 @@ class _Case:
         return cls(log, settings, service, stated, times, model, batches, factor)
 
     def achieved(self) -> Achieved:
-        """What became of the requests."""
+        """Compute the outcomes of the requests."""
         log, in_time = self.log, self.log.in_time
         worth = float(self.times.accuracy[self.model[in_time]].sum())
         span_s = float(log.arrival_s[-1] - log.arrival_s[0])
@@ -247,7 +247,7 @@ class _Case:
         return busy_s / (self.settings.workers * span_s)
 
     def classes(self) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Shortest and longest deadline of each class, and the class of each request."""
+        """Return shortest and longest deadline of each class, and the class of each request."""
         deadline = self.log.deadline_ms
         slos = np.unique(deadline)
         if len(slos) > _MOST_CLASSES:
@@ -258,25 +258,25 @@ class _Case:
         return shortest, slos, of
 
     def slo_classes(self) -> tuple[SloClass, ...]:
-        """The classes with their shares of the requests, each with its shortest deadline."""
+        """Return the classes with their shares of the requests, by their shortest deadlines."""
         shortest, _, of = self.classes()
         share = np.bincount(of) / len(of)
         return tuple(SloClass(float(slo), float(part))
                      for slo, part in zip(shortest, share, strict=True))
 
     def ways(self) -> WaysToAnswer:
-        """How requests can be answered in time."""
+        """Return the ways in which requests can be answered in time."""
         shortest, longest, _ = self.classes()
         return WaysToAnswer.of(self.times, longest, 1.0, shortest)
 
     def seen(self) -> Observed:
-        """The requests with what their answers took."""
+        """Return the requests with the worker times of their answers."""
         log, batches, in_time = self.log, self.batches, self.log.in_time
-        known = batches.of >= 0
+        has_batch = batches.of >= 0
         share = np.full(len(log), np.nan)
-        share[known] = (batches.busy_ms / batches.size)[batches.of[known]]
+        share[has_batch] = (batches.busy_ms / batches.size)[batches.of[has_batch]]
         size = np.maximum(log.batch, 1)
-        size[known] = batches.size[batches.of[known]]
+        size[has_batch] = batches.size[batches.of[has_batch]]
         return Observed(1000.0 * log.arrival_s, self.classes()[2],
                         np.where(in_time, self.model, -1), np.where(in_time, size, 0), share)
 
@@ -290,10 +290,11 @@ def _half_width(share: float, count: int) -> float:
 def _named(
     log: RequestLog, profile: ProfileSet, service: str, settings: AuditSettings
 ) -> RequestLog:
-    """A log with the models that answered.
+    """Return a log with the models that answered.
 
-    Where it names none, they are that of the settings, or the most accurate one that could have
-    answered as many requests in the time of all workers, so that the accuracy is an upper end.
+    Where it names none, this is the model of the settings, or the most accurate model that could
+    have answered as many requests in the time of all workers, so that the accuracy is an upper
+    end.
     """
     if not log.answered.any() or (log.model != "").any():
         return log
@@ -315,7 +316,7 @@ def _named(
 
 
 def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
-    """Index of the model of each request; -1 where none answered."""
+    """Return the index of the model of each request; -1 where none answered."""
     number = {name: i for i, name in enumerate(models)}
     for name in dict.fromkeys(log.model[log.answered].tolist()):
         if name not in number:

@@ -1,4 +1,4 @@
-"""The batches of a request log: which requests ran together, and what each batch took."""
+"""The batches of a request log: requests that ran together, and the time of each batch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.audit.request_log import RequestLog
 from ramsis.errors import InputFileError
 
-_TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are sent after a run
+_TOUCHING_S = 1e-3  # batches of a worker may overlap so far: answers are sent after a run
 
 
 @dataclass(frozen=True, eq=False)
 class LoggedBatches:
     """Batches with known times; arrays of shape (b,)."""
 
-    of: IntArray  # shape (n,): the batch of each request of the log; -1 where it is not known
+    of: IntArray  # shape (n,): the batch of each request of the log; -1 where unknown
     model: IntArray  # index of the model
     size: IntArray  # its requests
     start_s: FloatArray
     finish_s: FloatArray
-    # time of its worker; where a worker's batches overlap, as they do by the time in which
-    # answers are sent, the earlier one has what both claim
+    # time of its worker; where a worker's batches overlap, by the time in which answers are sent,
+    # the earlier one has the common time
     busy_ms: FloatArray
 
 
 def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> LoggedBatches:
-    """The batches of a log.
+    """Return the batches of a log.
 
     Requests ran together where worker, model, start and finish are the same. Where the log does
     not name workers, as many batches of the stated size are assumed as these requests make.
@@ -38,30 +38,30 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     model : ndarray of int, shape (n,)
         Index of the model of each request; -1 for none.
     where : str
-        Names the log in messages.
+        Name of the log in messages.
     """
-    known = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
-    beyond = log.worker[known] >= workers
+    timed = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
+    beyond = log.worker[timed] >= workers
     if beyond.any():
         raise InputFileError("more workers than stated", where=f"{where}: worker",
-                             value=int(log.worker[known].max()),
+                             value=int(log.worker[timed].max()),
                              allowed=f"0 to {workers - 1}, by --workers {workers}")
-    keys = np.stack([log.worker[known].astype(float), model[known].astype(float),
-                     log.start_s[known], log.finish_s[known]])
-    found, group = np.unique(keys, axis=1, return_inverse=True)
+    keys = np.stack([log.worker[timed].astype(float), model[timed].astype(float),
+                     log.start_s[timed], log.finish_s[timed]])
+    groups, group = np.unique(keys, axis=1, return_inverse=True)
     group = group.reshape(-1)
-    together = np.bincount(group, minlength=found.shape[1])
-    stated = np.zeros(found.shape[1], dtype=np.int64)
-    np.maximum.at(stated, group, log.batch[known])
-    worker, kind, start_s, finish_s = found
+    together = np.bincount(group, minlength=groups.shape[1])
+    stated = np.zeros(groups.shape[1], dtype=np.int64)
+    np.maximum.at(stated, group, log.batch[timed])
+    worker, kind, start_s, finish_s = groups
     named = worker >= 0
     copies = np.where(named | (stated == 0), 1, -(-together // np.maximum(stated, 1)))
     of = np.full(len(log), -1)
     first = np.cumsum(copies) - copies
-    # Dealt out evenly, so that the sizes of batches that are told apart differ by one at most.
-    of[known] = first[group] + _place(group) * copies[group] // together[group]
+    # Requests are spread evenly, so that the sizes of assumed batches differ by one at most.
+    of[timed] = first[group] + _place(group) * copies[group] // together[group]
     each = np.repeat(np.arange(len(copies)), copies)
-    size = np.bincount(of[known], minlength=len(each))
+    size = np.bincount(of[timed], minlength=len(each))
     _check_workers(start_s[each], finish_s[each], workers, where)
     busy = _busy_ms(worker[each], start_s[each], finish_s[each])
     return LoggedBatches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each],
@@ -69,7 +69,7 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
 
 
 def _place(group: IntArray) -> IntArray:
-    """The number of each entry among those of its group, from 0."""
+    """Return the number of each entry within its group, from 0."""
     order = np.argsort(group, kind="stable")
     counts = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)
@@ -78,11 +78,11 @@ def _place(group: IntArray) -> IntArray:
 
 
 def _busy_ms(worker: FloatArray, start_s: FloatArray, finish_s: FloatArray) -> FloatArray:
-    """Time of the worker of each batch, no time twice."""
+    """Return the time of the worker of each batch, no time twice."""
     busy = finish_s - start_s
-    for one in np.unique(worker[worker >= 0]):
-        mine = np.flatnonzero(worker == one)
-        order = mine[np.argsort(start_s[mine], kind="stable")]
+    for number in np.unique(worker[worker >= 0]):
+        own_batches = np.flatnonzero(worker == number)
+        order = own_batches[np.argsort(start_s[own_batches], kind="stable")]
         before = np.maximum.accumulate(np.concatenate([[-np.inf], finish_s[order][:-1]]))
         busy[order] = np.maximum(finish_s[order] - np.maximum(start_s[order], before), 0.0)
     return np.asarray(1000.0 * busy)

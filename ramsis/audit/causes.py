@@ -1,8 +1,8 @@
-"""Where the violations of a log came from: each has one cause, so that the parts add up.
+"""Causes of the violations of a log: each has one cause, so that the parts add up.
 
 The first of these that holds:
 
-- *failed*: an error was the answer.
+- *failed*: the answer was an error.
 - *overload*: so many requests came before its deadline that no scheduler could have answered all
   of them in time. With c the least worker time of an answer, K workers answer at most K·(τ +
   SLO)/c of the requests of any τ ms; more came in some time τ up to the arrival of this one.
@@ -12,7 +12,7 @@ The first of these that holds:
   alone in time: the batch or the model was too large.
 - *given up*: it was dropped while the fastest model could still have answered it in time.
 - *queueing*: it had waited for too long for any model.
-- *unexplained*: the log does not say when it left the queue.
+- *unexplained*: the log does not state when it left the queue.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from ramsis.cluster.service_times import ServiceTimes
 
 CAUSES = ("failed", "overload", "service", "batching", "given up", "queueing", "unexplained")
 _SPANS = 2.0 ** np.arange(-1, 20)  # times before a deadline, in units of the SLO
-_TYPICAL = 0.95
+_TYPICAL = 0.95  # quantile of service times up to which a batch is as profiled
 
 
 def causes_of(
     log: RequestLog, batches: LoggedBatches, times: ServiceTimes, workers: int
 ) -> NDArray[np.object_]:
-    """The cause of each violation, shape (n,); empty for requests in time.
+    """Return the cause of each violation, shape (n,); empty for requests in time.
 
     Parameters
     ----------
     times : ServiceTimes
-        As the profile states them.
+        Service times of the profile.
     """
     typical_ms = times.quantile(_TYPICAL)
     fastest_ms = float(typical_ms[:, 0].min())
     left_s = np.where(log.answered, log.start_s, log.finish_s)
     waited_ms = 1000.0 * (left_s - log.arrival_s)
     planned_ms = np.full(len(log), np.inf)
-    known = batches.of >= 0
-    planned_ms[known] = typical_ms[batches.model, batches.size - 1][batches.of[known]]
+    has_batch = batches.of >= 0
+    planned_ms[has_batch] = typical_ms[batches.model, batches.size - 1][batches.of[has_batch]]
     reachable = waited_ms + fastest_ms <= log.deadline_ms
     late, dropped = log.outcome == "late", log.outcome == "dropped"
     rules = (
@@ -65,16 +65,16 @@ def causes_of(
 
 
 def overloaded(log: RequestLog, times: ServiceTimes, workers: int) -> NDArray[np.bool_]:
-    """Whether more came up to each request than could be answered in time, shape (n,)."""
+    """Return whether more requests came up to each than could be answered in time."""
     slo_ms = float(log.deadline_ms.max())
     able = times.cdf(slo_ms) > 0
     fastest = np.where(able, times.mean_ms, np.inf) / np.arange(1, times.max_batch + 1)
     arrival_ms = 1000.0 * log.arrival_s
     upto = np.arange(1, len(log) + 1)
-    found = np.zeros(len(log), dtype=bool)
+    is_overloaded = np.zeros(len(log), dtype=bool)
     for span_ms in slo_ms * _SPANS:
         came = upto - np.searchsorted(arrival_ms, arrival_ms - span_ms)
-        found |= came > workers * (span_ms + slo_ms) / float(fastest.min())
+        is_overloaded |= came > workers * (span_ms + slo_ms) / float(fastest.min())
         if span_ms > arrival_ms[-1] - arrival_ms[0]:
             break
-    return found
+    return is_overloaded

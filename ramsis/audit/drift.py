@@ -1,7 +1,7 @@
 r"""Drift: service times that leave the profile, and arrivals that leave the levels.
 
 The test is a CUSUM (Page, Biometrika 1954). Of each observation x take z = (x - μ)/σ, its distance
-from what is expected in standard deviations, cut off at ±4 so that no single one decides. Two sums
+from the expectation in standard deviations, cut off at ±4 so that no single one decides. Two sums
 
     S⁺ ← max(0, S⁺ + z - δ/2),      S⁻ ← max(0, S⁻ - z - δ/2)
 
@@ -16,11 +16,10 @@ about h/(δ/2) observations. σ is taken no smaller than makes δ 1/2, so that i
 observations, and not some outliers of a tail, to give an alarm; false alarms are then rarer than
 stated. Spells that last make observations depend on one another, and alarms more frequent.
 
-*Service times* are observed per batch as the ratio to what batches of that variant and size take.
-What they take is learned from the first batches of each after the policies were taken over, unless
-the policies know means (`--service distribution`); the deviation is always learned. *Arrivals* are
-counted by the second and compared with the highest level's load, on the rising side, as Poisson
-counts.
+*Service times* are observed per batch as the ratio to the mean of that variant and size. The mean
+is learned from the first batches after the policies began to serve, unless the policies know means
+(`--service distribution`); the deviation is always learned. *Arrivals* are counted by the second
+and compared with the highest level's load, on the rising side, as Poisson counts.
 """
 
 from __future__ import annotations
@@ -36,10 +35,12 @@ __all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "Servic
            "threshold"]
 
 SERVICE, ARRIVALS = "service times", "arrivals"
-_MOST = 4.0
-_OVERSHOOT = 1.166
-_LEARNED = 30
-_LARGEST_SHIFT = 0.5
+_MOST = 4.0  # largest |z|
+_OVERSHOOT = 1.166  # of Siegmund's approximation
+_LEARNED = 30  # observations from which means and deviations are learned
+_LARGEST_SHIFT = 0.5  # largest δ; see the module
+# Mean batches and seconds to a false alarm by the formula; real ones come more often, as spells of
+# slow service make observations depend on one another.
 _FALSE_ALARM_EVERY = 1e9
 _FALSE_ALARM_EVERY_SECONDS = 1e8
 
@@ -49,19 +50,19 @@ class DriftAlarm:
     """A detected drift of service times or arrivals."""
 
     what: str  # ``service times`` or ``arrivals``
-    ratio: float  # of what was observed lately to what was expected
-    observations: int  # from when the sum last was 0 to the alarm
+    ratio: float  # of recent observations to the expectation
+    observations: int  # since the sum last was 0
 
 
 def threshold(shift: float, every: float) -> float:
-    """The height h at which false alarms of one side come once in so many observations.
+    """Return the height h at which one side has a false alarm in ``every`` observations.
 
     Parameters
     ----------
     shift
-        δ, the shift to be found, in standard deviations, > 0.
+        Shift δ to be detected, in standard deviations, > 0.
     every
-        The mean number of observations to a false alarm, > 1.
+        Mean number of observations to a false alarm, > 1.
     """
     low, high = 0.0, 1.0
 
@@ -78,12 +79,12 @@ def threshold(shift: float, every: float) -> float:
 
 
 class Cusum:
-    """The sum of one side.
+    """CUSUM of one side.
 
     Parameters
     ----------
     shift
-        δ, in standard deviations, > 0.
+        Shift δ, in standard deviations, > 0.
     every
         Observations to a false alarm, see :func:`threshold`.
     """
@@ -96,7 +97,7 @@ class Cusum:
         self.total, self.count = 0.0, 0
 
     def add(self, z: float) -> bool:
-        """Take an observation; whether the sum has passed its threshold."""
+        """Add an observation; return whether the sum has passed its threshold."""
         self.total += min(max(z, -_MOST), _MOST) - self._half
         if self.total <= 0.0:
             self.total, self.count = 0.0, 0
@@ -105,7 +106,7 @@ class Cusum:
         return self.total > self._height
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the sum."""
         self.total, self.count = 0.0, 0
 
 
@@ -132,18 +133,18 @@ class _Learned:
 class ServiceDrift:
     """Monitor of service times against their expectation."""
 
-    # mean of a batch by variant and size to run, as the policies know it; None where they do not
+    # mean of a batch by variant and size, None where the policies do not know it
     expected_ms: Callable[[str, int], float | None]
-    ratio: float = 1.2  # the shift to be found, as a multiple of the mean, > 1
+    ratio: float = 1.2  # shift to be detected, as a multiple of the mean, > 1
     every: float = _FALSE_ALARM_EVERY  # batches to a false alarm
     _learned: dict[tuple[str, int], _Learned] = field(default_factory=dict)
     _sides: tuple[Cusum, Cusum] | None = None
     _spread: _Learned = field(default_factory=_Learned)
-    _deviation: float = math.nan  # of what was learned, once it is
+    _deviation: float = math.nan  # of the ratios, once it is learned
     _lately: float = 1.0
 
     def add(self, variant: str, run_as: int, service_ms: float) -> DriftAlarm | None:
-        """Take the time of a batch; an alarm, after which it begins anew, if there is one."""
+        """Add the time of a batch; return an alarm, after which monitoring restarts, or None."""
         expected_ms = self.expected_ms(variant, run_as)
         if expected_ms is None:
             learned = self._learned.setdefault((variant, run_as), _Learned())
@@ -171,20 +172,20 @@ class ServiceDrift:
         return None
 
     def clear(self) -> None:
-        """Begin anew, with what batches take learned anew."""
+        """Restart, with means learned again."""
         self._learned.clear()
         self._sides, self._spread, self._lately = None, _Learned(), 1.0
 
 
 class ArrivalDrift:
-    """Arrivals by the second against the load of the highest level.
+    """Monitor of arrivals by the second against the load of the highest level.
 
     Parameters
     ----------
     highest_qps
-        > 0.
+        Load of the highest level, > 0.
     ratio
-        The shift to be found, as a multiple of it, > 1.
+        Shift to be detected, as a multiple of this load, > 1.
     every
         Seconds to a false alarm at that load.
     """
@@ -200,7 +201,7 @@ class ArrivalDrift:
         self._lately = highest_qps
 
     def add(self, count: int) -> DriftAlarm | None:
-        """Take the queries of a second; an alarm, after which it begins anew, if there is one."""
+        """Add the count of a second; return an alarm, after which the sum restarts, or None."""
         self._lately += 0.2 * (count - self._lately)
         if not self._side.add((count - self.highest_qps) / self._deviation):
             return None

@@ -1,15 +1,15 @@
-"""What the best policy would have done on the arrivals of a log, and with how few workers.
+"""Hindsight: the best policy on the arrivals of a log, and the fewest workers for it.
 
-*Hindsight*: policies are made for several loads, from the log's mean load up to its peak, and
-simulated on the arrivals, each all the time; where there are several also by the load monitor
-between them. The most effective is the best, to the four digits that are shown. Of several it is
-the one that a policy set would take for the mean load: that of the lowest level from this load on,
-or else that of the highest. Service times are the profile's, drawn where it has
-their distribution, times what the log's batches took over the profile's means. Where requests have
-several deadlines each draws one by their shares.
+*Best policy*: policies are generated for several loads, from the log's mean load up to its peak,
+and simulated on the arrivals, each all the time; if there are many, also with the load monitor
+between them. The best is the most effective, to the four digits that are shown. Of equal ones it
+is the policy that a set would take for the mean load: that of the lowest level from this load on,
+or else that of the highest. Service times are the profile's, drawn where it has their
+distribution, times the service factor of the log. Where requests have several deadlines each draws
+one by their shares.
 
-*Fewest workers*: the fewest, by bisection up to those that there were, with which the best policy
-has at least the effective accuracy that was achieved, and at most its violations.
+*Fewest workers*: the fewest, by bisection up to the log's, with which the best policy has at least
+the achieved effective accuracy, and at most its violations.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ramsis.synthesis.schedulers import ComparedScheduler
 
 _HEADROOM = (1.0, 1.1, 1.25)  # levels, as multiples of the mean load
 _VARIES = 1.25  # peak over the highest of these above which the load monitor is tried, too
-_LEVELS_TO_PEAK = 6
-_WINDOW_MS = 500.0
+_LEVELS_TO_PEAK = 6  # levels of a set for the load monitor, each of which has to be generated
+_WINDOW_MS = 500.0  # in which a peak is counted, as in the load monitor
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Hindsight:
     """Figures that the best policy would have achieved."""
 
     workers: int
-    scheduler: str  # its dispatch, with the settings given
-    level_qps: float | None  # the load that it was made for; None for several by the load monitor
+    scheduler: str  # its dispatch, with settings
+    level_qps: float | None  # load of the policy; None for several by the load monitor
     # accuracy, violation_rate, effective_accuracy: simulated on the arrivals, means over the
     # seeds
     accuracy: float
@@ -49,29 +49,29 @@ class Hindsight:
 
 @dataclass(frozen=True, eq=False)
 class Day:
-    """The arrivals of a log, and what serves them."""
+    """Arrivals of a log, with the models and schedulers that serve them."""
 
     profile: ProfileSet
     service: str
-    factor: float  # of the profile's service times, > 0
-    arrival_ms: FloatArray  # not falling, shape (n,)
+    factor: float  # on the profile's service times, > 0
+    arrival_ms: FloatArray  # rising or equal, shape (n,)
     classes: tuple[SloClass, ...]
     schedulers: dict[str, ComparedScheduler]  # by the text that names it
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int, achieved: Callable[[Hindsight], bool]) -> Hindsight | None:
-        """Return the best policy for a number of workers; None where none can be made.
+        """Return the best policy for a number of workers; None where none can be generated.
 
-        Of equal ones it is one that has achieved what it should.
+        Of equal ones a policy that fulfils ``achieved`` comes first.
         """
         return self._best(workers, self.levels_qps(), achieved)
 
     def fewest(
         self, best: Hindsight | None, achieved: Callable[[Hindsight], bool], lowest: int = 1
     ) -> Hindsight | None:
-        """The policy on the fewest workers that will do; None where the best one will not.
+        """Return the policy on the fewest workers that suffice; None where the best one does not.
 
-        For fewer workers than the best one's policies are made for its load alone.
+        For fewer workers than in ``best``, policies are generated for its load alone.
         """
         if best is None or not achieved(best):
             return None
@@ -79,9 +79,9 @@ class Day:
         answer, low, high = best, min(lowest, best.workers), best.workers
         while low < high:
             middle = (low + high) // 2
-            found = self._best(middle, loads, achieved)
-            if found is not None and achieved(found):
-                answer, high = found, middle
+            policy = self._best(middle, loads, achieved)
+            if policy is not None and achieved(policy):
+                answer, high = policy, middle
             else:
                 low = middle + 1
         return answer
@@ -91,15 +91,15 @@ class Day:
     ) -> Hindsight | None:
         cluster = Cluster((WorkerType(ALL_WORKERS, self.profile, workers,
                                       speed=1.0 / self.factor),), self.classes)
-        tried = [one for text, scheduler in self.schedulers.items()
-                 for one in self._tried(cluster, text, scheduler, loads)]
-        mean_qps = float(f"{Recorded(self.arrival_ms).load_qps:.6g}")  # as levels are
+        tried = [policy for text, scheduler in self.schedulers.items()
+                 for policy in self._tried(cluster, text, scheduler, loads)]
+        mean_qps = float(f"{Recorded(self.arrival_ms).load_qps:.6g}")  # rounded as levels are
 
-        def worth(found: Hindsight) -> tuple[float, bool, int, float]:
-            level = found.level_qps
+        def worth(policy: Hindsight) -> tuple[float, bool, int, float]:
+            level = policy.level_qps
             place = ((0, 0.0) if level is None else
                      (2, -level) if level >= mean_qps else (1, level))
-            return round(found.effective_accuracy, 4), achieved(found), *place
+            return round(policy.effective_accuracy, 4), achieved(policy), *place
 
         return max(tried, key=worth, default=None)
 
@@ -108,7 +108,7 @@ class Day:
     ) -> list[Hindsight]:
         workload = Recorded(self.arrival_ms)
         try:
-            made = scheduler.ready(cluster, loads, service=self.service, source=text).spec
+            spec = scheduler.ready(cluster, loads, service=self.service, source=text).spec
         except InfeasibleError:
             return []
         base = SimulationSettings(service=self.service, seeds=self.seeds, monitor=False)
@@ -116,11 +116,11 @@ class Day:
             (load, replace(base, stated_load=load / workload.load_qps)) for load in loads]
         if len(loads) > len(_HEADROOM):
             ways.append((None, replace(base, monitor=True)))
-        return [_outcome(cluster, text, level, simulate(cluster, made, workload, settings))
+        return [_outcome(cluster, text, level, simulate(cluster, spec, workload, settings))
                 for level, settings in ways]
 
     def levels_qps(self) -> list[float]:
-        """Levels from the mean load to the peak of any half second."""
+        """Return levels from the mean load to the peak of any half second."""
         workload = Recorded(self.arrival_ms)
         mean = workload.load_qps
         windows = max(1, int(workload.duration_ms / _WINDOW_MS))

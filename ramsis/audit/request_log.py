@@ -1,25 +1,25 @@
-"""Request logs: what became of every request, as lines of CSV.
+"""Request logs: the outcome of every request, as lines of CSV.
 
 A log has a line for each request, in any order, under the names of :data:`COLUMNS`. Times are in
-seconds from the log's start, ``deadline_ms`` counts from the arrival. What is not known is empty.
+seconds from the log's start, ``deadline_ms`` counts from the arrival. Unknown values are empty.
 
 =============  ====================================================================================
 arrival_s      when the request came, or was to be sent
 start_s        when its batch started; empty where it never ran
 finish_s       when the answer was there; of a dropped request when it was given up
 deadline_ms    time allowed for the answer, after the arrival
-outcome        ``served`` in time, ``late``, ``dropped``, or ``failed``: an error was the answer
-model          that answered
+outcome        ``served`` in time, ``late``, ``dropped``, or ``failed``: the answer was an error
+model          model that answered
 batch          requests in its batch
 run_as         size at which the batch ran; more than ``batch`` where it was padded
-worker         that ran it, counted from 0
+worker         worker that ran it, counted from 0
 correct        1 or 0: whether the answer was right
 =============  ====================================================================================
 
-CSV and JSON lines of other programs are read by the names that are usual
-(:mod:`ramsis.logs`, which knows access logs and load tests, too), or by naming their columns
-(:class:`LogFormat`). Where the end of a request and its duration are known, the arrival is their
-difference. Whether an answer was in time is decided by the times where they are known.
+CSV and JSON lines of other programs are read by usual names (:mod:`ramsis.logs`, which has the
+layouts of access logs and load tests, too), or by the names of their columns (:class:`LogFormat`).
+Where the end of a request and its duration are known, the arrival is their difference. Known times
+decide whether an answer was in time.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ __all__ = ["COLUMNS", "FIELDS", "OUTCOMES", "LogFormat", "Request", "RequestLog"
 
 _TELLING = ("finish", "duration", "outcome", "status", "success", "error")
 OUTCOMES = ("served", "late", "dropped", "failed")
-_ROUNDING_S = 1e-7
+_ROUNDING_S = 1e-7  # of times in seconds since 1970, whose floats have steps of 0.2 µs
 
 
 class Request(NamedTuple):
-    """A line of a log; times as of the module, None where a value is not known."""
+    """A line of a log; times as in the module, None where a value is unknown."""
 
     arrival_s: float
     start_s: float | None = None
@@ -76,18 +76,18 @@ class RequestLog:
     """Requests by rising arrival; arrays of shape (n,)."""
 
     arrival_s: FloatArray  # rising or equal
-    # start_s, finish_s, deadline_ms, correct: naN where not known; ``correct`` is 1 or 0
+    # start_s, finish_s, deadline_ms, correct: NaN where unknown; ``correct`` is 1 or 0
     start_s: FloatArray
     finish_s: FloatArray
     deadline_ms: FloatArray
     outcome: TextArray  # one of :data:`OUTCOMES`
-    model: TextArray  # empty where not known
-    # batch, run_as: 0 where not known
+    model: TextArray  # empty where unknown
+    # batch, run_as: 0 where unknown
     batch: IntArray
     run_as: IntArray
-    worker: IntArray  # -1 where not known; names that are no numbers are counted from 0
+    worker: IntArray  # -1 where unknown; names that are no numbers are counted from 0
     correct: FloatArray
-    notes: tuple[str, ...] = ()  # what was recognised and left out in a log of another program
+    notes: tuple[str, ...] = ()  # how a log of another program was read
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -103,21 +103,21 @@ class RequestLog:
         return np.asarray(self.in_time | (self.outcome == "late"))
 
     def only(self, chosen: BoolArray | IntArray) -> RequestLog:
-        """Some of the requests."""
+        """Return some of the requests."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
 
 class RequestLogWriter:
-    """Writes a log line by line, as requests end.
+    """Writer of a log, line by line as requests end.
 
-    Only whole lines come into the file, so that the log of a process that was killed, or whose
-    disk was full, can be read.
+    Only whole lines are written, so that the log of a process that was killed, or whose disk was
+    full, can be read.
 
     Parameters
     ----------
     path : path
-        Its folder is made when missing. A log that is there is kept, under the first free name
-        of ``NAME.1.csv``, ``NAME.2.csv`` and so on.
+        A missing folder is created. An existing log is kept, under the first free name of
+        ``NAME.1.csv``, ``NAME.2.csv`` and so on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -140,7 +140,7 @@ class RequestLogWriter:
         self._writer.writerow(_texts(request))
 
     def flush(self) -> None:
-        """Bring all lines into the file."""
+        """Write all lines to the file."""
         self.put(self.take())
 
     @property
@@ -156,21 +156,21 @@ class RequestLogWriter:
         return text
 
     def put(self, text: bytes) -> None:
-        """Bring lines into the file; in a thread of its own, lines may be added meanwhile."""
+        """Write lines to the file; when another thread does it, lines may be added meanwhile."""
         with self._failing():
             try:
                 left = memoryview(text)
                 while left:
                     left = left[self._stream.write(left):]
             except OSError:
-                with suppress(OSError):  # what is no regular file has no size
+                with suppress(OSError):  # only a regular file has a size
                     self._stream.truncate(self._size)
                     self._stream.seek(self._size)
                 raise
         self._size += len(text)
 
     def close(self) -> None:
-        """Bring all lines into the file, and let go of it."""
+        """Write all lines to the file, and close it."""
         try:
             self.flush()
         finally:
@@ -192,7 +192,7 @@ class RequestLogWriter:
 
 
 def _put_aside(path: Path) -> None:
-    """Give a log of before another name."""
+    """Rename an existing log."""
     if not path.is_file() or not path.stat().st_size:
         return
     for number in count(1):
@@ -220,15 +220,15 @@ def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request])
 
 @dataclass(frozen=True)
 class LogFormat:
-    """How a log of another program is read."""
+    """Format of another program's log."""
 
-    # name of the column that holds a field of :data:`FIELDS` or :data:`DERIVED`; where it is
-    # left out ours, or a usual one
+    # column of each field of :data:`FIELDS` or :data:`DERIVED`; by default our names and usual
+    # ones
     columns: Mapping[str, str] = field(default_factory=dict)
-    # of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``, ``min``
-    # or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
+    # unit of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``,
+    # ``min`` or ``h``; by default the end of the column's name (``arrival_ms``)
     unit: str | None = None
-    # deadline of each request where the log has no such column, or an empty field
+    # deadline of requests for which the log has none
     slo_ms: float | None = None
 
     def __post_init__(self) -> None:
@@ -244,14 +244,14 @@ class LogFormat:
 def read_request_log(
     path: str | os.PathLike[str], form: LogFormat | None = None
 ) -> RequestLog:
-    """The requests of a log, by rising arrival.
+    """Read the requests of a log, by rising arrival.
 
     The first arrival becomes time 0 where times are dates, or more than an hour from 0.
 
     Parameters
     ----------
     form : LogFormat, optional
-        By default our own names.
+        Format of the log; by default our names and usual ones.
     """
     form = form or LogFormat()
     table = LogTable.of(log_text(path), str(path), form.columns, form.unit)
@@ -291,11 +291,11 @@ def read_request_log(
 
 
 def _deadlines_ms(table: LogTable, slo_ms: float | None) -> FloatArray:
-    """Time allowed for each answer; ``slo_ms`` where the log has none."""
-    found = table.column("deadline")
-    deadline = np.full(len(table.frame), np.nan) if found is None else floats(found[1])
-    if found is not None:
-        table.refuse((found[1] != "").to_numpy() & ~(
+    """Return the time allowed for each answer; ``slo_ms`` where the log has none."""
+    column = table.column("deadline")
+    deadline = np.full(len(table.frame), np.nan) if column is None else floats(column[1])
+    if column is not None:
+        table.refuse((column[1] != "").to_numpy() & ~(
                         (deadline > 0) & (deadline <= LONGEST_SLO_MS)),
                      "deadline", "not a time allowed",
                      f"a number > 0, up to {LONGEST_SLO_MS:g} ms")
@@ -307,15 +307,15 @@ def _deadlines_ms(table: LogTable, slo_ms: float | None) -> FloatArray:
 
 
 def _outcomes(log: RequestLog) -> TextArray:
-    """The outcome of each request, by the times where they tell it."""
+    """Return the outcome of each request, by its times where they are known."""
     named = (log.model != "") | ~(log.model != "").any()
     outcome = np.where((log.outcome == "") & np.isfinite(log.finish_s) & named,
                        "served", log.outcome)
     outcome = np.where(outcome == "", "dropped", outcome)
     timed = np.isin(outcome, ["served", "late"]) & np.isfinite(log.finish_s)
     late = log.finish_s - log.arrival_s > log.deadline_ms / 1000.0 + _ROUNDING_S
-    found: TextArray = np.where(timed, np.where(late, "late", "served"), outcome).astype(object)
-    return found
+    outcomes: TextArray = np.where(timed, np.where(late, "late", "served"), outcome).astype(object)
+    return outcomes
 
 check_arguments(globals(), ["LogFormat", "RequestLogWriter", "read_request_log",
                             "write_request_log"], methods=False)

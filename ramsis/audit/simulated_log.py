@@ -11,7 +11,7 @@ from ramsis.sim.run import DROPPED, Run
 
 
 def requests_of_run(run: Run) -> Iterator[Request]:
-    """The requests of a run by rising arrival; whether answers are right is not simulated.
+    """Yield the requests of a run by rising arrival, without whether answers are right.
 
     A query that is never answered counts as dropped, without a time.
     """

@@ -19,15 +19,14 @@ from ramsis.memory import check_memory
 if TYPE_CHECKING:
     import pandas as pd
 
+# A date, with which no column's name begins: the first line is no header, but a log's.
 _NO_NAME = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]")
-"""What a column's name does not begin with: the first line is no header, but a log's."""
-_LONGEST_LINE = 8 * 1024
-"""Characters of a line that is matched with a pattern; a longer one is of another kind."""
+_LONGEST_LINE = 8 * 1024  # characters of a line that is matched with a pattern
 _MEMORY_PER_CHARACTER = 10.0  # bytes; 7 to 12 were measured, by layout
 
 
 def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame, int]:
-    """The rows of a log as texts, by line, and how many lines of another kind were left out."""
+    """Return the rows of a log as texts, by line, and the number of lines that were left out."""
     check_memory("characters of a log", where, len(text), _MEMORY_PER_CHARACTER)
     begin = text.lstrip()[:1]
     if kind is not None and kind.line is not None and not kind.header:
@@ -42,7 +41,7 @@ def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame,
 
 
 def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
-    """The lines that fit the pattern of a layout."""
+    """Return the lines that fit the pattern of a layout, and the number of others."""
     import pandas as pd
 
     assert kind.line is not None
@@ -51,9 +50,9 @@ def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
     others = first_other = 0
     for number, line in enumerate(io.StringIO(text), start=1):
         content = line.rstrip("\r\n")
-        found = kind.line.fullmatch(content) if len(content) <= _LONGEST_LINE else None
-        if found is not None:
-            rows.append(found.groups(""))
+        match = kind.line.fullmatch(content) if len(content) <= _LONGEST_LINE else None
+        if match is not None:
+            rows.append(match.groups(""))
             numbers.append(number)
         elif content.strip():
             others += 1
@@ -67,15 +66,15 @@ def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
 
 
 def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
-    """The objects of JSON lines, of an array, or under a key of one object."""
+    """Return the objects of JSON lines, of an array, or under a key of one object."""
     import pandas as pd
 
-    wanted = None if kind is None else {
+    columns = None if kind is None else {
         *kind.columns.values(), *kind.rows, *kind.without}
     rows: list[dict[str, str]] = []
     numbers: list[int] = []
     for number, item in _records(text, kind, where):
-        values = {name: _text(value) for name, value in _flat(item, wanted)}
+        values = {name: _text(value) for name, value in _flat(item, columns)}
         rows.append(values)
         numbers.append(number)
     if kind is None and len(rows) == 1:
@@ -85,18 +84,18 @@ def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
     return pd.DataFrame(rows, index=np.array(numbers, dtype=int), dtype=object).fillna("")
 
 
-def _flat(item: Mapping[str, Any], wanted: set[str] | None) -> Iterable[tuple[str, Any]]:
-    """The values of an object by key; those that are wanted."""
+def _flat(item: Mapping[str, Any], columns: set[str] | None) -> Iterable[tuple[str, Any]]:
+    """Return the values of an object by key, as far as they are columns."""
     pairs = (item.items() if not any(isinstance(value, dict) for value in item.values())
              else flattened(item))
-    return [(name, value) for name, value in pairs if (wanted is None or name in wanted)
+    return [(name, value) for name, value in pairs if (columns is None or name in columns)
             and not isinstance(value, list | dict)]
 
 
 def _records(
     text: str, kind: LogKind | None, where: str
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects that are requests, with their lines, or their numbers in a list."""
+    """Yield the objects that are requests, with their lines, or their numbers in a list."""
     whole: Any = None
     if text.lstrip().startswith("[") or (kind is not None and kind.under):
         whole = parsed(text, where)
@@ -130,13 +129,13 @@ def _text(value: Any) -> str:
 
 
 def _xml(text: str, kind: LogKind, where: str) -> pd.DataFrame:
-    """The attributes of the elements below the root; those inside of them are parts of them."""
+    """Return the attributes of the elements below the root."""
     import pandas as pd
 
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise InputFileError("declares entities", where=where,
                              allowed="results as JMeter writes them")
-    wanted = {*kind.columns.values(), *kind.rows, *kind.without}
+    columns = {*kind.columns.values(), *kind.rows, *kind.without}
     rows: list[dict[str, str]] = []
     depth = 0
     root: Any = None
@@ -149,7 +148,7 @@ def _xml(text: str, kind: LogKind, where: str) -> pd.DataFrame:
             depth -= 1
             if depth == 1:
                 rows.append({name: value for name, value in element.attrib.items()
-                             if name in wanted})
+                             if name in columns})
                 root.clear()
     except ElementTree.ParseError as error:
         raise InputFileError(f"not valid XML, cut off or damaged ({error})",
@@ -158,7 +157,7 @@ def _xml(text: str, kind: LogKind, where: str) -> pd.DataFrame:
 
 
 def _w3c(text: str) -> pd.DataFrame:
-    """Lines under ``#Fields:``; date and time are one column."""
+    """Return the lines under ``#Fields:``; date and time are one column."""
     import pandas as pd
 
     names: list[str] = []
@@ -178,7 +177,7 @@ def _w3c(text: str) -> pd.DataFrame:
 
 
 def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
-    """A CSV file."""
+    """Return the rows of a CSV file."""
     import pandas as pd
 
     names = kind.header if kind is not None else ()
@@ -192,7 +191,7 @@ def _csv(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
             names=[*names, *map(str, range(len(names), count))] if names else None)
     except (ValueError, pd.errors.ParserError) as error:
         raise InputFileError(f"not a CSV ({error})", where=where) from error
-    if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas makes further fields an index
         raise InputFileError("not a CSV (a line has more fields than the header)", where=where)
     frame.columns = [str(name).strip() for name in frame.columns]
     if kind is None and any(map(_NO_NAME.match, frame.columns)):

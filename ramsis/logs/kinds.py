@@ -1,13 +1,13 @@
 """Layouts of access logs, logs of model servers and results of load tests.
 
-A layout says how its file is recognised (the columns of a table, the keys of JSON, or the pattern
-of a line) and which column holds which field. Most of them are one entry of :data:`KINDS`.
-Summaries, which hold no requests, are in :data:`SUMMARIES` with what to write instead.
+A layout states how its file is recognised (the columns of a table, the keys of JSON, or the
+pattern of a line) and the column of each field. Layouts are entries of :data:`KINDS`. Summaries,
+which hold no requests, are in :data:`SUMMARIES` with advice on what to write instead.
 
 Fields are those of :data:`FIELDS` and :data:`DERIVED`.
 
-Sources: the documentation of the programs. Whether a program writes the start or the end of a
-request is theirs: nginx, Caddy, k6, ghz and the load balancers of AWS write a line at its end,
+Sources: the documentation of the programs. Programs differ in writing the start or the end of a
+request: nginx, Caddy, k6, ghz and the load balancers of AWS write a line at its end,
 Envoy, HAProxy, Apache, vegeta, JMeter and Google's load balancer the time of its start.
 """
 
@@ -19,50 +19,49 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# Fields of our logs, which name the columns of other programs, too.
 FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
           "worker", "correct")
-"""Fields of our own logs; so are columns of other programs named."""
+# Further fields of other programs, from which arrival, finish, outcome and model are derived.
 DERIVED = ("duration", "status", "success", "error", "request", "method")
-"""Further fields of other programs, from which arrival, finish, outcome and model are told."""
 
-HEAD_CHARACTERS = 64 * 1024
-"""Of a file that are looked at to recognise it."""
-_HEAD_RECORDS = 50
-_DEEPEST = 8
+HEAD_CHARACTERS = 64 * 1024  # of a file, by which it is recognised
+_HEAD_RECORDS = 50  # JSON objects of the head whose keys are read
+_DEEPEST = 8  # levels of nested JSON objects
 
 
 @dataclass(frozen=True)
 class LogKind:
     """Layout of a log."""
 
-    title: str  # the program and its format, as a message names them
+    title: str  # the program and its format, for messages
     columns: Mapping[str, str]  # column of each field
     # unit of a field's numbers, where the column's name does not state it
     units: Mapping[str, str] = field(default_factory=dict)
     known_by: tuple[str, ...] = ()  # columns or keys that only this layout has together
-    # of a line that is a request, with a group for each column
+    # pattern of a line that is a request, with a group for each column
     line: re.Pattern[str] | None = None
     # columns of a CSV file that has no header line; ``line`` then recognises its first line
     header: tuple[str, ...] = ()
     # values that a row must have in a column to be a request
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # how a column of a row begins that is no request
+    # beginning of a column in rows that are no request
     without: Mapping[str, str] = field(default_factory=dict)
     under: str = ""  # key of the list of requests in a JSON object
-    mixed: bool = False  # whether lines of other kinds stand between those of requests
-    lacks: str = ""  # what is missing for an audit, and how to write it; empty where nothing is
+    mixed: bool = False  # whether there are lines of other kinds between those of requests
+    lacks: str = ""  # missing contents for an audit, and how to write them; empty where complete
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether it tells when requests came, and not only when a model began to run them."""
+        """Whether it states arrivals, and not only when a model began to run requests."""
         return "arrival" in self.columns or {"finish", "duration"} <= set(self.columns)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Output of a program that holds figures of many requests, and none of each."""
+    """Output of a program with figures over many requests, and none of each."""
 
-    # title, advice: what it is, and what to give instead; ``{0}`` stands for the file
+    # title, advice: kind of output, and what to use instead; ``{0}`` stands for the file
     title: str
     advice: str
     known_by: tuple[str, ...] = ()  # columns or keys
@@ -89,10 +88,11 @@ def _line(pattern: str) -> re.Pattern[str]:
 
 
 def _plain(*names: str) -> dict[str, str]:
-    """Columns that are called as their fields are."""
+    """Return columns with the names of their fields."""
     return {name: name for name in names}
 
 
+# In the order in which they are tried.
 KINDS: tuple[LogKind, ...] = (
     # Load tests.
     LogKind("k6's CSV", {"finish": "timestamp", "duration": "metric_value", **_plain(
@@ -250,7 +250,6 @@ KINDS: tuple[LogKind, ...] = (
         rf"(?:\([^)]*\) )?[A-Z]+ (?P<time>{_ISO}) .*--? (?:CALL \S+|__CALL__) (?P<status>\w+) "
         r"(?P<duration>[\d.]+ms)")),
 )
-"""Asked in this order."""
 
 _REQUESTS = "a file with a line for each request"
 SUMMARIES: tuple[Summary, ...] = (
@@ -300,35 +299,35 @@ SUMMARIES: tuple[Summary, ...] = (
 
 
 def kind_of(head: str) -> LogKind | Summary | None:
-    """The layout of a file by its beginning; None where it is none of these."""
+    """Recognise the layout of a file by its beginning; None where it is unknown."""
     head = head[:HEAD_CHARACTERS].removeprefix("\ufeff")
     columns = head_columns(head)
     kinds: tuple[Summary | LogKind, ...] = (*SUMMARIES, *KINDS)
-    for known in kinds:
-        if known.known_by and set(known.known_by) <= columns:
-            return known
+    for layout in kinds:
+        if layout.known_by and set(layout.known_by) <= columns:
+            return layout
     lines = [line for line in head.splitlines() if line.strip()]
     begin = head.lstrip("\n\r")
     for summary in SUMMARIES:
         if summary.text is not None and summary.text.match(begin):
             return summary
     # The last line may be cut off by the end of the head.
-    looked_at = lines[:-1] if len(head) == HEAD_CHARACTERS and len(lines) > 1 else lines
+    tried = lines[:-1] if len(head) == HEAD_CHARACTERS and len(lines) > 1 else lines
     for kind in KINDS:
         if kind.line is not None and any(
-                map(kind.line.fullmatch, looked_at if kind.mixed else looked_at[:1])):
+                map(kind.line.fullmatch, tried if kind.mixed else tried[:1])):
             return kind
     return None
 
 
 def head_columns(head: str) -> set[str]:
-    """The columns of a table, or the keys of the first records of JSON."""
+    """Return the columns of a table, or the keys of the first records of JSON."""
     begin = head.lstrip()
     if begin.startswith(("{", "[")):
         return _keys(begin)
     if begin.startswith("<"):
-        found = re.search(r"<testResults\b[^>]*>\s*<(?:httpS|s)ample\b([^>]*)>", begin[:4096])
-        return {"<testResults", *re.findall(r"(\w+)=", found[1])} if found else set()
+        match = re.search(r"<testResults\b[^>]*>\s*<(?:httpS|s)ample\b([^>]*)>", begin[:4096])
+        return {"<testResults", *re.findall(r"(\w+)=", match[1])} if match else set()
     if begin.startswith("#"):
         fields = re.search(r"^#Fields:(.*)$", begin, re.MULTILINE)
         return {"#Fields:", *fields[1].split()} if fields else set()
@@ -338,7 +337,7 @@ def head_columns(head: str) -> set[str]:
 
 
 def _keys(begin: str) -> set[str]:
-    """The keys of the first records: of each line, of an array's entries, or of one object."""
+    """Return the keys of the first records: of lines, of an array's entries, or of one object."""
     records: list[Any] = []
     decoder = json.JSONDecoder()
     at = 1 if begin.startswith("[") else 0
@@ -358,10 +357,10 @@ def _keys(begin: str) -> set[str]:
 
 
 def flattened(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """The values of a JSON object by key.
+    """Return the values of a JSON object by key.
 
-    A value inside stands under its own key, too, where no outer one has it: ``latencies.request``
-    and, without another, ``request``.
+    A nested value is under its last key, too, where no outer value is: ``latencies.request`` and,
+    without another, ``request``.
     """
     whole: dict[str, Any] = {}
     short: dict[str, Any] = {}
@@ -399,24 +398,24 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "request": ("request", "path", "uri", "request_uri", "requestpath"),
     "method": ("method", "request_method", "requestmethod"),
 }
+# Units of nginx's variables.
 UNITS_OF_NAMES = {"request_time": "s", "upstream_response_time": "s", "msec": "s"}
-"""Units of nginx's variables."""
 _SUFFIX = re.compile(r"[\s_]*[_(\[](ns|us|ms|s|min|h)[)\]]?$")
 
 
 def unit_of_name(name: str) -> str:
-    """The unit that a column's name ends in, as ``arrival_ms`` or ``Took (s)``; empty: none."""
-    found = _SUFFIX.search(name.strip())
-    return found[1] if found else ""
+    """Return the unit at the end of a column's name, as ``arrival_ms`` or ``Took (s)``."""
+    match = _SUFFIX.search(name.strip())
+    return match[1] if match else ""
 
 
-def aliases(columns: list[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Which column holds which field, beside those under our own names and those named.
+def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of fields by usual names.
 
     Parameters
     ----------
-    own : mapping of str to str
-        Fields that are known already, with their columns.
+    assigned : mapping of str to str
+        Fields that have columns already.
 
     Returns
     -------
@@ -426,19 +425,19 @@ def aliases(columns: list[str], own: Mapping[str, str]) -> dict[str, str]:
     """
     stems = {column: re.sub(r"[\s-]+", "_", _SUFFIX.sub("", column.strip().lower()))
              for column in columns}
-    found: dict[str, str] = {}
+    columns_of: dict[str, str] = {}
     for name, names in _NAMES.items():
-        if name in own:
+        if name in assigned:
             continue
         fitting = [column for column in columns
-                   if column not in own.values() and stems[column] in names]
+                   if column not in assigned.values() and stems[column] in names]
         if fitting:
-            found[name] = min(fitting, key=lambda column: names.index(stems[column]))
-    time = found.pop("time", None)
+            columns_of[name] = min(fitting, key=lambda column: names.index(stems[column]))
+    time = columns_of.pop("time", None)
     if time is not None:
-        known = {*own, *found}
-        if "duration" in known and not {"arrival", "finish"} & known:
-            found["finish"] = time
-        elif "arrival" not in known and not {"duration", "finish"} <= known:
-            found["arrival"] = time
-    return found
+        fields = {*assigned, *columns_of}
+        if "duration" in fields and not {"arrival", "finish"} & fields:
+            columns_of["finish"] = time
+        elif "arrival" not in fields and not {"duration", "finish"} <= fields:
+            columns_of["arrival"] = time
+    return columns_of

@@ -1,9 +1,9 @@
-"""A log as a table: times, outcomes and models of its requests, and one line on how it was read.
+"""A log as a table: times, outcomes and models of its requests, and a line on how it was read.
 
 The unit of a column's numbers is the first that is known of these: the user's (``--unit``), the
 layout's, the end of the column's name (``arrival_ms``), seconds for nginx's variables, and what
-the values tell where they are times since 1970. The user's unit is not for a column whose values
-are times since 1970 in another. Cells may state their own (``726ms``, ``1m2.3s``).
+the values tell where they are times since 1970. The user's unit does not apply to a column whose
+values are times since 1970 in another unit. Cells may state units (``726ms``, ``1m2.3s``).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TextArray = NDArray[np.object_]
+# Spreads times in seconds within the ticks of a clock that several of them share.
 Spread = Callable[[FloatArray], FloatArray]
-"""Puts times in seconds within the ticks of a clock that several of them share."""
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+# Least number that is a time since 1970 (after 2001) in each unit.
 EPOCHS = ((1e9, "s"), (1e12, "ms"), (1e15, "us"), (1e18, "ns"))
-"""Least number that is a time since 1970 (after 2001) in each unit."""
+# Columns of our logs, in the order of the fields.
 COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model", "batch",
            "run_as", "worker", "correct")
-"""Columns of our own logs, in the order of the fields."""
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %H:%M:%S %Y",
           "%m/%d/%Y, %I:%M:%S.%f %p", "%m/%d/%Y, %I:%M:%S %p", "%Y/%m/%d %H:%M:%S.%f",
@@ -61,18 +61,18 @@ _MEANINGS = {"start": "when the model began", "arrival": "its start", "finish": 
 
 @dataclass
 class LogTable:
-    """A log's rows as texts, and which column holds which field."""
+    """Rows of a log as texts, with the column of each field."""
 
     where: str  # its path, for messages
     frame: pd.DataFrame  # texts, indexed by line
-    columns: Mapping[str, str]  # column of each field, beside those under our own names
+    columns: Mapping[str, str]  # column of each field, besides our names
     unit: str | None = None  # of times that are numbers, as the user states it
     kind: LogKind | None = None  # the layout that was recognised
     notes: list[str] = field(default_factory=list)  # how it was read, and what was left out
     dated: bool = False
-    _stated: dict[str, str] = field(default_factory=dict)  # the unit that was taken, by column
-    _told: bool = False  # columns by usual names, or by a layout
-    _perhaps_start: bool = False  # whether no name says that the end is one
+    _stated: dict[str, str] = field(default_factory=dict)  # unit by column
+    _by_usual_names: bool = False  # whether columns have usual names, or are of a layout
+    _perhaps_start: bool = False  # whether the end might be a start, by its name
     _needless: tuple[str, str] | None = None  # a column that has another unit than the user's
     _origin_s: int | None = None  # of all times; 0 where they count from the log's start
 
@@ -81,16 +81,16 @@ class LogTable:
         cls, text: str, where: str, columns: Mapping[str, str] | None = None,
         unit: str | None = None,
     ) -> LogTable:
-        """The table of a file.
+        """Read the table of a file.
 
         Parameters
         ----------
         text, where : str
-            Its content and path.
+            Content and path of the file.
         columns : mapping of str to str, optional
             Columns by field, as the user names them.
         unit : str, optional
-            Of times that are numbers.
+            Unit of times that are numbers.
         """
         named = dict(columns or {})
         kind = kind_of(text)
@@ -101,21 +101,22 @@ class LogTable:
             raise InputFileError("no requests", where=where,
                                  allowed="a header and a line for each")
         names = [str(column) for column in frame.columns]
-        own = {name: column for name in FIELDS if (column := own_column(name, names)) is not None}
-        own.update(named)
-        usual = aliases(names, own) if kind is None else {
+        assigned = {name: column for name in FIELDS
+                    if (column := own_column(name, names)) is not None}
+        assigned.update(named)
+        usual = aliases(names, assigned) if kind is None else {
             name: column for name, column in kind.columns.items()
             if name not in named and column in names and column not in named.values()}
         table = cls(where, frame, {**usual, **named}, unit, kind)
         table._requests_only(others)
-        table._told = bool(table.columns)
-        # A time of no telling name beside a duration, which alone would be that of the arrival.
+        table._by_usual_names = bool(table.columns)
+        # A time with a neutral name beside a duration; without one it would be the arrival.
         table._perhaps_start = kind is None and "finish" in usual and "arrival" in aliases(
             [usual["finish"]], {})
         return table
 
     def _requests_only(self, others: int) -> None:
-        """Keep the rows that are requests for inference; say what was left out."""
+        """Keep the rows that are requests for inference; note what was left out."""
         kind, frame = self.kind, self.frame
         if others:
             self.notes.append(f"lines of other kinds, left out: {others}")
@@ -123,16 +124,17 @@ class LogTable:
             texts = frame.get(column)
             kept = frame if texts is None else frame[texts.isin(values)]
             if kept.empty:
-                there = [] if texts is None else sorted(set(texts.head(100_000)) - {""})
+                values_there = [] if texts is None else sorted(set(texts.head(100_000)) - {""})
                 raise InputFileError("no rows of requests", where=f"{self.where}: {column}",
-                                     value=", ".join(there[:12]), allowed=" or ".join(values))
+                                     value=", ".join(values_there[:12]),
+                                     allowed=" or ".join(values))
             frame = kept
         for column, begin in ({} if kind is None else kind.without).items():
             if column in frame:
                 frame = frame[~frame[column].str.startswith(begin)]
-        asked = self.columns.get("method", self.columns.get("request"))
-        if asked in frame:
-            posts = frame[asked].str.strip().str.upper().str.startswith("POST")
+        column_of_method = self.columns.get("method", self.columns.get("request"))
+        if column_of_method in frame:
+            posts = frame[column_of_method].str.strip().str.upper().str.startswith("POST")
             if posts.any() and not posts.all():
                 self.notes.append(f"lines that are no POST, left out: {int((~posts).sum())}")
                 frame = frame[posts]
@@ -147,8 +149,8 @@ class LogTable:
                                  allowed="requests that were not refused")
 
     def said(self) -> tuple[str, ...]:
-        """How the log was read, in one line, and what was left out; after reading its times."""
-        return ((self._as_read(),) if self._told else ()) + tuple(self.notes)
+        """Return a line on how the log was read, and notes; after reading its times."""
+        return ((self._as_read(),) if self._by_usual_names else ()) + tuple(self.notes)
 
     def _as_read(self) -> str:
         kind = self.kind
@@ -176,22 +178,22 @@ class LogTable:
             f"{answered} ({counts})" if answered else "") if part)
 
     def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
-        """A field's column and its name; None where the log has none."""
-        wanted = self.columns.get(name)
+        """Return a field's column and its name; None where the log has none."""
+        named = self.columns.get(name)
         columns = [str(column) for column in self.frame.columns]
-        found = wanted if wanted in columns else None if wanted else own_column(name, columns)
-        if found is not None:
-            return found, self.frame[found].str.strip()
-        if required or wanted is not None:
-            near = difflib.get_close_matches(wanted or name, columns, n=1, cutoff=0.5)
+        title = named if named in columns else None if named else own_column(name, columns)
+        if title is not None:
+            return title, self.frame[title].str.strip()
+        if required or named is not None:
+            near = difflib.get_close_matches(named or name, columns, n=1, cutoff=0.5)
             raise InputFileError(
-                "no such column", where=self.where, value=wanted or COLUMNS[FIELDS.index(name)],
+                "no such column", where=self.where, value=named or COLUMNS[FIELDS.index(name)],
                 allowed=f"--column {name}={near[0] if near else 'NAME'} with one of "
                         + ", ".join(columns))
         return None
 
     def stamps(self) -> tuple[FloatArray, FloatArray | None]:
-        """The times that tell arrivals, in seconds, and what to take off where they are ends."""
+        """Return the times that tell arrivals, in seconds, and durations where they are ends."""
         taken_off = None
         if self.column("arrival") is not None or "duration" not in self.columns:
             stamps = self.times("arrival", required=True)
@@ -207,7 +209,7 @@ class LogTable:
         return stamps, taken_off
 
     def all_times(self, within_ticks: Spread) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Arrival, start and finish in seconds; from end and duration where that is known.
+        """Return arrival, start and finish in seconds, from end and duration where known.
 
         Parameters
         ----------
@@ -220,7 +222,7 @@ class LogTable:
         if taken_off is not None:
             finish = within_ticks(stamps)
             return finish - taken_off, start, finish
-        # Where other times are known, too, they have the same clock.
+        # Other known times have the same clock, and must not be spread apart from it.
         if np.isnan(start).all() and np.isnan(finish).all():
             stamps = within_ticks(stamps)
         if lasted is not None:
@@ -228,26 +230,26 @@ class LogTable:
         return stamps, start, finish
 
     def durations(self) -> FloatArray:
-        """Times that answers took, in seconds; NaN where there are none."""
+        """Return the times of answers, in seconds; NaN where there are none."""
         lasted = self.times("duration")
         self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
-        known = lasted[np.isfinite(lasted)]
-        if self.kind is not None and not self.unit and len(known) and (
-                0 < np.median(known) < _SHORTEST_S):
+        finite = lasted[np.isfinite(lasted)]
+        if self.kind is not None and not self.unit and len(finite) and (
+                0 < np.median(finite) < _SHORTEST_S):
             title = self.columns["duration"]
             raise InputFileError(
                 "shorter than any answer over a network", where=f"{self.where}: {title}",
-                value=f"{1e6 * np.median(known):.3g} µs on the median, read as "
+                value=f"{1e6 * np.median(finite):.3g} µs on the median, read as "
                       f"{self._stated.get(title, 'stated')}",
                 allowed="--unit with the unit that it has, as ms or s")
         return lasted
 
     def times(self, name: str, *, required: bool = False) -> FloatArray:
-        """Times in seconds; NaN where there are none."""
-        found = self.column(name, required=required)
-        if found is None:
+        """Return times in seconds; NaN where there are none."""
+        column = self.column(name, required=required)
+        if column is None:
             return np.full(len(self.frame), np.nan)
-        title, texts = found
+        title, texts = column
         lasted = name == "duration"
         seconds = (self._dates(texts) if not lasted and _is_date(texts)
                    else self._numbers(name, title, texts, lasted))
@@ -281,7 +283,7 @@ class LogTable:
         return np.asarray(since, dtype=float) + self._after(int(base.timestamp()))
 
     def _after(self, base_s: int) -> int:
-        """Seconds from the origin of all times to that of a column."""
+        """Return the seconds from the origin of all times to that of a column."""
         if self._origin_s is None:
             self._origin_s = base_s
         return base_s - self._origin_s
@@ -293,7 +295,7 @@ class LogTable:
         if numbers.dtype.kind not in "if":
             numbers = numbers.astype(float)
         finite = np.isfinite(numbers)
-        written = ~finite & texts.str.contains(r"\d").to_numpy()  # with units of their own
+        written = ~finite & texts.str.contains(r"\d").to_numpy()  # cells that state a unit
         unit = self._unit(name, title, numbers, lasted)
         if not unit and finite.any():
             raise InputFileError(
@@ -314,7 +316,7 @@ class LogTable:
         return np.asarray(seconds if lasted else seconds + self._after(base_s), dtype=float)
 
     def _unit(self, name: str, title: str, numbers: Any, lasted: bool) -> str:
-        """The unit of a column's numbers; empty where it is not known."""
+        """Return the unit of a column's numbers; empty where it is unknown."""
         since = "" if lasted else _since_1970(numbers)
         kinds = "" if self.kind is None else self.kind.units.get(
             name if self.kind.columns.get(name) == title else "", "")
@@ -328,77 +330,77 @@ class LogTable:
         return unit
 
     def results(self) -> TextArray:
-        """What became of each request, by its status, success or error.
+        """Return the outcome of each request, by its status, success or error.
 
-        Empty for an answer; ``failed``, ``dropped``, or ``refused`` for what was no request.
+        Empty for an answer; ``failed``, ``dropped``, or ``refused`` for status 4xx.
         """
-        found = np.full(len(self.frame), "", dtype=object)
+        results = np.full(len(self.frame), "", dtype=object)
         if (column := self.column("status")) is not None:
-            found = outcome_of_status(column[1])
+            results = outcome_of_status(column[1])
         if (column := self.column("success")) is not None:
             texts = column[1].str.lower()
             right = texts.isin([*_TRUE, *_ANSWERED])
             wrong = ~right & (texts != "")
-            found = np.where(right, "", np.where(
-                wrong & (found != "dropped"), "failed", found)).astype(object)
+            results = np.where(right, "", np.where(
+                wrong & (results != "dropped"), "failed", results)).astype(object)
         if (column := self.column("error")) is not None:
             texts = column[1].str.lower()
-            found[(~texts.isin(_NO_ERROR)).to_numpy() & (found == "")] = "failed"
-        return found
+            results[(~texts.isin(_NO_ERROR)).to_numpy() & (results == "")] = "failed"
+        return results
 
     def outcomes(self) -> TextArray:
-        """The outcome of each request where the log says it; empty: its times do."""
+        """Return the outcome of each request where the log states it; empty: its times do."""
         return self.results() if self.column("outcome") is None else self.text("outcome")
 
     def models(self) -> TextArray:
-        """The model of each request, by its path where no column says it."""
+        """Return the model of each request, from its path where no column states it."""
         if self.column("model") is None and "request" in self.columns:
             requests = self.frame[self.columns["request"]]
             return np.asarray(requests.str.extract(_MODEL, expand=False).fillna(""), dtype=object)
         return self.text("model")
 
     def workers(self) -> IntArray:
-        """The number of each worker; names that are no numbers are counted from 0."""
-        found = self.column("worker")
-        if found is None:
+        """Return the number of each worker; names that are no numbers are counted from 0."""
+        column = self.column("worker")
+        if column is None:
             return np.full(len(self.frame), -1)
-        given = ~found[1].isin(["", "-"])
-        if not np.isnan(floats(found[1][given])).any():
+        is_stated = ~column[1].isin(["", "-"])
+        if not np.isnan(floats(column[1][is_stated])).any():
             return self.counts("worker", -1)
-        names = sorted(set(found[1][given].tolist()))
+        names = sorted(set(column[1][is_stated].tolist()))
         shown = ", ".join(map(printable, names[:8]))
         self.notes.append(f"workers by name: {len(names)} ({shown}"
                           f"{', …' if len(names) > 8 else ''})")
         number = {name: i for i, name in enumerate(names)}
-        return np.array([number.get(name, -1) for name in found[1].tolist()], dtype=np.int64)
+        return np.array([number.get(name, -1) for name in column[1].tolist()], dtype=np.int64)
 
     def text(self, name: str) -> TextArray:
-        """A column of texts; empty where the log has none."""
-        found = self.column(name)
-        if found is None:
+        """Return a column of texts; empty where the log has none."""
+        column = self.column(name)
+        if column is None:
             return np.full(len(self.frame), "", dtype=object)
-        texts = found[1].unique()
-        odd = found[1].map({text: not text.isprintable() for text in texts}).to_numpy(dtype=bool)
+        texts = column[1].unique()
+        odd = column[1].map({text: not text.isprintable() for text in texts}).to_numpy(dtype=bool)
         self.refuse(odd, name, "not a text", "a text without control characters")
-        return np.asarray(found[1].map({text: text_of(text) for text in texts}).to_numpy(object))
+        return np.asarray(column[1].map({text: text_of(text) for text in texts}).to_numpy(object))
 
     def counts(self, name: str, absent: int) -> IntArray:
-        """Whole numbers from 0, of batches from 1."""
-        found = self.column(name)
-        if found is None:
+        """Return whole numbers from 0, of batches from 1."""
+        column = self.column(name)
+        if column is None:
             return np.full(len(self.frame), absent)
-        values, least = floats(found[1]), 0 if name == "worker" else 1
-        given = (found[1] != "").to_numpy()
-        self.refuse(given & ~((values >= least) & (values < 2**31) & (values % 1 == 0)), name,
+        values, least = floats(column[1]), 0 if name == "worker" else 1
+        is_stated = (column[1] != "").to_numpy()
+        self.refuse(is_stated & ~((values >= least) & (values < 2**31) & (values % 1 == 0)), name,
                     "not a whole number in range", f"a whole number from {least}")
-        return np.where(given, values, absent).astype(np.int64)
+        return np.where(is_stated, values, absent).astype(np.int64)
 
     def truths(self, name: str) -> FloatArray:
-        """1 and 0 of a column; NaN where it says neither."""
-        found = self.column(name)
-        if found is None:
+        """Return 1 and 0 of a column; NaN where it states neither."""
+        column = self.column(name)
+        if column is None:
             return np.full(len(self.frame), np.nan)
-        texts = found[1].str.lower()
+        texts = column[1].str.lower()
         values = np.where(texts.isin(_TRUE), 1.0, np.where(texts.isin(_FALSE), 0.0, np.nan))
         self.refuse(np.isnan(values) & (texts != "").to_numpy(), name, "neither right nor wrong",
                     "1, 0 or empty")
@@ -411,8 +413,8 @@ class LogTable:
         if not bad.any():
             return
         line = int(np.argmax(bad))
-        found = self.column(name)
-        value = "" if found is None else found[1].iloc[line]
+        column = self.column(name)
+        value = "" if column is None else column[1].iloc[line]
         place = f"{self.where}: line {self.frame.index[line]}: {name}"
         raise InputFileError(what, where=place, value=value, allowed=allowed)
 
