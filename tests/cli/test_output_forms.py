@@ -79,7 +79,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "problem.json").write_text(json.dumps(problem().to_document()))
     (folder / "sweep.toml").write_text(
         'profiles = "tiny.json"\nworkers = 2\nslo_ms = 100\nload_qps = 217\nduration_s = 1\n'
-        'scheme = ["greedy"]\n')
+        'scheduler = ["greedy"]\n')
     name = tiny.models[0].name
     (folder / "requests.csv").write_text(
         "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"

@@ -88,7 +88,7 @@ def test_simulations_in_overload_end_with_0_unless_strict(
     assert len(csv.read_text().splitlines()) == 3
     spec = tmp_path / "sweep.toml"
     spec.write_text(f'profiles = "{tiny_file}"\nworkers = 2\nslo_ms = 100\n'
-                    'load_qps = [117, 96000.5]\nduration_s = 1\nscheme = ["greedy"]\n')
+                    'load_qps = [117, 96000.5]\nduration_s = 1\nscheduler = ["greedy"]\n')
     swept = run("sweep", spec, "--out", tmp_path / "out", "--processes", 1, *strict)
     assert swept.code == code
     assert "note: greedy, 96000.5 QPS: OVERLOAD" in swept.err

@@ -1,11 +1,11 @@
 """Autoscaling of workers of several types, by the rates of requests.
 
 Every ``every_ms`` the rate of requests for each model is estimated from those seen
-(:class:`Demand`). Models, the ones with most work first, are assigned to the worker type on which a
-request takes least time, as far as its workers suffice at a utilisation of ``target``, and the
+(:class:`Demand`). Models, the ones with most work first, are assigned to the worker type on which
+a request takes least time, as far as its workers suffice at a utilisation of ``target``, and the
 remaining work to the next type. The work of a type, over ``target`` and rounded up, is its desired
-number of workers; where requests wait for a model that no active worker can run, it is at least one
-of a type that can. Missing workers are started. When more than desired have been active for
+number of workers; where requests wait for a model that no active worker can run, it is at least
+one of a type that can. Missing workers are started. When more than desired have been active for
 ``down_after_ms``, idle ones are stopped, those with the fewest models first. So a request that
 runs, or waits, is never lost.
 
