@@ -25,15 +25,15 @@ _TOTAL_TOLERANCE = 1e-6
 def count_probabilities(
     process: ArrivalProcess, counts: int, interval_ms: FloatArray
 ) -> FloatArray:
-    """PF(k, T) for k = 0 … counts − 1; shape (len(interval_ms), counts)."""
-    own = getattr(process, "count_probabilities", None)
-    if callable(own):
-        return np.asarray(own(counts, interval_ms))
+    """Return PF(k, T) for k = 0 … counts − 1; shape (len(interval_ms), counts)."""
+    closed_form = getattr(process, "count_probabilities", None)
+    if callable(closed_form):
+        return np.asarray(closed_form(counts, interval_ms))
     return np.exp(process.log_pf(np.arange(counts), interval_ms[:, None]))
 
 
 def count_tail(process: ArrivalProcess, orders: int, interval_ms: FloatArray) -> FloatArray:
-    """P(N(T) >= r) for r = 1 … orders; shape (len(interval_ms), orders)."""
+    """Return P(N(T) >= r) for r = 1 … orders; shape (len(interval_ms), orders)."""
     probability = count_probabilities(process, orders, interval_ms)
     np.cumsum(probability, axis=1, out=probability)
     np.subtract(1.0, probability, out=probability)

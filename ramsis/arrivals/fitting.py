@@ -120,12 +120,12 @@ class TraceFit:
 
 
 def dispersion_by_window(times_ms: FloatArray, window_ms: FloatArray) -> FloatArray:
-    """Variance over mean of the counts in disjoint windows of each length."""
-    found = []
+    """Return variance over mean of the counts in disjoint windows of each length."""
+    dispersion = []
     for window in window_ms.tolist():
         counts = _counts(times_ms, window)
-        found.append(counts.var(ddof=1) / counts.mean())
-    return np.array(found)
+        dispersion.append(counts.var(ddof=1) / counts.mean())
+    return np.array(dispersion)
 
 
 def fit_trace(times_ms: FloatArray) -> TraceFit:
@@ -177,15 +177,15 @@ class _Trace:
 
     def log_likelihood(self, process: ArrivalProcess) -> float:
         length = np.array([self.window_ms])
-        known, times = np.unique(self.counts, return_counts=True)
+        distinct, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):
-            joint = process.joint_pf(np.arange(known[-1] + 1), length)[0]
+            joint = process.joint_pf(np.arange(distinct[-1] + 1), length)[0]
             return _log_product(joint.transpose(2, 0, 1)[self.counts], process.stationary)
-        return float(times @ process.log_pf(known, length))
+        return float(times @ process.log_pf(distinct, length))
 
 
 def _window(gaps: FloatArray, duration: float) -> float:
-    """About one mean gap, and ten steps of the clock where that shows in the timestamps."""
+    """Return about one mean gap, or ten steps of the clock where timestamps show it."""
     step = float(gaps[gaps > 0].min())
     return max(float(gaps.mean()), 10.0 * step, duration / _MOST_WINDOWS)
 
@@ -208,18 +208,18 @@ def _fitted(trace: _Trace) -> list[Poisson | NegativeBinomial | MarkovModulated]
 
 
 def _modulated(trace: _Trace) -> MarkovModulated:
-    """Maximum likelihood from the better ones of the starts by moments."""
+    """Fit by maximum likelihood from the better two of the starts by moments."""
     starts = sorted(_starts(trace), key=lambda start: -trace.log_likelihood(start))[:2]
 
     def loss(x: FloatArray) -> float:
         return -trace.log_likelihood(_of(trace, x))
 
-    found = [
+    optima = [
         minimize(loss, _coordinates(start), method="Nelder-Mead",
                  options={"xatol": 1e-3, "fatol": 1e-3, "maxfev": 250})
         for start in starts
     ]
-    return _of(trace, min(found, key=lambda result: float(result.fun)).x)
+    return _of(trace, min(optima, key=lambda result: float(result.fun)).x)
 
 
 def _starts(trace: _Trace) -> list[MarkovModulated]:

@@ -162,14 +162,15 @@ def _numbers_only(rows: list[list[str]], time: int) -> bool:
 
 
 def _varying(rows: list[list[str]], time: int) -> list[int]:
-    """The columns of quantities beside the time: those that change, or else the only one."""
+    """Return the columns of quantities that change beside the time, or else the only one."""
     cells = {i: {row[i] for row in rows} - _EMPTY for i in range(len(rows[0])) if i != time}
-    found = [i for i, texts in cells.items() if texts and all(map(_QUANTITY.fullmatch, texts))]
-    return [i for i in found if len(cells[i]) > 1] or found[:1]
+    quantities = [i for i, texts in cells.items()
+                  if texts and all(map(_QUANTITY.fullmatch, texts))]
+    return [i for i in quantities if len(cells[i]) > 1] or quantities[:1]
 
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
-    """The time between rows, where that is the same for most, and a second or more."""
+    """Return the time between rows, if it is the same for most, and a second or more."""
     if not texts:
         return None
     try:
@@ -180,17 +181,17 @@ def _step_ms(texts: list[str], unit: str | None) -> float | None:
 
 
 def _same_query(titles: list[str]) -> bool:
-    """Whether series are of one metric, and differ in their labels alone."""
+    """Return whether series are of one metric, and differ in their labels alone."""
     return all("{" in title for title in titles) and len(
         {re.sub(r"\{.*?\}", "", title) for title in titles}) == 1
 
 
 def _number(text: str) -> tuple[float, str] | None:
-    """A number of requests or a rate with its unit; None for other texts."""
-    found = _CELL.fullmatch(text.strip())
-    if found is None:
+    """Read a number of requests or a rate with its unit; None for other texts."""
+    match = _CELL.fullmatch(text.strip())
+    if match is None:
         return None
-    number, thousands, unit = found.groups()
+    number, thousands, unit = match.groups()
     unit = unit.lower()
     if unit and unit not in _PER_S and unit not in _COUNTED:
         return None

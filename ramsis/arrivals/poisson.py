@@ -52,12 +52,12 @@ class Poisson(ShippedProcess):
         return result
 
     def count_probabilities(self, counts: int, interval_ms: FloatArray) -> FloatArray:
-        """PF(k, T) for k = 0 … counts − 1, shape (T, counts), by its recurrence."""
+        """Return PF(k, T) for k = 0 … counts − 1, shape (T, counts), by its recurrence."""
         from ramsis.arrivals._kernels import poisson_rows  # which takes long to load
 
-        found = np.empty((len(interval_ms), counts))
-        poisson_rows(self.rate_per_ms * interval_ms, found)
-        return found
+        probabilities = np.empty((len(interval_ms), counts))
+        poisson_rows(self.rate_per_ms * interval_ms, probabilities)
+        return probabilities
 
     def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:
         """∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.

@@ -122,7 +122,8 @@ class ShippedProcess:
         """Return name and parameters of the process for a policy file, without the load."""
         same = self.simplest()
         return {"process": same.name,
-                **{one.name: float(getattr(same, one.name)) for one in same.parameters}}
+                **{parameter.name: float(getattr(same, parameter.name))
+                   for parameter in same.parameters}}
 
     @classmethod
     def pattern(cls) -> str:

@@ -125,11 +125,11 @@ def _parts(text: str) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines that hold something."""
+    """Yield numbers and texts of the lines that are not empty."""
     if not path.exists():
-        known = ", ".join(shipped_traces())
+        shipped = ", ".join(shipped_traces())
         raise InputFileError("cannot read trace (No such file or directory)", where=str(path),
-                             allowed=f"a path, or one of: {known}")
+                             allowed=f"a path, or one of: {shipped}")
     for first, text in blocks(path):
         for number, content in lines_of(text, first, comments=True):
             if not _SEPARATOR.fullmatch(content):

@@ -31,7 +31,8 @@ from ramsis.errors import InvalidValueError
 from ramsis.plugins import untrusted
 
 SHIPPED: Mapping[str, type[ShippedProcess]] = {
-    one.name: one for one in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
+    process.name: process
+    for process in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
 }
 """The processes that come with the package, by name."""
 
@@ -39,9 +40,9 @@ OWN = "package.module:name of your own"
 
 
 def patterns(*, counts: bool = False) -> tuple[str, ...]:
-    """How the shipped processes are written; with ``counts`` those that policies are made for."""
-    return tuple(one.pattern() for one in SHIPPED.values()
-                 if not counts or hasattr(one, "log_pf"))
+    """Return how shipped processes are written; with ``counts`` those that policies can use."""
+    return tuple(kind.pattern() for kind in SHIPPED.values()
+                 if not counts or hasattr(kind, "log_pf"))
 
 
 @dataclass(frozen=True)
@@ -185,19 +186,19 @@ def arrivals_of(given: AnyArrivals) -> Arrivals:
 
 
 def describe_process(process: ProcessWithRate) -> dict[str, Any]:
-    """The ``arrivals`` entry of a policy file: the process's name and parameters.
+    """Return the ``arrivals`` entry of a policy file: the process's name and parameters.
 
     A class without ``describe`` is named by its import path.
     """
-    own = getattr(process, "describe", None)
-    if callable(own):
-        return dict(own())
+    describe = getattr(process, "describe", None)
+    if callable(describe):
+        return dict(describe())
     kind = type(process)
     return {"process": f"{kind.__module__}:{kind.__qualname__}"}
 
 
 def format_process(process: ShippedProcess, digits: int | None = None) -> str:
-    """The text that names a shipped process, without its load.
+    """Return the text that names a shipped process, without its load.
 
     Parameters
     ----------
@@ -209,13 +210,13 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
     >>> format_process(NegativeBinomial(100.0, 4.0))
     'negative-binomial:4'
     """
-    given = {parameter.name: getattr(process, parameter.name) for parameter in process.parameters}
-    return _text(type(process), given,
+    values = {parameter.name: getattr(process, parameter.name) for parameter in process.parameters}
+    return _text(type(process), values,
                  _exact if digits is None else lambda value: f"{value:.{digits}g}")
 
 
 def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arrivals:
-    """Numbers out of range are refused before there is a load."""
+    """Refuse numbers out of range before there is a load."""
     same = kind(1.0, **parameters).simplest()  # type: ignore[call-arg]
     return Arrivals(same.name, tuple((parameter.name, getattr(same, parameter.name))
                                      for parameter in same.parameters))
@@ -226,7 +227,8 @@ def _text(
 ) -> str:
     if len(kind.parameters) == 1:
         return f"{kind.name}:{shown(given[kind.parameters[0].name])}"
-    words = ",".join(f"{one.word}={shown(given[one.name])}" for one in kind.parameters)
+    words = ",".join(f"{parameter.word}={shown(given[parameter.name])}"
+                     for parameter in kind.parameters)
     return f"{kind.name}:{words}" if words else kind.name
 
 
@@ -235,15 +237,15 @@ def _exact(value: float) -> str:
 
 
 def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, float]:
-    """Parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
+    """Read parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
     names = [parameter.name for parameter in kind.parameters]
     pairs = [word.partition("=") for word in words.split(",") if word]
     if len(names) == 1 and len(pairs) == 1 and not pairs[0][1]:
         return {names[0]: _number(names[0], words, text, kind)}
-    given = {key.strip().replace("-", "_"): value for key, _, value in pairs}
-    if set(given) != set(names) or len(given) != len(pairs):
-        raise _wrong_parameters(text, sorted(given), kind)
-    return {key: _number(key, value, text, kind) for key, value in given.items()}
+    values = {key.strip().replace("-", "_"): value for key, _, value in pairs}
+    if set(values) != set(names) or len(values) != len(pairs):
+        raise _wrong_parameters(text, sorted(values), kind)
+    return {key: _number(key, value, text, kind) for key, value in values.items()}
 
 
 def _wrong_parameters(

@@ -73,18 +73,18 @@ def read_timestamps(
 def read_arrivals(
     path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None
 ) -> Arrived:
-    """As :func:`read_timestamps`, with the clock of the timestamps."""
+    """Read a trace like :func:`read_timestamps`, with the clock of the timestamps."""
     where = str(path)
     if unit is not None:
         check_known("unknown unit of time", unit, UNITS, "unit")
     try:
-        found = _arrivals(blocks(Path(path)), where, unit, time_column)
+        arrivals = _arrivals(blocks(Path(path)), where, unit, time_column)
     except csv.Error as error:
         raise InputFileError(f"cannot read trace ({error})", where=where) from error
-    if not len(found.times_ms):
+    if not len(arrivals.times_ms):
         raise InputFileError("no timestamps", where=where,
                              allowed="one a line, or a CSV column of them")
-    return found
+    return arrivals
 
 
 def _arrivals(
@@ -204,7 +204,7 @@ def _time_column(
 
 
 def stem(name: str) -> str:
-    """A column's name in small letters, without its unit.
+    """Return a column's name in small letters, without its unit.
 
     >>> stem("Arrival Time (ms)")
     'arrival_time'
@@ -213,12 +213,12 @@ def stem(name: str) -> str:
 
 
 def unit_of(name: str) -> str | None:
-    """The unit that a column's name ends in; None where it states none.
+    """Return the unit at the end of a column's name; None if there is none.
 
     >>> unit_of("arrival_ms"), unit_of("Time [s]"), unit_of("ms")
     ('ms', 's', None)
     """
-    found = _UNIT.search(name.strip().lower())
-    return found[1] if found else None
+    match = _UNIT.search(name.strip().lower())
+    return match[1] if match else None
 
 check_arguments(globals(), __all__)

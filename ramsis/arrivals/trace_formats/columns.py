@@ -119,14 +119,14 @@ def arrived(stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = No
 
 
 def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """All parts in one array; each is let go of as soon as it is copied."""
-    place = sum(map(len, parts))
-    found = np.empty(place)
+    """Join all parts in one array; each is freed as soon as it is copied."""
+    end = sum(map(len, parts))
+    whole = np.empty(end)
     while parts:
         part = parts.pop()
-        place -= len(part)
-        found[place:place + len(part)] = part
-    return found
+        end -= len(part)
+        whole[end:end + len(part)] = part
+    return whole
 
 
 class TimeColumn:
@@ -151,10 +151,10 @@ class TimeColumn:
         self._take(first, text)
 
     def _take(self, first: int, text: str) -> None:
-        found = None if self._instants is None else self._fast(text)
-        if found is None:
-            found = self._by_line(first, text)
-        stamps, lasted = found
+        read = None if self._instants is None else self._fast(text)
+        if read is None:
+            read = self._by_line(first, text)
+        stamps, lasted = read
         if not len(stamps):
             return
         times = stamps if lasted is None else stamps - lasted
@@ -175,7 +175,7 @@ class TimeColumn:
         return arrived(stamps, joined(self._lasted))
 
     def _fast(self, text: str) -> _Stamps | None:
-        """The instants of a regular block, and the durations to be taken off."""
+        """Read the instants of a regular block, and the durations to be subtracted."""
         import pandas as pd
 
         column, instants = self.column, self._instants
@@ -183,13 +183,13 @@ class TimeColumn:
         # pandas ends a line at a lone carriage return as well.
         if text.count("\r") != text.count("\r\n"):
             return None
-        wanted = {column.index}
+        indices = {column.index}
         if column.minus is not None:
-            wanted.add(column.minus)
+            indices.add(column.minus)
         mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
         try:
             table = pd.read_csv(
-                io.StringIO(text), header=None, sep=mark, usecols=sorted(wanted), engine="c",
+                io.StringIO(text), header=None, sep=mark, usecols=sorted(indices), engine="c",
                 dtype=object, skip_blank_lines=False, low_memory=False)
         except (ValueError, OverflowError):
             return None

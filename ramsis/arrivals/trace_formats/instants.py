@@ -80,17 +80,17 @@ def is_iso(text: str) -> bool:
 
 
 def leading_time(text: str) -> str:
-    """The date and time that a line begins with; empty where it begins with none.
+    """Return the date and time that a line begins with, or an empty text.
 
     >>> leading_time("2024-05-01 12:00:00,250 INFO done")
     '2024-05-01 12:00:00,250'
     """
-    found = _ISO.match(text)
-    return found[0] if found else ""
+    match = _ISO.match(text)
+    return match[0] if match else ""
 
 
 def number(text: str) -> float:
-    """A finite number, or NaN."""
+    """Return a finite number, or NaN."""
     value = number_or_nan(text)
     return value if math.isfinite(value) else math.nan
 

@@ -124,12 +124,12 @@ def _parser() -> Callable[[str], Any]:
 
 @without_collection()  # which would look at all that JSON becomes
 def _at_once(text: str, key: str) -> list[Any] | None:
-    """The value of the key in each line of a block; None: go line by line."""
+    """Return the value of the key in each line of a block; None if it must go line by line."""
     body = text.removesuffix("\n")
     try:
-        found = _parser()("[" + body.replace("\n", ",") + "]")
-        if len(found) == body.count("\n") + 1:
-            values = [item[key] for item in found]
+        items = _parser()("[" + body.replace("\n", ",") + "]")
+        if len(items) == body.count("\n") + 1:
+            values = [item[key] for item in items]
             if {type(value) for value in values} <= {int, float, str}:
                 return values
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -27,12 +27,12 @@ def minute_columns(names: list[str]) -> list[int]:
 
 
 def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
-    """Queries per second in each minute, added up over the functions; and how many there are."""
+    """Read queries per second by minute, summed over functions, and the number of these."""
     totals: NDArray[np.float64] | None = None
     columns: list[int] = []
     functions = 0
     for first, text in blocks(path):
-        rest, line = text, first
+        body, line = text, first
         if totals is None:
             line, header = next(lines_of(text, first, comments=True), (first, ""))
             columns = minute_columns(fields_of(header.strip(), ","))
@@ -40,8 +40,8 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
                 raise InputFileError("no columns of minutes", where=f"{path}: line {line}",
                                      value=header.strip(), allowed="HashOwner,…,1,2,3,…")
             totals, line = np.zeros(len(columns)), line + 1
-            rest = "".join(text.split("\n", line - first)[line - first:])
-        rows, counts = _sums(rest, line, columns, path)
+            body = "".join(text.split("\n", line - first)[line - first:])
+        rows, counts = _sums(body, line, columns, path)
         functions += rows
         totals += counts
     if totals is None or not totals.any():
@@ -105,13 +105,13 @@ def read_function_minutes(path: Path) -> NDArray[np.float64]:
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
-    """A rate for each second in turn: one a line, or a column of a CSV file."""
+    """Read a rate for each second in turn: one a line, or a column of a CSV file."""
     rates = array("d")
     index: int | None = None
     for first, text in blocks(path):
-        known = _plain_rates(text) if column is None and index == 0 else None
-        if known is not None:
-            rates.frombytes(known.tobytes())
+        plain = _plain_rates(text) if column is None and index == 0 else None
+        if plain is not None:
+            rates.frombytes(plain.tobytes())
             continue
         for line, content in lines_of(text, first):
             fields = [field.strip() for field in fields_of(content)]
@@ -124,22 +124,22 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
                 raise InputFileError("not a rate", where=f"{path}: line {line}", value=content,
                                      allowed="a finite number >= 0 of queries per second")
             rates.append(rate)
-    found = np.array(rates)
-    if not found.any():
+    values = np.array(rates)
+    if not values.any():
         raise InputFileError("empty trace", where=str(path), allowed="a rate > 0")
-    return found
+    return values
 
 
 def _plain_rates(text: str) -> NDArray[np.float64] | None:
-    """The rates of a block with one plain number >= 0 in each line; None: go line by line."""
+    """Read a block with one plain number >= 0 in each line; None if it must go line by line."""
     if not set(text) <= _PLAIN:
         return None
     try:
-        found = np.array(text.split(), dtype=float)
+        rates = np.array(text.split(), dtype=float)
     except ValueError:
         return None
-    one_each = len(found) == text.count("\n") + (not text.endswith("\n"))
-    return found if one_each and np.isfinite(found).all() and (found >= 0).all() else None
+    one_a_line = len(rates) == text.count("\n") + (not text.endswith("\n"))
+    return rates if one_a_line and np.isfinite(rates).all() and (rates >= 0).all() else None
 
 
 def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:

@@ -42,15 +42,15 @@ def log_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str, ...]]:
-    """Arrivals in ms since the first, not falling, and how the log was read."""
+    """Read arrivals in ms since the first, not falling, and how the log was read."""
     table = LogTable.of(log_text(path), str(path), unit=unit)
     if table.kind is not None and not table.kind.has_arrivals:
         raise InputFileError(f"{table.kind.title} does not say when requests came",
                              where=str(path), allowed=table.kind.lacks.format(path))
     stamp_s, took_s = table.stamps()
-    found = (arrived(np.sort(1000.0 * stamp_s)) if took_s is None else
-             arrived(1000.0 * stamp_s, 1000.0 * took_s))
-    return (found, *table.said())
+    arrivals = (arrived(np.sort(1000.0 * stamp_s)) if took_s is None else
+                arrived(1000.0 * stamp_s, 1000.0 * took_s))
+    return (arrivals, *table.said())
 
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
