@@ -71,19 +71,19 @@ def policy_rows(
     data: NDArray[np.float64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
     """Return the CSR rows ``rows``, in that order, as a new matrix."""
-    own = np.empty(rows.size + 1, dtype=np.uint64)
-    own[0] = 0
+    starts = np.empty(rows.size + 1, dtype=np.uint64)
+    starts[0] = 0
     for i in range(rows.size):
-        own[i + 1] = own[i] + indptr[rows[i] + np.uint64(1)] - indptr[rows[i]]
-    column = np.empty(own[-1], dtype=indices.dtype)
-    weight = np.empty(own[-1])
+        starts[i + 1] = starts[i] + indptr[rows[i] + np.uint64(1)] - indptr[rows[i]]
+    column = np.empty(starts[-1], dtype=indices.dtype)
+    weight = np.empty(starts[-1])
     for i in range(rows.size):
-        place = own[i]
+        place = starts[i]
         for entry in range(indptr[rows[i]], indptr[rows[i] + np.uint64(1)]):
             column[place] = indices[entry]
             weight[place] = data[entry]
             place += np.uint64(1)
-    return own, column, weight
+    return starts, column, weight
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -92,21 +92,21 @@ def _state_bounds(
 
 
 def _reached(mdp: SparseMDP, value: FloatArray, *, lower: bool = False) -> FloatArray:
-    """(S,) the best upper bound that is reached; with ``lower`` of the negative gain."""
-    found = end_components(mdp)
-    centre = np.zeros(found.count + 1)  # of each component's values, where rounding is least
+    """Return the (S,) best upper bound that is reached; with ``lower`` of the negative gain."""
+    components = end_components(mdp)
+    centre = np.zeros(components.count + 1)  # of each component's values, where rounding is least
     for extreme in (np.minimum, np.maximum):
-        most = np.full(found.count + 1, value[0])
-        most[found.label] = value
-        extreme.at(most, found.label, value)
+        most = np.full(components.count + 1, value[0])
+        most[components.label] = value
+        extreme.at(most, components.label, value)
         centre[:-1] += 0.5 * most[:-1]
-    below, above = _pair_bounds(mdp, value - centre[found.label])
-    bound = (-below if lower else above)[found.inside]
-    worth = np.full(found.count, -np.inf)
-    np.maximum.at(worth, found.label[mdp.state[found.inside]], bound)
+    below, above = _pair_bounds(mdp, value - centre[components.label])
+    bound = (-below if lower else above)[components.inside]
+    worth = np.full(components.count, -np.inf)
+    np.maximum.at(worth, components.label[mdp.state[components.inside]], bound)
     unbounded = worth == np.inf
-    ends = best_ends(mdp, found, np.where(unbounded, 0.0, worth))
-    hit = np.append(unbounded, False)[found.label]
+    ends = best_ends(mdp, components, np.where(unbounded, 0.0, worth))
+    hit = np.append(unbounded, False)[components.label]
     hit |= pairs_toward(mdp, hit, np.ones(mdp.n_pairs, dtype=bool)) >= 0
     return np.where(hit, np.inf, ends.value + ends.rounding)
 
@@ -192,7 +192,7 @@ def _residual(mdp: SparseMDP, evaluation: Evaluation) -> float:
 
 
 def judged(certificate: Certificate, allowed: float) -> Certificate:
-    """Not optimal after all when rounding alone opens the bounds beyond ``allowed``."""
+    """Withdraw optimality if rounding alone opens the bounds beyond ``allowed``."""
     if certificate.converged and certificate.gap > 2.0 * allowed:
         return replace(certificate, status=Status.PRECISION)
     return certificate

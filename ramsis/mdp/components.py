@@ -152,13 +152,13 @@ def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
 
 
 def _onward(mdp: SparseMDP, node: IntArray, pair: IntArray, size: int) -> sparse.csr_array:
-    """(pairs, nodes) where each pair leads when it leaves its node; nowhere for -1, to stay."""
+    """Return (pairs, nodes), where a pair leads on leaving its node; nowhere for -1, to stay."""
     member = sparse.csr_array((np.ones(node.size), (np.arange(node.size), node)),
                               shape=(node.size, size))
     to = sparse.csr_array(mdp.transition @ member)[np.maximum(pair, 0)]
-    own = node[mdp.state[np.maximum(pair, 0)]]
+    home = node[mdp.state[np.maximum(pair, 0)]]
     number = np.repeat(np.arange(pair.size), np.diff(to.indptr))
-    to.data[(to.indices == own[number]) | (pair[number] < 0)] = 0.0
+    to.data[(to.indices == home[number]) | (pair[number] < 0)] = 0.0
     to.eliminate_zeros()
     total = np.asarray(to.sum(axis=1)).ravel()
     return sparse.csr_array(sparse.diags_array(1.0 / np.where(total > 0.0, total, 1.0)) @ to)

@@ -146,17 +146,17 @@ def _evaluate(
     rows: NDArray[np.uint64], discount: float, value: FloatArray, advantage: FloatArray,
 ) -> None:
     """Sweep ``value`` under the policy of ``rows``, in place; ``advantage`` is overwritten."""
-    own = policy_rows(rows, *transition)
+    chain = policy_rows(rows, *transition)
     span, shrinks = float(np.ptp(advantage)), True
     allowed = _REST * span
     while shrinks:
         before = span
-        span, used = evaluation_sweeps(own, discount, value, advantage, allowed, _BATCH)
+        span, used = evaluation_sweeps(chain, discount, value, advantage, allowed, _BATCH)
         if span <= allowed:
             return
         shrinks = span <= before * _SLOW**used
     change, solved = advantage - advantage.mean(), np.empty_like(value)
-    left = stabilised_biconjugate_gradients(own, discount, change, solved, allowed, _KRYLOV)
+    left = stabilised_biconjugate_gradients(chain, discount, change, solved, allowed, _KRYLOV)
     if left < span:  # else the sweeps have to do
         value += solved
 

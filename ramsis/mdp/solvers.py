@@ -119,13 +119,13 @@ def solve_discounted(
 
 
 def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
-    """Refuse a name that is not one of those known, by default of :data:`SOLVERS`."""
+    """Refuse an unknown name; allowed are ``known``, by default :data:`SOLVERS`."""
     known = SOLVERS if known is None else known
     check_known("unknown solver", solver, known, "solver")
 
 
 def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:
-    """Run a solver on a problem, with those of the settings that it takes."""
+    """Run a solver on a problem, with the settings that it takes."""
     function = getattr(importlib.import_module(f"ramsis.mdp.{solver.module}"), solver.function)
     solution: Solution = function(mdp, **{name: settings[name] for name in solver.settings})
     return solution

@@ -147,9 +147,9 @@ class SparseMDP:
         nexts: list[Mapping[int, float]] = [pair[2] for pair in listed]
         columns = [j for chances in nexts for j in chances]
         states = [pair[0] for pair in listed]
-        for one in (*states, *columns):
-            if isinstance(one, bool) or not isinstance(one, int | np.integer):
-                raise InvalidValueError("a state is not a number", value=one, allowed="whole "
+        for index in (*states, *columns):
+            if isinstance(index, bool) or not isinstance(index, int | np.integer):
+                raise InvalidValueError("a state is not a number", value=index, allowed="whole "
                                         "numbers from 0, as names.index(state), with the names in "
                                         "state_names")
         size = n_states if n_states is not None else 1 + max([*states, *columns])
@@ -229,24 +229,24 @@ class SparseMDP:
         return best_pairs(quality, self.state, self.first)
 
     def pairs_of(self, policy: ArrayLike) -> NDArray[np.int64]:
-        """(S,) pair index of each state under a policy of (S,) action labels.
+        """Return the (S,) pair index of each state under a policy of (S,) action labels.
 
         Raises
         ------
         InvalidValueError
             When the policy has the wrong length or names an action that its state lacks.
         """
-        wanted = np.asarray(policy)
-        if wanted.shape != (self.n_states,):
-            raise InvalidValueError("policy has the wrong shape", value=wanted.shape,
+        labels = np.asarray(policy)
+        if labels.shape != (self.n_states,):
+            raise InvalidValueError("policy has the wrong shape", value=labels.shape,
                                     allowed=f"({self.n_states},), one action label per state")
-        rows = np.flatnonzero(self.action == wanted[self.state])
+        rows = np.flatnonzero(self.action == labels[self.state])
         if rows.size != self.n_states:
             lacking = int(np.setdiff1d(np.arange(self.n_states), self.state[rows])[0])
-            own = self.action[self.first[lacking] : self.first[lacking + 1]]
+            allowed = self.action[self.first[lacking] : self.first[lacking + 1]]
             raise InvalidValueError("policy takes an action that the state does not have",
-                                    where=self.name(lacking), value=wanted[lacking].item(),
-                                    allowed=", ".join(map(str, own[:20])))
+                                    where=self.name(lacking), value=labels[lacking].item(),
+                                    allowed=", ".join(map(str, allowed[:20])))
         return rows
 
 
@@ -262,15 +262,15 @@ def best_pairs(
 def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
     """Return one sparse matrix (S, S) per action."""
     try:
-        found = [sparse.csr_array(_dense_or_sparse(one)) for one in given]
+        matrices = [sparse.csr_array(_dense_or_sparse(one)) for one in given]
     except (TypeError, ValueError) as error:
         raise InvalidValueError(f"{name} is not an array of numbers ({error})",
                                 allowed="(A, S, S), or a matrix (S, S) per action") from error
-    shapes = {one.shape for one in found}
+    shapes = {one.shape for one in matrices}
     if len(shapes) != 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
         raise InvalidValueError(f"{name} has not one square matrix per action",
                                 value=sorted(shapes), allowed="(A, S, S)")
-    return found
+    return matrices
 
 
 def _dense_or_sparse(matrix: Any) -> Any:

@@ -142,7 +142,7 @@ def power_iteration(
 
 
 def _chain(transition: Any) -> sparse.csr_array:
-    """A checked chain: a decision problem with one action in every state."""
+    """Check a chain, as a decision problem with one action in every state."""
     size = np.shape(transition)[0] if np.ndim(transition) else 0
     if np.shape(transition) != (size, size):
         raise InvalidValueError("transition is not square", value=np.shape(transition),
@@ -162,13 +162,13 @@ def _start(start: ArrayLike, size: int) -> FloatArray:
 def _class_weights(
     chain: sparse.csr_array, count: int, label: IntArray, start: ArrayLike | None
 ) -> FloatArray:
-    """(classes,) probability of ending up in each closed class."""
+    """Return the (classes,) probability of ending up in each closed class."""
     if count == 1:
         return np.ones(1)
     if start is None:
-        one, other = int(np.argmax(label == 0)), int(np.argmax(label == 1))
+        first, second = int(np.argmax(label == 0)), int(np.argmax(label == 1))
         raise InvalidValueError(f"the chain has {count} closed classes, so no unique stationary "
-                                f"distribution (states {one} and {other} never meet)",
+                                f"distribution (states {first} and {second} never meet)",
                                 allowed="one closed class, or a start distribution")
     begin = _start(start, label.size)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
