@@ -114,9 +114,6 @@ class CentralProblem:
     queue: IntArray
     # whether batches are taken to end at random instants, one independent of the other
     random_ends: bool = False
-    # factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
-    # the time, with service times that are fixed, end as regularly as they started.
-    end_variability: float = 1.0
     # what decides between policies that are equally good; see :mod:`ramsis.cluster.preference`
     prefer: str | None = None
 
@@ -191,17 +188,12 @@ class CentralProblem:
         Parameters
         ----------
         **changes
-            ``times``, ``random_ends`` or ``end_variability``.
+            ``times`` or ``random_ends``.
         """
         other = replace(self, **changes)
         other.__dict__.update({name: self.__dict__[name] for name in self._OF_THE_QUEUE
                                if name in self.__dict__})
         return other
-
-    def same_decisions(self, other: CentralProblem) -> bool:
-        """Whether both tell the same apart, and have the same batches to choose from."""
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in (
-            "slack_ms", "idle", "queue", "action_model", "action_batch"))
 
     @property
     def load(self) -> float:
@@ -324,7 +316,7 @@ class CentralProblem:
         if self.random_ends:
             return np.ones(len(self.action_batch))
         shape = self.action_batch * (self.workers + 1) / (self.workers - 1)
-        shape = shape * min(1.0, MANY_WORKERS / self.workers) / self.end_variability
+        shape = shape * min(1.0, MANY_WORKERS / self.workers)
         return np.asarray(np.maximum(shape, 1.0))
 
     @cached_property

@@ -17,7 +17,7 @@ workers idle leads to these, and they count with what was just decided (Gauss-Se
 1994, §6.3.3), so that fewer rounds are needed. It stops when no action gains more than 1e-6, in
 states that the policy never comes to as well: real workers come to more states than the model.
 Until then values need only be exact to 1e-5 of what the last round gained. The policy to start
-from is that of a like problem, or of a first solution with few idle levels.
+from is that of a first solution with few idle levels.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
@@ -41,7 +41,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.actions import improve, table_of
 from ramsis.central.chain import EXACT, Chain, ChainValues, SteadyState
 from ramsis.central.model import CentralArrays, central_model
-from ramsis.central.problem import FEW_WORKERS, CentralProblem
+from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError
 
 __all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
@@ -91,19 +91,10 @@ class CentralSolution:
         return table_of(self.chain.model, self.values, width_ms)[1:, 1:]
 
 
-def solve_central(
-    problem: CentralProblem, start: CentralSolution | None = None
-) -> CentralSolution:
-    """The optimal policy of the model by policy iteration.
-
-    Parameters
-    ----------
-    start : CentralSolution, optional
-        Of a like problem. Its policy is the first one if workers are few, or service times the
-        same, and the levels, slack bins and actions as many; else the first one with few levels.
-    """
+def solve_central(problem: CentralProblem) -> CentralSolution:
+    """Find the optimal policy of the model by policy iteration."""
     for restart in _RESTARTS:
-        found = _solved(problem, restart * problem.load / problem.workers, start)
+        found = _solved(problem, restart * problem.load / problem.workers)
         if found is not None:
             return found
     raise _not_computed()
@@ -129,15 +120,10 @@ def _not_computed() -> NotConvergedError:
     return NotConvergedError("the values of a policy cannot be computed", value="singular system")
 
 
-def _solved(
-    problem: CentralProblem, restart: float, start: CentralSolution | None
-) -> CentralSolution | None:
+def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
     """The solution; None where the values of a policy on the way could not be computed."""
     model = central_model(problem, restart)
-    first: CentralSolution | _Policy | None = start
-    if start is None or not _is_near(problem, start.problem):
-        # with many workers quicker than rounds with all levels
-        first = _from_few_levels(model, None if start is None else _carried_over(problem, start))
+    first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
     found = None if first is None else _iterated(model, first.to, first.action, first.chain)
     steady_state = None if found is None else found.chain.steady_state()
     if found is None or steady_state is None:
@@ -147,48 +133,18 @@ def _solved(
                            found.values, found.chain)
 
 
-def _is_near(problem: CentralProblem, other: CentralProblem) -> bool:
-    """Whether a policy of another problem is one of this, and few rounds from its best."""
-    return (problem.slack_ms.shape == other.slack_ms.shape
-            and problem.same_decisions(replace(other, slack_ms=problem.slack_ms))
-            and (problem.workers <= FEW_WORKERS or problem.times.same_as(other.times)))
+def _from_few_levels(model: CentralArrays) -> _Policy | None:
+    """Return the best policy with few levels of idle workers, for all levels.
 
-
-def _from_few_levels(
-    model: CentralArrays, first: tuple[Codes, Codes] | None
-) -> _Policy | None:
-    """The best policy with few levels of idle workers and the age drawn anew, for all levels.
-
-    It is looked for from a first policy of all levels, where there is one.
+    The age of the head is drawn anew.
     """
     start = _coarse_levels(model.idle)
-    to, action = _first_policy(model, len(start)) if first is None else (
-        part[start] for part in first)
+    to, action = _first_policy(model, len(start))
     coarse = _iterated(model._replace(idle=model.idle[start], carries=False), to, action, few=_FEW)
     if coarse is None:
         return None
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
     return replace(coarse, to=coarse.to[nearest], action=coarse.action[nearest])
-
-
-def _carried_over(problem: CentralProblem, start: CentralSolution) -> tuple[Codes, Codes]:
-    """The policy of a like problem, at the slack that service so much shorter leaves there.
-
-    Where its batch may not be run here, as large a one of the model as may be, or none.
-    """
-    other = start.problem
-    stretch = problem.mean_ms[0] / other.mean_ms[0]
-    middle_ms = (problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2
-    at = np.ix_(*(np.maximum(np.searchsorted(known, wanted, side="right") - 1, 0)
-                  for known, wanted in ((other.idle, problem.idle), (other.queue, problem.queue),
-                                        (other.slack_ms, middle_ms / stretch))))
-    models, sizes = problem.action_model, problem.action_batch
-    known = [np.flatnonzero((models == model) & (sizes <= batch)) for model, batch in
-             zip(other.action_model, other.action_batch, strict=True)]
-    same = np.array([*(here[sizes[here].argmax()] if len(here) else WAIT for here in known), WAIT])
-    to = np.searchsorted(problem.queue, other.queue[start.to[at]], side="right") - 1
-    return (np.minimum(to, np.arange(len(problem.queue))[:, None]).astype(np.int16),
-            same[start.action[at]].astype(np.int16))
 
 
 def _coarse_levels(idle: IntArray) -> IntArray:

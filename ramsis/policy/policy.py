@@ -105,7 +105,7 @@ class Policy:
         What every batch takes besides its model, >= 0; the models' own times are without it,
         :attr:`latency_ms` and the other times of this class with it.
     headroom
-        What was given up for robustness, if any was to be.
+        The service times that the table was planned for, if it may be others than profiled.
     slowness
         The models' times are so many times as long as profiled, > 0.
     tails
@@ -166,6 +166,11 @@ class Policy:
     def rule(self) -> DispatchRule:
         """The dispatch rule."""
         return DISPATCHES[self.dispatch]
+
+    @property
+    def planned_factor(self) -> float:
+        """The service times that the table was planned for, as a multiple of those profiled."""
+        return 1.0 if self.headroom is None else self.headroom.factor
 
     @property
     def classes(self) -> tuple[SloClass, ...]:

@@ -374,20 +374,13 @@ class BudgetRecord(Simulated):
 
 @dataclass(frozen=True, slots=True)
 class HeadroomRecord(WrittenRecord):
-    """Headroom of a policy: its cost, and its effect when service takes longer."""
+    """The service times that a policy was planned for, and its figures at longer ones."""
 
-    # largest loss of effective accuracy, and of gain, against the pure optimum, > 0
-    allowed_loss: Positive
-    # the service times that the table was planned with, as a multiple of the true ones, >= 1
+    # service times that the table was planned for, as a multiple of those profiled, >= 1
     factor: Positive
-    loss: float  # what is lost at the true times; below 0 where the promise is higher
-    slower: Positive  # A factor on service times > 1, and with it
-    # effective_accuracy, violation_rate: of the policy, and
-    effective_accuracy: Fraction
-    violation_rate: Fraction
-    # effective_accuracy_without, violation_rate_without: of the pure optimum
-    effective_accuracy_without: Fraction
-    violation_rate_without: Fraction
+    # measured with service times 10 % longer than profiled; None where this would take too long
+    slower_effective_accuracy: Fraction | None
+    slower_violation_rate: Fraction | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ disposes; the file holds what was measured.
 4. Bisection on the number of states, by queue length, that do as A does.
 5. Bisection on q, ten times.
 
-Where the policies have headroom (:mod:`ramsis.synthesis.headroom`), each is the most robust one at
-its price, and all are replayed at the true service times: the budget holds for these. Steps 4 and
-5 are taken between policies that were planned with the same factor.
+Where policies have headroom (:mod:`ramsis.synthesis.headroom`), each has that of its own price,
+and all are replayed at the service times as profiled, for which the budget holds. Steps 4 and 5
+are taken between policies that were planned for the same service times.
 
 It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
 less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
@@ -49,7 +49,6 @@ from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_in
 from ramsis.errors import InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
-from ramsis.synthesis.headroom import restated
 from ramsis.synthesis.options import VALUES
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
@@ -297,9 +296,8 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
 
 def _mixable(one: Policy, other: Policy) -> bool:
     """Whether two tables tell the same states apart, and were planned with the same times."""
-    factors = [1.0 if policy.headroom is None else policy.headroom.factor
-               for policy in (one, other)]
-    return (factors[0] == factors[1] and np.array_equal(one.slack_ms, other.slack_ms)
+    return (one.planned_factor == other.planned_factor
+            and np.array_equal(one.slack_ms, other.slack_ms)
             and np.array_equal(one.queue_levels, other.queue_levels))
 
 
@@ -330,9 +328,8 @@ def _stated(search: _Search) -> Policy:
             assert expected.interval is not None
             upper = expected.interval.violation_rate[1]
         if upper <= search.budget:
-            policy = replace(policy, expectations=expected, budget=BudgetRecord(
+            return replace(policy, expectations=expected, budget=BudgetRecord(
                 max_violation_rate=search.budget, **asdict(one.found)))
-            return restated(policy, search.own_arrivals)
         least = min(least, upper)
     raise _none_within(search, policy, max(least, search.budget))
 

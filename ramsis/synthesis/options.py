@@ -74,7 +74,7 @@ _PER_WORKER: Mapping[str, Any] = {
     "solver": SOLVERS[0],
     "slo_classes": (),
     "overhead_ms": 0.0,
-    "headroom": 0.003,
+    "headroom": None,
     "prefer": "early",
 }
 
@@ -123,7 +123,7 @@ VALUES: Mapping[str, Rule] = {
     "confidence": INNER._replace(wrong="not a confidence"),
     "overhead_ms": DELAY_MS._replace(wrong="not an overhead"),
     "slowness": POSITIVE._replace(wrong="not a slowness"),
-    "headroom": BELOW_ONE._replace(wrong="not a loss of accuracy"),
+    "headroom": BELOW_ONE._replace(wrong="not a share of the service time"),
     "prefer": _words(*PREFERENCES, wrong="unknown preference"),
 }
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""

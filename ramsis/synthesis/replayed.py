@@ -41,10 +41,11 @@ from functools import partial
 from ramsis.analysis.measured import as_measured
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
+from ramsis.synthesis.headroom import with_slower_figures
 from ramsis.synthesis.simulated import (
     SETTLES,
     bursty_queries,
-    can_be_drawn,
+    can_be_replayed,
     measured,
     one_worker,
     tolerance_of,
@@ -58,7 +59,6 @@ _MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorte
 _AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
 _LASTS = 12.0  # a run at least, in SLOs
 _MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
-_MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
 _NEAR = 0.95  # share of the capacity from which on queues take long to settle
 _SLOW = 4  # times the queries there, as what a run has seen of a queue's swings is little
 _FULL_RUNS = 4  # from a full queue, of as many requests as those from idle workers
@@ -67,18 +67,14 @@ _WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many
 _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice this
 
 
-def settles(
-    load_qps: float, slo_ms: float, most: float = _MOST_QUERIES, slos: float = SETTLES
-) -> bool:
-    """Whether workers have settled, after so many SLOs, within so many simulated queries."""
-    return load_qps / 1000.0 * slo_ms * slos <= most
-
-
 def replayed(
     policy: Policy, *, own_arrivals: str | None = None, queries: int | None = None,
     runs: int = RUNS,
 ) -> Policy:
     """Return the policy with a promise measured by replaying its table.
+
+    With headroom its figures at longer service times are measured, too
+    (:mod:`ramsis.synthesis.headroom`).
 
     Parameters
     ----------
@@ -87,22 +83,19 @@ def replayed(
     queries, runs : int
         To begin with; 200,000 queries by default, half as many of one worker with fixed times.
     """
-    if not (settles(policy.load_qps, policy.slo_ms) and can_be_drawn(policy, own_arrivals)):
-        return policy
     alone = one_worker(policy)
     workers = None if alone is None else alone.workers
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
+    if not can_be_replayed(policy, runs, own_arrivals):
+        return policy
     gives_up = policy.late == LateRule.DROP.value
     near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)
     drawn = policy.quantiles_ms is not None  # long services are as rare among one worker's
     queries = queries or (QUERIES if alone is None or drawn else _OF_ONE) * (_SLOW if near else 1)
     queries, seed = max(queries, int(_LASTS * runs * within_slo)), first_seed(policy)
-    bursty = bursty_queries(policy, runs)
-    if bursty > _MOST_QUERIES:
-        return policy
-    queries = max(queries, bursty)
+    queries = max(queries, bursty_queries(policy, runs))
     measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
@@ -124,7 +117,7 @@ def replayed(
             runs, precise = runs * _MORE_RUNS, True
         else:
             break
-    return as_stated_by(policy, figures, found)
+    return with_slower_figures(as_stated_by(policy, figures, found), own_arrivals)
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:

@@ -72,10 +72,10 @@ class SynthesisSettings:
     overhead_ms : float
         What every batch takes besides the model, as to dispatch it, >= 0: added to all service
         times.
-    headroom : float
-        Largest effective accuracy, and gain, to give up so that the promise holds when service
-        takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
-        objective ``per-decision``.
+    headroom : float, optional
+        Share by which policies are planned for longer service times than profiled, in [0, 1); by
+        default 0.1, 0.05 or 0, the largest that costs little effective accuracy
+        (:mod:`ramsis.synthesis.headroom`), and 0 with the objective ``per-decision``.
     prefer : str, optional
         What decides between policies that are equally good: ``early`` answers or ``less-work``;
         see :mod:`ramsis.cluster.preference`. By default ``early``; with the objective
@@ -111,7 +111,7 @@ class SynthesisSettings:
     max_violation: float | None = None
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
-    headroom: float = _OF_DISPATCH
+    headroom: float | None = _OF_DISPATCH
     prefer: str | None = _OF_DISPATCH
     confidence: float = CONFIDENCE
     slowness: float = 1.0
@@ -195,7 +195,7 @@ class SynthesisSettings:
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
             "overhead_ms": float(self.overhead_ms),
-            "headroom": float(self.headroom),
+            "headroom": None if self.headroom is None else float(self.headroom),
         }
 
 

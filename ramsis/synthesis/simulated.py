@@ -57,8 +57,11 @@ from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["SETTLES", "Simulated", "bursty_queries", "can_be_drawn", "measured", "one_worker",
-           "prepared_policy", "simulated", "tolerance_of"]
+__all__ = ["SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed", "measured",
+           "one_worker", "prepared_policy", "settles", "simulated", "tolerance_of"]
+
+Drawn = dict[tuple[float, float, int], DrawnRequests]
+"""Arrivals and service draws of runs, kept for further policies, by load, duration and seed."""
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -69,6 +72,7 @@ _MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
+_MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
 _BURSTS = 20.0  # and quiet times, that a run has at least where it is to tell of them
 _SURE = 0.995  # confidence at which runs from idle and from busy workers differ
 _WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
@@ -79,7 +83,7 @@ _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e
 def simulated(
     policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
     own_arrivals: str | None = None, slower: float = 1.0,
-    drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
+    drawn: Drawn | None = None,
 ) -> Simulated:
     """Simulate a policy at its own load and return its rates.
 
@@ -96,7 +100,7 @@ def simulated(
     slower : float
         Factor on all service times, > 0.
     drawn : dict, optional
-        Keeps what is drawn, for further policies with the same arrivals and service times.
+        Keeps what is drawn, for further policies at the same load.
     """
     late, earned = list[float](), list[float]()
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
@@ -240,18 +244,24 @@ def bursty_queries(policy: Policy, runs: int) -> int:
     return math.ceil(runs * _BURSTS * policy.load_qps / 1000.0 * burst_ms / share)
 
 
-def can_be_drawn(policy: Policy, own_arrivals: str | None = None) -> bool:
-    """Whether a policy's arrivals can be drawn, so that its table can be replayed."""
+def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
+    """Return whether so many SLOs pass within the requests that a run may simulate."""
+    return load_qps / 1000.0 * slo_ms * slos <= _MOST_QUERIES
+
+
+def can_be_replayed(policy: Policy, runs: int, own_arrivals: str | None = None) -> bool:
+    """Return whether a policy's arrivals can be drawn, in runs that are not too long."""
     try:
         Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
     except InvalidValueError:
         return False
-    return True
+    return (settles(policy.load_qps, policy.slo_ms)
+            and bursty_queries(policy, runs) <= _MOST_QUERIES)
 
 
 def _windows(
     policy: Policy, queries: int, seeds: Iterable[int], own_arrivals: str | None,
-    slower: float = 1.0, drawn: dict[tuple[float, float, int], DrawnRequests] | None = None,
+    slower: float = 1.0, drawn: Drawn | None = None,
     *, warm_up_slos: float = SETTLES, full: Iterable[bool] = repeat(False),
 ) -> Iterator[tuple[Run, float, float]]:
     """Runs, and since when and until when each is in its steady state."""

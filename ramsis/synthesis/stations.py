@@ -7,7 +7,7 @@ by these shares, so that what arrives there is the process of all queries, thinn
 station's policy promises: effective accuracy less violation price × violation rate. With a budget
 of violations the price divides the load, and then each station gets the best policy within the
 budget, so that the whole is within it. Headroom, too, is for the final policies: the load is
-divided by what pure optima promise.
+divided by what policies planned as profiled promise.
 
 1. Worker types that are alike are merged, and so are classes of one SLO. One type and one class
    are one station, and nothing is divided.

@@ -127,7 +127,7 @@ class TypeLoads:
 
     def finished(self, station: Station[Policy]) -> Station[Policy]:
         """The station with its final policy: with headroom, within a budget of violations."""
-        if self.settings.max_violation is None and not self.settings.headroom:
+        if self.settings.max_violation is None and self.settings.headroom == 0.0:
             return station
         t = [kind.names for kind in self.kinds].index(station.worker_types)
         policy = self._made(t, station.workers, tuple(sorted(station.share.items())), final=True)

@@ -18,17 +18,19 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.analyse import problem_of
-from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
-from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
+from ramsis.synthesis.recipes.central import (
+    analysis_of,
+    bounds_of,
+    certificate_of,
+    solved_again,
+)
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual_of_classes
-from ramsis.verify.headroom import headroom_checks, of_changed_table
 from ramsis.verify.made_again import certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
 
 if TYPE_CHECKING:
     from ramsis.central.problem import CentralProblem
-    from ramsis.central.solve import CentralSolution
 
 _BY_CHANCE = 2.0  # half widths: arrivals that are drawn may be fewer than on average
 _ROUNDING = 1e-6
@@ -49,17 +51,17 @@ def central_claims(
         Not looked at: arrivals are Poisson.
     """
     problem: CentralProblem = problem_of(policy, where)
-    plans, solution = plans_of(problem, policy)
-    found = plans.played(solution)
-    derived, gain = promise_of(found), found.steady_state.gain
+    solution = solved_again(problem, policy.planned_factor)
+    capacity_qps, upper_bound = bounds_of(problem)
+    derived = analysis_of(problem, solution).expectations(
+        capacity_qps=capacity_qps, upper_bound=upper_bound)
+    certificate = certificate_of(solution, upper_bound)
     again = (
-        close("gain", policy.certificate.gain, gain, tolerance),
-        *certificate_checks(policy.certificate,
-                            certificate_of(solution, derived.upper_bound, gain), tolerance),
-        close("capacity (QPS)", policy.expectations.capacity_qps, derived.capacity_qps,
-              _ROUNDING * (derived.capacity_qps or 1.0)),
+        close("gain", policy.certificate.gain, certificate.gain, tolerance),
+        *certificate_checks(policy.certificate, certificate, tolerance),
+        close("capacity (QPS)", policy.expectations.capacity_qps, capacity_qps,
+              _ROUNDING * capacity_qps),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
-        *_headroom_checks(policy, plans, solution, tolerance),
         *_bound_checks(policy, problem, tolerance),
         *(replay_checks(policy) if policy.replay is not None
           else made_again_checks(policy.expectations, derived, tolerance)),
@@ -74,29 +76,6 @@ def central_claims(
         *again,
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
     )
-
-
-def _headroom_checks(
-    policy: Policy, plans: Plans, plan: CentralSolution, tolerance: float
-) -> tuple[Check, ...]:
-    """Check the headroom that a policy file states.
-
-    Parameters
-    ----------
-    plans : Plans
-        Behind the file.
-    plan : CentralSolution
-        For its factor on service times.
-    """
-    stated = policy.headroom
-    if stated is None:
-        return ()
-    again, record = plans.most_robust(stated.allowed_loss)
-    if policy.budget is not None:
-        plan = again
-    found = {slower: plans.figures(plan, slower) for slower in (1.0, stated.slower)}
-    found |= of_changed_table(policy)
-    return headroom_checks(stated, record, found, plans.figures(plans.solution(), 1.0), tolerance)
 
 
 def _bound_checks(

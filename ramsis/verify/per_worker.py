@@ -17,10 +17,8 @@ Under Markov-modulated arrivals the rows have the hidden mode in their states, f
 alone. That it is a local optimum is not checked; the bound on its gain is found again by policy
 iteration on finer nodes.
 
-A table with headroom was planned with longer service times. Its behaviour is derived as that of
-any other table, at the true times; the optimum that it is held against is that of the true times,
-less the headroom, or less what the plan that was made again loses in the model where that is more.
-What the file says of the headroom is worked out again as it was.
+A table with headroom was planned for longer service times: its choices and its certificate are
+held against the model at these, its behaviour is derived at the times as profiled.
 
 A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
 accounts for about 1e-6 at D = 100, and for much more in overload with a small table. A gain moves
@@ -39,7 +37,7 @@ the model's policy, is held against what the solver makes of the file's problem 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -54,24 +52,16 @@ from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
 from ramsis.synthesis.analyse import problem_of
-from ramsis.synthesis.headroom import Chosen
 from ramsis.synthesis.recipes.per_worker import certificate_of
-from ramsis.synthesis.recipes.worker_headroom import (
-    PlannedTables,
-    WorkerPlan,
-    pure_grid,
-    pure_problem,
-)
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
-from ramsis.verify.headroom import headroom_checks, of_changed_table
 from ramsis.verify.made_again import accuracy_check, certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.modes import is_modulated
-from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution
+from ramsis.worker.solve import SOLVERS, evaluate_table, solve_worker
 
 if TYPE_CHECKING:
     from ramsis.worker.explicit import ExplicitWorkerMDP
@@ -102,8 +92,10 @@ def worker_claims(
     problem: WorkerProblem = problem_of(policy, where, own_arrivals=own_arrivals)
     check_known("unknown solver", policy.certificate.solver, SOLVERS,
                 f"{where}: certificate.solver", InputFileError)
-    made, certificate, remade = _made_again(policy, problem, own_arrivals)
-    table = _table_check(policy, problem)
+    plan = problem if policy.planned_factor == 1.0 else problem.slower(
+        policy.planned_factor, problem.slack_ms)
+    made, certificate = _made_again(policy, problem, plan)
+    table = _table_check(policy, plan)
     # The rest is derived from the table's choices, which the model has to allow.
     if not table.holds:
         return (table,)
@@ -119,12 +111,10 @@ def worker_claims(
                 *budget_checks(policy, made.expectations().interval, own_arrivals),
                 *replay_checks(policy, own_arrivals),
                 *bounds,
-                *_headroom_checks(policy, problem, None, remade, tolerance),
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
     derive = _modulated if is_modulated(problem.arrivals) else _memoryless
-    given_up = _given_up(policy, certificate)
-    analysis, proofs = derive(problem, policy, tolerance, given_up)
+    analysis, proofs = derive(problem, plan, policy, tolerance)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
     again_checks = [close("gain, again", policy.certificate.gain, certificate.gain, tolerance),
                     *certificate_checks(policy.certificate, certificate, tolerance)]
@@ -142,77 +132,30 @@ def worker_claims(
           else _modelled_checks(policy.expectations, analysis, derived, tolerance)),
         *not_measured_checks(policy, own_arrivals),
         *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
-        *_headroom_checks(policy, problem, _table(problem, policy), remade, tolerance),
         *proofs,
         *bounds,
         *again_checks,
     )
 
 
-class Remade(NamedTuple):
-    """What a file's table was chosen among, made again."""
-
-    tables: PlannedTables  # at the true times
-    pure: WorkerSolution
-    chosen: Chosen[WorkerPlan]
-
-
-class MadeAgain(NamedTuple):
-    """Solution of a file's problem, solved again."""
-
-    analysis: WorkerAnalysis  # of the file's policy, by the model
-    certificate: CertificateRecord
-    headroom: Remade | None  # none where the file says nothing of headroom
-
-
 def _made_again(
-    policy: Policy, problem: WorkerProblem, own_arrivals: str | None
-) -> MadeAgain:
-    """Solve a file's problem again with the solver that it names."""
-    solver: Any = policy.certificate.solver
-    pure = pure_problem(problem)
-    worker = WorkerModel(pure)
-    try:
-        solution = worker.solve(solver)
-    except InvalidValueError as error:
-        raise InputFileError(str(error)) from error
-    analysis, remade = analyse_worker(
-        pure, solution.policy, solution.frequency, solution.excess), None
-    gain = solution.gain
-    if policy.headroom is not None:
-        tables = PlannedTables(worker, solver, pure_grid(problem), policy, own_arrivals)
-        chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
-        analysis = tables.analysis(chosen.plan, 1.0)
-        gain, remade = analysis.gain, Remade(tables, solution, chosen)
-    return MadeAgain(
-        analysis, certificate_of(solution, gain), remade)
-
-
-def _headroom_checks(
-    policy: Policy, problem: WorkerProblem, table: IntArray | None, remade: Remade | None,
-    tolerance: float,
-) -> tuple[Check, ...]:
-    """Check the headroom that a policy file states.
+    policy: Policy, problem: WorkerProblem, plan: WorkerProblem
+) -> tuple[WorkerAnalysis, CertificateRecord]:
+    """Solve a file's problem again with the solver that it names.
 
     Parameters
     ----------
-    problem : WorkerProblem
-        Of the file.
-    table : ndarray of int, shape (N, D+1), or None
-        Its table in the problem's terms; None where it was changed after planning, for a budget.
-    remade : Remade or None
-        None where the file says nothing.
+    problem, plan : WorkerProblem
+        At the service times as profiled, and at those that the policy is planned for.
     """
-    stated = policy.headroom
-    if stated is None or remade is None:
-        return ()
-    (plan, record), tables, pure = remade.chosen, remade.tables, remade.pure
-    if table is not None:
-        plan = WorkerPlan(table, stated.factor, problem.slack_ms)
-    optimum = WorkerPlan(pure.policy, 1.0, tables.true.problem.slack_ms)
-    played = {slower: tables.figures(plan, slower) for slower in (1.0, stated.slower)}
-    played |= of_changed_table(policy, tables.own_arrivals)
-    return headroom_checks(stated, record, played, tables.figures(optimum, 1.0), tolerance)
+    solver: Any = policy.certificate.solver
+    try:
+        solution = solve_worker(plan, solver)
+    except InvalidValueError as error:
+        raise InputFileError(str(error)) from error
+    frequency = solution if plan is problem else evaluate_table(problem, solution.policy)
+    analysis = analyse_worker(problem, solution.policy, frequency.frequency, frequency.excess)
+    return analysis, certificate_of(solution)
 
 
 def _measured_checks(
@@ -276,7 +219,7 @@ def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
 
 
 def _memoryless(
-    problem: WorkerProblem, policy: Policy, tolerance: float, given_up: float
+    problem: WorkerProblem, plan: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, list[Check]]:
     """The table's behaviour, and its gain and the optimum's held against the certificate.
 
@@ -293,8 +236,10 @@ def _memoryless(
     explicit = build_explicit(problem)
     analysis, gain = _stationary(explicit, policy)
     derived = analysis.expectations()
-    if policy.headroom is not None:
-        explicit = build_explicit(pure_problem(problem))
+    planned_gain = gain
+    if plan is not problem:
+        explicit = build_explicit(plan)
+        planned_gain = _stationary(explicit, policy)[1]
     optimum = value_iteration(explicit.mdp, tolerance=tolerance / 100)
     tolerance *= (_LOOSER if derived.overloaded else 1.0) * (1.0 + policy.violation_price)
     if derived.violation_rate > _FEW_VIOLATIONS:
@@ -304,12 +249,12 @@ def _memoryless(
             measured = (stated.effective_accuracy
                         - policy.violation_price * stated.violation_rate)
             tolerance += abs(measured - gain)
-    return analysis, [close("gain", policy.certificate.gain, gain, tolerance),
-                      *_gain_checks(policy, optimum.certificate, tolerance, given_up)]
+    return analysis, [close("gain", policy.certificate.gain, planned_gain, tolerance),
+                      *_gain_checks(policy, optimum.certificate, tolerance)]
 
 
 def _modulated(
-    problem: WorkerProblem, policy: Policy, tolerance: float, given_up: float
+    problem: WorkerProblem, plan: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, list[Check]]:
     """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
     from ramsis.worker.explicit.modulated import build_modulated_chain
@@ -327,9 +272,11 @@ def _modulated(
     visits = law.reshape(shape).sum(axis=2)
     visits[:, 0] += law @ chain.overdue
     analysis = analyse_worker(problem, table, visits, excess)
+    if plan is not problem:
+        chain = build_modulated_chain(plan, table)
+        law = _long_run(chain.transition, start)
     gain = float(law @ chain.reward) / float(law @ chain.cost)
-    pure = pure_problem(problem)
-    seeing = solve_on_nodes(build_modulated(pure, problem.arrivals, cells_per_slo=_FINER))
+    seeing = solve_on_nodes(build_modulated(plan, problem.arrivals, cells_per_slo=_FINER))
     if analysis.expectations().overloaded:
         tolerance *= _LOOSER
     best = seeing.certificate.upper_bound
@@ -339,7 +286,7 @@ def _modulated(
         Check("upper bound on the gain", upper, best,
               upper is None or upper >= seeing.certificate.lower_bound - tolerance),
         Check("lower bound on the gain", lower, gain,
-              lower is None or lower <= gain + given_up + tolerance),
+              lower is None or lower <= gain + tolerance),
     ]
 
 
@@ -435,7 +382,7 @@ def _spread_checks(
 
 
 def _gain_checks(
-    policy: Policy, optimum: Certificate, tolerance: float, given_up: float
+    policy: Policy, optimum: Certificate, tolerance: float
 ) -> list[Check]:
     """No policy of this model has more than the stated gain and bounds."""
     stated = policy.certificate
@@ -443,24 +390,12 @@ def _gain_checks(
     lower = stated.gain if stated.gain_lower is None else stated.gain_lower
     return [
         Check("gain against the optimum", stated.gain, optimum.upper_bound,
-              stated.gain >= optimum.lower_bound - tolerance - given_up),
+              stated.gain >= optimum.lower_bound - tolerance),
         Check("stated upper bound on the gain", upper, optimum.lower_bound,
               upper >= optimum.lower_bound - tolerance),
         Check("stated lower bound on the gain", lower, optimum.upper_bound,
               lower <= optimum.upper_bound + tolerance),
     ]
-
-
-def _given_up(policy: Policy, again: CertificateRecord) -> float:
-    """What the policy may have less than the optimum that its bounds are on.
-
-    The loss that headroom allows is measured. Where the model knows little, as in overload with a
-    small table, it may be more there: as much as the gain that was made again has.
-    """
-    if policy.headroom is None:
-        return 0.0
-    lower = again.gain if again.gain_lower is None else again.gain_lower
-    return max(policy.headroom.allowed_loss, lower - again.gain)
 
 
 def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:

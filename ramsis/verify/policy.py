@@ -14,6 +14,7 @@ from ramsis.mdp.settings import check_tolerance
 from ramsis.policy import Policy, read
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.synthesis.certified import gap_of_promise
+from ramsis.synthesis.headroom import HEADROOM
 from ramsis.verify.central import central_claims
 from ramsis.verify.checks import Check
 from ramsis.verify.per_worker import worker_claims
@@ -60,7 +61,7 @@ def verify_policy(
 def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
     """Check that a file states its inputs consistently."""
     inputs, options = policy.inputs, policy.inputs.options
-    budget, headroom = policy.budget, policy.headroom
+    budget = policy.budget
     interval = policy.expectations.interval
     same = fingerprint(dict(options)) == inputs.settings
     checks = [Check("settings have their fingerprint", None, None, same)]
@@ -68,7 +69,6 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
         "slo_ms": policy.slo_ms, "workers": policy.workers, "dispatch": policy.dispatch,
         "batching": policy.batching, "late": policy.late, "objective": policy.objective,
         "prefer": policy.prefer, "overhead_ms": policy.overhead_ms,
-        "headroom": headroom.allowed_loss if headroom is not None else 0.0,
         "max_violation": budget.max_violation_rate if budget is not None else None,
     }
     if budget is None:  # else the price was looked for
@@ -76,6 +76,12 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
     if interval is not None:
         stated["confidence"] = interval.confidence
     stated["slowness"] = policy.slowness
+    headroom = options.get("headroom")
+    factors = [1.0 + share for share in (
+        (*HEADROOM, 0.0) if headroom is None else (headroom,))]
+    checks.append(Check("settings: headroom", None, None,
+                        (policy.headroom is None) == (headroom == 0.0)
+                        and policy.planned_factor in factors))
     for name, value in stated.items():
         usual = {"confidence": CONFIDENCE, "slowness": 1.0}.get(name)
         checks.append(Check(f"settings: {name.replace('_', ' ')}", None, None,

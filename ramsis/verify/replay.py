@@ -16,7 +16,7 @@ Every figure that is named in ``replay.half_widths`` is derived twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ from ramsis.arrivals import Arrivals
 from ramsis.policy import Expectations, Policy
 from ramsis.policy.records import Replay
 from ramsis.sim.result import Estimate
-from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed, settles
-from ramsis.synthesis.simulated import SETTLES, measured
+from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
+from ramsis.synthesis.simulated import SETTLES, measured, settles
 from ramsis.verify.checks import Check, close
 from ramsis.verify.simulator import Chance, figures, long_queue
 
@@ -44,7 +44,7 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     stated = policy.replay
     assert stated is not None
     warm_up_slos = stated.warm_up_slos or SETTLES
-    if not settles(policy.load_qps, policy.slo_ms, slos=warm_up_slos):
+    if not settles(policy.load_qps, policy.slo_ms, warm_up_slos):
         return (Check("warm-up of the replay (SLOs)", warm_up_slos, None, False),)
     found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
                              seed=stated.seed, own_arrivals=own_arrivals,
@@ -59,7 +59,7 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
               close("workers of the replay", stated.workers, replay.workers, 0.0),
               Check("whether the runs have settled", None, None,
                     stated.settled is replay.settled),
-              _warm_up_check(policy, stated, own_arrivals),
+              *_again_checks(policy, stated, own_arrivals),
               Check("overloaded", float(policy.expectations.overloaded),
                     float(same.expectations.overloaded),
                     policy.expectations.overloaded == same.expectations.overloaded),
@@ -81,14 +81,21 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     return tuple(checks)
 
 
-def _warm_up_check(policy: Policy, stated: Replay, own_arrivals: str | None) -> Check:
-    """Return whether the runs have the warm-up after which their starts make no difference."""
+def _again_checks(
+    policy: Policy, stated: Replay, own_arrivals: str | None
+) -> Iterator[Check]:
+    """Check the warm-up after which starts make no difference, and figures with headroom."""
     like = {} if policy.budget is None else {"queries": policy.budget.queries,
                                              "runs": policy.budget.runs}
-    again = replayed(policy, own_arrivals=own_arrivals, **like).replay
-    slos = None if again is None else again.warm_up_slos
-    return Check("warm-up of the replay (SLOs)", stated.warm_up_slos, slos,
-                 stated.warm_up_slos == slos)
+    again = replayed(policy, own_arrivals=own_arrivals, **like)
+    slos = None if again.replay is None else again.replay.warm_up_slos
+    yield Check("warm-up of the replay (SLOs)", stated.warm_up_slos, slos,
+                stated.warm_up_slos == slos)
+    if policy.headroom is None or again.headroom is None:
+        return
+    for name in ("slower_effective_accuracy", "slower_violation_rate"):
+        yield _exactly(f"headroom: {_words(name)}", getattr(policy.headroom, name),
+                       getattr(again.headroom, name))
 
 
 def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:

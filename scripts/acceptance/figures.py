@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from acceptance.line import Line, Row, Verdict, judged, named, spread
 from acceptance.random_settings import LINE as RANDOM
 from acceptance.setting import SEED, Effort, Setting
-from ramsis.synthesis.replayed import settles
+from ramsis.synthesis.simulated import SETTLES
 from ramsis.verify.replay import figure_of, played
 
 __all__ = ["LINE"]
@@ -31,7 +31,7 @@ _ALLOWED = {  # share of the figure, and difference
 def _settings(seed: int) -> list[Setting]:
     """Of the random ones; those of which a run settles quickly."""
     short = [one for one in RANDOM.settings(seed)
-             if settles(one.load_qps, one.slo_ms, _MOST_REQUESTS)]
+             if one.load_qps / 1000.0 * one.slo_ms * SETTLES <= _MOST_REQUESTS]
     return spread(short, SETTINGS)
 
 

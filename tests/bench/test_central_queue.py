@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 
 from ramsis import profiles, runtime
-from ramsis.central.problem import CentralProblem
-from ramsis.central.solve import solve_central
 from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.runtime import Drop, Wait
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recipes import RECIPES
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated, several
 
 LOADS_QPS = (400.0, 2000.0, 4000.0)
 SYNTHESIS_S, LARGE_S, LOOKUP_S, FILE_KB = 1.0, 10.0, 2e-6, 200.0
-FEW_S, AGAIN_S = 3.0, 1.0
+FEW_S = 3.0
 LOOKUPS = 20_000
 
 
@@ -36,12 +33,6 @@ def _made(profile: ProfileSet, load_qps: float, workers: int, **options: Any) ->
     settings = SynthesisSettings(
         **{"dispatch": "central-queue", "slo_ms": SLO_MS, "workers": workers, **options})
     return generate_policy(profile, load_qps, settings)
-
-
-def _problem(profile: ProfileSet, load_qps: float, **options: Any) -> CentralProblem:
-    settings = SynthesisSettings(dispatch="central-queue", **options)
-    found: CentralProblem = RECIPES["central-queue"].problem(profile, load_qps, settings)
-    return found
 
 
 def _enter(
@@ -89,21 +80,6 @@ def test_few_workers(
     ledger.time(f"{name}, {workers} workers, {load_qps:g} QPS", timing, FEW_S)
     pure = several(lambda: _made(profile, load_qps, workers, slo_ms=slo_ms, headroom=0.0), 3)
     ledger.ratio(timing, pure, "the same without headroom")
-
-
-@pytest.mark.parametrize("load_qps", [500.0, 2000.0])
-def test_solution_for_longer_times(benchmark: Any, ledger: Ledger, load_qps: float) -> None:
-    """Two workers: from the optimum for the true times, against from nothing."""
-    pure = solve_central(_problem(profiles.load("digits-cpu"), load_qps, slo_ms=25.0, workers=2))
-
-    def longer() -> CentralProblem:
-        return pure.problem.varied(times=pure.problem.times.scaled(1.1))
-
-    found, timing = repeated(benchmark, lambda: solve_central(longer(), pure), rounds=5)
-    alone = solve_central(longer())
-    assert found.steady_state.gain == pytest.approx(alone.steady_state.gain, abs=1e-9)
-    ledger.time(f"central queue solved again for longer times, {load_qps:g} QPS", timing, AGAIN_S)
-    ledger.ratio(timing, several(lambda: solve_central(longer()), 5), "the same from nothing")
 
 
 def test_lookup_and_file(

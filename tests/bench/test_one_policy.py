@@ -66,7 +66,7 @@ def test_against_solvers_on_explicit_rows(
 def test_a_policy_with_all_that_its_file_states(
     benchmark: Any, ledger: Ledger, profile_file: Path
 ) -> None:
-    """From the profile: the pure optimum, and on top headroom, recovery and intervals."""
+    """From the profile: planned as profiled, and on top headroom, recovery and intervals."""
     images = profiles.load(str(profile_file))
     usual = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
     pure, serve = replace(usual, headroom=0.0), replace(usual, headroom=0.0, late="serve")
@@ -81,10 +81,10 @@ def test_a_policy_with_all_that_its_file_states(
     assert policy.headroom is not None
     assert policy.expectations.recovery is not None
     optimum = made(pure)
-    ledger.time("the pure optimum, from the profile", optimum, TARGET_S)
+    ledger.time("planned as profiled, from the profile", optimum, TARGET_S)
     ledger.ratio(optimum, made(serve), "the same with late=serve")
     ledger.time("headroom, recovery and intervals on top", timing.minus(optimum), 0.1)
-    ledger.ratio(timing, optimum, "the pure optimum")
+    ledger.ratio(timing, optimum, "planned as profiled")
 
 
 def test_memory_of_one_policy(benchmark: Any, ledger: Ledger, profile_file: Path) -> None:

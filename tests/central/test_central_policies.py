@@ -248,15 +248,6 @@ def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
         0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
 
 
-@pytest.mark.parametrize("load_qps", [150.0, 420.0])
-def test_random_ends_are_solved_from_even_ones_as_from_nothing(load_qps: float) -> None:
-    even = samples.problem(load_qps)
-    problem = even.varied(random_ends=True)
-    near, alone = solve_central(problem, solve_central(even)), solve_central(problem)
-    assert np.array_equal(near.table, alone.table)
-    assert near.steady_state.gain == pytest.approx(alone.steady_state.gain, rel=1e-12)
-
-
 @pytest.mark.slow
 def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_random() -> None:
     """Models that are almost alike make this fleet swing between many and no idle workers."""

@@ -96,13 +96,12 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[4] == f"{expected.upper_bound:.4f}"
         found = policy.headroom
         assert found is not None
-        assert cells[6:10] == [f"{found.factor:g}", f"{found.loss:.4f}",
-                               f"{found.violation_rate:.4%}",
-                               f"{found.violation_rate_without:.4%}"]
+        assert cells[6:9] == [f"{found.factor:g}", f"{found.slower_effective_accuracy:.4f}",
+                              f"{found.slower_violation_rate:.4%}"]
         recovery = expected.recovery
         assert recovery is not None
-        assert cells[10] == ("never" if recovery.metastable else f"{recovery.within_ms:.0f}")
-        assert cells[11] == ("OVERLOAD" if expected.overloaded else "ok")
+        assert cells[9] == ("never" if recovery.metastable else f"{recovery.within_ms:.0f}")
+        assert cells[10] == ("OVERLOAD" if expected.overloaded else "ok")
     assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
     assert ran.out.splitlines()[-1] == (
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
@@ -141,8 +140,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
     assert set(low) >= {"scheduler", "load_qps", "workers", "slo_ms", "expected_accuracy",
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
                         "capacity_qps", "utilisation", "overloaded", "headroom_factor",
-                        "headroom_loss", "slower_violation_rate",
-                        "slower_violation_rate_without", "file"}
+                        "slower_effective_accuracy", "slower_violation_rate", "file"}
     assert (low["scheduler"], low["load_qps"], low["workers"], low["slo_ms"]) == (
         "round-robin", 50.0, 4, 100.0)
     assert (low["overloaded"], high["overloaded"]) == (False, True)

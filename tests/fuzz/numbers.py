@@ -71,7 +71,7 @@ def setting_of(seed: int, *, quick: bool = False) -> Setting:
         kinds = ["p95", "p99", "mean"] if quick else ["p95", "p99", "mean", "distribution"]
         options += ["--service", rng.choice(kinds)]
     if rng.random() < 0.3:
-        options += ["--headroom", rng.choice(["0", "0.001", "0.01"])]
+        options += ["--headroom", rng.choice(["0", "0.02", "0.1"])]
     if rng.random() < 0.3:
         options += ["--violation-price", rng.choice(["0", "0.37", "3"])]
     if rng.random() < 0.3:

@@ -96,17 +96,16 @@ def _answers(made: Policy) -> tuple[Policy, Policy]:
 
 
 @pytest.mark.slow
-def test_headroom_is_said_of_the_table_that_the_budget_left(tmp_path: Path) -> None:
-    """It is known to a fifth; the table that it was made from has a third fewer violations."""
+def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path: Path) -> None:
     load_qps, settings = CASES["worker"]
     made = generate_policy(PROFILE, load_qps, replace(
-        settings, headroom=0.002, max_violation=0.01))
+        settings, headroom=0.02, max_violation=0.01))
     assert made.headroom is not None
-    slower = made.headroom.slower
-    own = simulated(made, queries=4 * QUERIES, runs=RUNS, seed=77, slower=slower)
+    own = simulated(made, queries=4 * QUERIES, runs=RUNS, seed=77, slower=1.1)
     assert made.randomised is not None
-    assert made.headroom.violation_rate == pytest.approx(own.violation_rate, rel=0.2)
-    assert made.headroom.effective_accuracy == pytest.approx(own.effective_accuracy, abs=0.01)
+    assert made.headroom.slower_violation_rate == pytest.approx(own.violation_rate, rel=0.2)
+    assert made.headroom.slower_effective_accuracy == pytest.approx(
+        own.effective_accuracy, abs=0.01)
     files.write(made, tmp_path / "made.json")
     assert all(check.holds for check in verify_policy(tmp_path / "made.json"))
 

@@ -70,7 +70,8 @@ def overloaded() -> Policy:
     The queue takes some 100 SLOs to fill.
     """
     return generate_policy(load("text-cpu"), 12_206.3, SynthesisSettings(
-        slo_ms=134.5, workers=13, dispatch="central-queue", service="distribution"))
+        slo_ms=134.5, workers=13, dispatch="central-queue", service="distribution",
+        headroom=0.0))
 
 
 def test_near_the_capacity_the_steady_state_is_stated(overloaded: Policy, tmp_path: Path) -> None:

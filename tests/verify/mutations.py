@@ -194,8 +194,7 @@ def mutants(document: Document, rng: np.random.Generator, count: int) -> Iterato
         place, value = places[int(rng.integers(len(places)))]
         other = (_missed(document["budget"], rng) if place[-1] == "max_violation_rate"
                  else moved(place, value, rng))
-        # A larger loss that is allowed is a setting, by which nothing that is stated is false.
-        if other is None or other == value or place[-1] in ("tolerance", "allowed_loss"):
+        if other is None or other == value or place[-1] == "tolerance":
             continue
         made += 1
         yield Mutant(place, value, other, put(document, place, other))

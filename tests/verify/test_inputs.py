@@ -22,8 +22,7 @@ def document() -> dict[str, Any]:
 
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "an allowed loss": (lambda d: d["headroom"].update(allowed_loss=0.0045),
-                        "settings: headroom"),
+    "a factor": (lambda d: d["headroom"].update(factor=1.075), "settings: headroom"),
     "no headroom": (lambda d: d.pop("headroom"), "settings: headroom"),
     "a preference": (lambda d: d.update(prefer="less-work"), "settings: prefer"),
     "a budget among the settings": (lambda d: d["inputs"]["options"].update(max_violation=0.1),

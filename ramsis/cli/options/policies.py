@@ -90,8 +90,9 @@ _OPTIONS: _Options = {
     "overhead_ms": overhead_option,
     "headroom": click.option(
         "--headroom", type=float, default=None, metavar="X",
-        help="Most effective accuracy to give up so that the promise holds when service takes "
-             "longer; 0: none.  [default: 0.003; per decision 0]"),
+        help="Plan for service times longer by this share; 0: as profiled.  [default: 0.1, 0.05 "
+             "or 0, the largest that gives up at most 0.003 of effective accuracy; per decision "
+             "0]"),
     "prefer": click.option(
         "--prefer", type=click.Choice(PREFERENCES), default=None,
         help="Of policies that are equally good, to 0.0002 of effective accuracy, the one that "

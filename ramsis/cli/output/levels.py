@@ -35,9 +35,9 @@ _RATES = (
 )
 _HEADROOM = (
     Column("headroom_factor", "planned service time (factor)", "g", wide=True),
-    Column("headroom_loss", "cost of headroom (accuracy)", ".4f", wide=True),
+    Column("slower_effective_accuracy", "effective accuracy at +10 % service time", ".4f",
+           wide=True),
     Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
-    Column("slower_violation_rate_without", "same, without headroom", ".4%", wide=True),
 )
 _RECOVERY = Column("recovery", "recovery from a burst (ms)", ">", wide=True)
 PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM, _RECOVERY,

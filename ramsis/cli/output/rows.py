@@ -87,17 +87,14 @@ def policy_row(policy: Policy) -> dict[str, Any]:
 
 
 def headroom_row(policy: Policy) -> dict[str, Any]:
-    """Return the cost and the effect of the headroom of a policy; empty without headroom."""
+    """Return what a policy states of longer service times; empty without headroom."""
     found = policy.headroom
     if found is None:
         return {}
     return {
         "headroom_factor": found.factor,
-        "headroom_loss": found.loss,
-        "slower_effective_accuracy": found.effective_accuracy,
-        "slower_violation_rate": found.violation_rate,
-        "slower_effective_accuracy_without": found.effective_accuracy_without,
-        "slower_violation_rate_without": found.violation_rate_without,
+        "slower_effective_accuracy": found.slower_effective_accuracy,
+        "slower_violation_rate": found.slower_violation_rate,
     }
 
 

@@ -17,7 +17,6 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.schedulers import Policies
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
-from ramsis.synthesis.recipes.central import policy_of_regular_ends
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -57,7 +56,7 @@ def _policy(station: PlacedStation) -> Policy:
     settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
                                  dispatch="central-queue", max_queue=station.max_batch,
                                  headroom=0.0)
-    central = policy_of_regular_ends(station.profile, station.load_qps, settings)
+    central = generate_policy(station.profile, station.load_qps, settings)
     promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
     if len(station.workers) == 1 or bound is None or bound - promised <= _CLEARLY:
         return central

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ramsis import __version__
+from ramsis.bounds import fluid_bound
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
-from ramsis.policy import Inputs, Policy, PolicyModel
+from ramsis.policy import CertificateRecord, Inputs, Policy, PolicyModel
+from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
-from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
+from ramsis.synthesis.headroom import replay_at, with_headroom
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.replayed import replayed, settles
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
-from ramsis.synthesis.simulated import simulated
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
@@ -29,10 +30,7 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 
 CENTRAL_QUEUE = "central-queue"
 
-_QUERIES, _RUNS = 100_000, 4  # of the simulation that two ways are compared in
-_MOST_QUERIES = 2e6  # of a run until the workers have settled
-_NO_MATTER = 6e-4  # of accuracy that may be missing there
-_LEAST_VARIABILITY = 1e-3
+_NO_MATTER = 6e-4  # gain that a replay may miss: the model's error where nothing swings
 
 
 class Central(Recipe["CentralProblem"]):
@@ -46,57 +44,39 @@ class Central(Recipe["CentralProblem"]):
         times = ServiceTimes.of(settings.profile_for(profile),
                                 settings.chosen_service(profile), settings.max_queue)
         times = replace(times, quantiles_ms=as_stated(times.quantiles_ms, overhead_ms))
-        from ramsis.central.classes import ClassesProblem
-        from ramsis.central.problem import CentralProblem
-
-        problem = CentralProblem.create(
-            times.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
-            load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
-            prefer=settings.prefer,
-        )
-        if not settings.slo_classes:
-            return problem
-        check_reachable([times], settings.slo_classes)
-        return ClassesProblem.of(problem, settings.slo_classes)
+        if settings.slo_classes:
+            check_reachable([times], settings.slo_classes)
+        return _problem_at(times.without_late(settings.slo_ms), load_qps, settings)
 
     def policy(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,
     ) -> Policy:
         """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`."""
-        return replayed(self._chosen(profile, load_qps, settings, problem))
+        return replayed(self.modelled(profile, load_qps, settings, problem))
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
-        return self._chosen(profile, load_qps, settings, problem)
+        inputs, (capacity_qps, upper_bound) = inputs_of(profile, settings), bounds_of(problem)
+        solutions: dict[float, CentralSolution] = {}
 
-    def _chosen(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: CentralProblem,
-    ) -> Policy:
-        """Return the best of the candidate policies.
+        def unpromised(solution: CentralSolution) -> Policy:
+            return _unpromised(problem, solution, upper_bound, inputs, settings)
 
-        The optimum for several workers is replayed in simulation, but for so many that this would
-        take millions of queries. Where it earns less there than it promises, batches do not end
-        as evenly as the model has it. Then the optimum for batches that end at random is replayed
-        too, and the one that earns more is what the headroom is looked for from.
-        """
-        inputs = inputs_of(profile, settings)
-        plans = _planned(problem, inputs, settings)
-        if problem.workers > 1 and settles(problem.load_qps, problem.slo_ms, _MOST_QUERIES):
-            assert plans.policy is not None
-            played = plans.figures(plans.solution(), 1.0)
-            if played.gain < plans.policy.certificate.gain - max(played.half_width, _NO_MATTER):
-                try:
-                    other = _planned(problem.varied(random_ends=True), inputs, settings, plans)
-                except NotConvergedError:
-                    other = plans
-                if other.figures(other.solution(), 1.0).gain > played.gain:
-                    plans = other
-        return _most_robust(plans, inputs, settings)
+        def planned(factor: float) -> Policy:
+            plan = problem if factor == 1.0 else _problem_at(
+                problem.times.scaled(factor), load_qps, settings)
+            solutions[factor] = _best_ends(plan, factor, unpromised)
+            return unpromised(solutions[factor])
+
+        policy = with_headroom(planned, settings.headroom)
+        solution = solutions[policy.planned_factor]
+        analysis = analysis_of(solution.problem.varied(times=problem.times), solution)
+        return replace(policy, expectations=analysis.expectations(
+            capacity_qps=capacity_qps, upper_bound=upper_bound))
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
@@ -127,106 +107,139 @@ class Central(Recipe["CentralProblem"]):
 
         Of the model's optimal policy, which the table improves on.
         """
-        from ramsis.analysis.central import CentralAnalysis
-
         problem = self.problem_of(policy)
-        plans, solution = plans_of(problem, policy)
+        solution = solved_again(problem, policy.planned_factor)
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError("the model has the behaviour of its own table only",
                                  where="policy")
-        return CentralAnalysis(problem, plans.played(solution).steady_state)
+        return analysis_of(problem, solution)
 
 
-def _steps(grid: str | None) -> int | None:
-    """Number of equal slack bins; None for the default of the service times."""
-    return int(grid.partition(":")[2]) if grid and grid != "model" else None
+def _best_ends(
+    plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy]
+) -> CentralSolution:
+    """Return the optimum for batches that end evenly, or the better one for random ends.
 
-
-def policy_of_regular_ends(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-) -> Policy:
-    """Return the best policy for fixed service times near capacity.
-
-    The more of the time workers are busy, the more evenly their batches end: the departures of a
-    queue with Poisson arrivals and fixed service times have a squared coefficient of variation of
-    1 - ρ², ρ being the utilisation (W. Whitt, "The Queueing Network Analyzer", Bell System
-    Technical Journal 62, 1983). By that factor the spacings of ends vary less than
-    :mod:`ramsis.central.problem` has them, ρ being that of its own policy. Both policies are
-    replayed in simulation on the same arrivals, and the one for more regular ends is the answer
-    unless it earns less there: it may count on a regularity that its own waiting destroys.
+    Where one action is almost as good as another, workers may start together, and so end together,
+    over and over. So the optimum for even ends is replayed with the service times planned for.
+    Where it earns less than in the model, the optimum for batches that end at random instants is
+    replayed, too.
     """
-    recipe = Central()
-    problem = recipe.problem(profile, load_qps, settings)
-    made = recipe.policy(profile, load_qps, settings, problem)
-    if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
-        return made
-    variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
-    regular = _most_robust(_planned(problem.varied(end_variability=variability), made.inputs,
-                                    settings), made.inputs, settings)
-    worse = _in_simulation(regular) < _in_simulation(made) - _NO_MATTER
-    return made if worse else replayed(regular)
+    from ramsis.central.solve import solve_central
+
+    even = solve_central(plan)
+    figures = replay_at(policy_of(even), factor) if plan.workers > 1 else None
+    if figures is None:
+        return even
+    gain = figures.effective_accuracy - plan.price * figures.violation_rate
+    if gain >= even.steady_state.gain - max(figures.effective_half_width, _NO_MATTER):
+        return even
+    try:
+        random = solve_central(plan.varied(random_ends=True))
+    except NotConvergedError:
+        return even
+    figures = replay_at(policy_of(random), factor)
+    better = figures is not None and (
+        figures.effective_accuracy - plan.price * figures.violation_rate > gain)
+    return random if better else even
 
 
-def _in_simulation(policy: Policy) -> float:
-    """The gain in simulation."""
-    found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
-    return found.effective_accuracy - policy.violation_price * found.violation_rate
+def solved_again(problem: CentralProblem, factor: float) -> CentralSolution:
+    """Return the optimum for service times a factor longer, with the levels of a problem."""
+    from ramsis.central.solve import solve_central
+
+    return solve_central(
+        problem if factor == 1.0 else problem.varied(times=problem.times.scaled(factor)))
 
 
-def _planned(
-    problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings,
-    like: Plans | None = None,
-) -> Plans:
-    """The plans of a problem, which its optimum is replayed for."""
-    plans = Plans(problem, like=like)
-    plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs, settings)
-    return plans
+def analysis_of(problem: CentralProblem, solution: CentralSolution) -> CentralAnalysis:
+    """Return the behaviour of a solution at the service times of a problem with its levels."""
+    from ramsis.analysis.central import CentralAnalysis
+    from ramsis.central.solve import evaluate_central
+
+    same = problem.times.same_as(solution.problem.times)
+    return CentralAnalysis(
+        problem, solution.steady_state if same else evaluate_central(problem, solution))
 
 
-def _most_robust(plans: Plans, inputs: Inputs, settings: SynthesisSettings) -> Policy:
-    """The policy that is optimal in the model, or the most robust one within the headroom."""
-    assert plans.policy is not None
-    if not settings.headroom:
-        return plans.policy
-    solution, headroom = plans.most_robust(settings.headroom)
-    made = plans.policy if solution is plans.solution() else _as_policy(
-        plans.played(solution), solution, inputs, settings)
-    return replace(made, headroom=headroom)
+def bounds_of(problem: CentralProblem) -> tuple[float, float]:
+    """Return the capacity in requests per second, and the fluid bound on effective accuracy."""
+    bound = fluid_bound(problem.times, slo_ms=problem.slo_ms, workers=problem.workers,
+                        load_qps=problem.load_qps, max_batch=problem.times.max_batch)
+    upper_bound = bound.effective_accuracy
+    if problem.classes:
+        upper_bound = fluid_bound(problem.times, slo_ms=problem.classes, workers=problem.workers,
+                                  load_qps=problem.load_qps).effective_accuracy
+    return bound.capacity_qps, upper_bound
 
 
-def _as_policy(
-    found: CentralAnalysis, solution: CentralSolution, inputs: Inputs,
+def certificate_of(solution: CentralSolution, upper_bound: float | None) -> CertificateRecord:
+    """Return the certificate of a table, optimal for the times that it is planned for.
+
+    The bound on the gain is the fluid bound at the times as profiled.
+    """
+    steady_state = solution.steady_state
+    return CertificateRecord(
+        solver="policy-iteration", converged=True, iterations=solution.rounds,
+        bellman_residual=solution.residual, gain=steady_state.gain, gain_lower=None,
+        gain_upper=upper_bound, truncated_mass=steady_state.restart)
+
+
+def _problem_at(
+    times: ServiceTimes, load_qps: float, settings: SynthesisSettings
+) -> CentralProblem:
+    """Return the problem at some service times, with levels, batches and slack bins for these."""
+    from ramsis.central.classes import ClassesProblem
+    from ramsis.central.problem import CentralProblem
+
+    grid = settings.grid
+    problem = CentralProblem.create(
+        times, slo_ms=settings.slo_ms, workers=settings.workers, load_qps=load_qps,
+        price=settings.violation_price, prefer=settings.prefer,
+        steps=int(grid.partition(":")[2]) if grid and grid != "model" else None)
+    return ClassesProblem.of(problem, settings.slo_classes) if settings.slo_classes else problem
+
+
+def _unpromised(
+    problem: CentralProblem, solution: CentralSolution, upper_bound: float, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """Return a solution as a policy that promises the model's figures."""
-    problem, times = found.problem, found.problem.times
-    expectations, overhead_ms = promise_of(found), settings.overhead_ms
+    """Return the optimal table as a policy that promises nothing yet.
+
+    Parameters
+    ----------
+    problem : CentralProblem
+        At the service times as profiled.
+    solution : CentralSolution
+        At the service times that the policy is planned for.
+    """
+    plan, times, overhead_ms = solution.problem, problem.times, settings.overhead_ms
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
-        slo_ms=problem.slo_ms,
-        workers=problem.workers,
-        load_qps=problem.load_qps,
+        slo_ms=plan.slo_ms,
+        workers=plan.workers,
+        load_qps=plan.load_qps,
         service=times.service,
         arrivals={"process": "poisson"},
         dispatch=CENTRAL_QUEUE,
         batching="variable",
         late="drop",
         objective="per-query",
-        idle_levels=problem.idle,
-        queue_levels=problem.queue,
-        slack_ms=problem.slack_ms,
-        actions=np.stack([problem.action_model, problem.action_batch], axis=1),
+        idle_levels=plan.idle,
+        queue_levels=plan.queue,
+        slack_ms=plan.slack_ms,
+        actions=np.stack([plan.action_model, plan.action_batch], axis=1),
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
-        expectations=expectations,
-        certificate=certificate_of(solution, expectations.upper_bound, found.steady_state.gain),
+        expectations=NOTHING,
+        certificate=certificate_of(solution, upper_bound),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
-        violation_price=problem.price,
-        prefer=problem.prefer,
-        slo_classes=problem.classes,
+        violation_price=plan.price,
+        prefer=plan.prefer,
+        slo_classes=plan.classes,
         spare_idle=solution.spare_idle,
-        random_ends=problem.random_ends,
+        random_ends=plan.random_ends,
         overhead_ms=overhead_ms,
         slowness=settings.slowness,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,

@@ -17,19 +17,21 @@ import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.arrays import IntArray
 from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import CertificateRecord, Policy, PolicyModel
+from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
 from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
+from ramsis.synthesis.headroom import with_headroom
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.recipes.worker_headroom import PlannedTables, WorkerPlan, with_table
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
@@ -72,9 +74,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         problem: WorkerProblem,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
-        worker = WorkerModel(problem)
-        solution = worker.solve(settings.solver)
-        solution.certificate.require_converged(f"load {load_qps:g} QPS")
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -82,32 +81,46 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        unpromised = replace(
-            self._unpromised(profile, load_qps, settings, problem, solution),
-            expectations=replace(NOTHING, capacity_qps=bound.capacity_qps))
-        gain, headroom = solution.gain, None
-        if settings.headroom:
-            tables = PlannedTables(worker, settings.solver, settings.grid or DEFAULT_GRID,
-                                   unpromised, settings.arrivals)
-            plan, headroom = tables.most_robust(solution, settings.headroom)
-            analysis = tables.analysis(plan, 1.0)
-            unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
-        else:
-            analysis = analyse_worker(
-                problem, solution.policy, solution.frequency, solution.excess, worker.at_hand)
-        return replace(
-            unpromised, headroom=headroom,
-            expectations=analysis.expectations(capacity_qps=bound.capacity_qps,
-                                               upper_bound=bound.effective_accuracy),
-            certificate=replace(unpromised.certificate, gain=gain))
+        models: dict[float, WorkerModel] = {}
+        solutions: dict[float, WorkerSolution] = {}
+
+        def planned(factor: float) -> Policy:
+            plan = problem if factor == 1.0 else problem.slower(
+                factor, settings.grid or DEFAULT_GRID)
+            models[factor] = WorkerModel(plan)
+            solution = models[factor].solve(settings.solver)
+            solution.certificate.require_converged(f"load {load_qps:g} QPS")
+            solutions[factor] = solution
+            return self._unpromised(profile, load_qps, settings, problem, solution)
+
+        policy = with_headroom(planned, settings.headroom, settings.arrivals)
+        solution, as_profiled = solutions[policy.planned_factor], models.get(1.0)
+        if as_profiled is None or not np.array_equal(
+                policy.slack_ms, as_profiled.problem.slack_ms):
+            as_profiled = WorkerModel(replace(problem, slack_ms=solution.problem.slack_ms))
+        frequency = solution if policy.planned_factor == 1.0 else as_profiled.evaluate(
+            solution.policy)
+        analysis = analyse_worker(as_profiled.problem, solution.policy, frequency.frequency,
+                                  frequency.excess, as_profiled.at_hand)
+        return replace(policy, expectations=analysis.expectations(
+            capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy))
 
     def _unpromised(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem, solution: WorkerSolution,
     ) -> Policy:
-        """The optimal table as a policy that promises nothing yet."""
+        """Return the optimal table as a policy that promises nothing yet.
+
+        Parameters
+        ----------
+        problem : WorkerProblem
+            At the service times as profiled.
+        solution : WorkerSolution
+            At the service times that the policy is planned for.
+        """
         table = problem.latency
-        made = Policy(
+        actions, codes, longer_queue = table_record(solution.problem, solution.policy)
+        return Policy(
             models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,
             workers=problem.workers,
@@ -120,12 +133,12 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             objective=problem.objective.value,
             idle_levels=np.arange(2),
             queue_levels=np.arange(problem.max_queue + 1),
-            slack_ms=problem.slack_ms,
-            actions=np.empty((0, 2), dtype=np.int64),
-            codes=np.empty((0, 0), dtype=np.int64),
-            longer_queue=AS_LAST_CODE,
+            slack_ms=solution.problem.slack_ms,
+            actions=actions,
+            codes=codes,
+            longer_queue=longer_queue,
             expectations=NOTHING,
-            certificate=certificate_of(solution, solution.gain),
+            certificate=certificate_of(solution),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
@@ -135,7 +148,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             slowness=settings.slowness,
             tails=problem.tails,
         )
-        return with_table(made, problem, WorkerPlan(solution.policy, 1.0, problem.slack_ms))
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
@@ -163,8 +175,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 times=None if policy.quantiles_ms is None else RandomTimes(
                     policy.quantiles_ms, policy.levels, policy.samples, policy.tails),
             )
-            if policy.headroom is not None:
-                problem = replace(problem, planned_factor=policy.headroom.factor)
         except InvalidValueError as error:
             raise InputFileError(f"no problem can be made of it ({error})", where=where) from error
         return problem
@@ -231,8 +241,16 @@ def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
     return tuple(problem.samples[model, : len(finite)][finite].tolist())
 
 
-def certificate_of(solution: WorkerSolution, gain: float) -> CertificateRecord:
-    """Return the certificate of the optimal table, with the gain of the table that is made."""
+def table_record(problem: WorkerProblem, table: IntArray) -> tuple[IntArray, IntArray, int]:
+    """Return a table's actions, its codes, and the code for a longer queue, as files hold them."""
+    model, batch = problem.model_and_batch(table)
+    actions, codes, longer_queue = encoded(
+        model, batch, (problem.latency.fastest, problem.max_queue))
+    return actions, codes, AS_LAST_CODE if problem.late is LateRule.DROP else longer_queue
+
+
+def certificate_of(solution: WorkerSolution) -> CertificateRecord:
+    """Return the certificate of a table that is optimal for the times that it is planned for."""
     found = solution.certificate
     on_nodes = solution.solver in ("policy-iteration", "value-iteration")
     return CertificateRecord(
@@ -240,7 +258,7 @@ def certificate_of(solution: WorkerSolution, gain: float) -> CertificateRecord:
         converged=found.converged,
         iterations=found.iterations,
         bellman_residual=found.bellman_residual,
-        gain=gain,
+        gain=solution.gain,
         gain_lower=found.lower_bound,
         gain_upper=found.upper_bound,
         truncated_mass=found.truncated_mass,

@@ -2,11 +2,10 @@
 
 With n queued and slack T_j of the head, a batch of b requests on model m is admissible when it may
 be in time for the head: l(m, b) <= T_j where service times are fixed, P(L(m, b) <= T_j) > 0 where
-they are random; or, of a table that was made for times of another length, when it might be at
-these (:attr:`~ramsis.worker.problem.queue.WorkerQueue.planned_factor`). With maximal batching b =
-n; with variable batching 1 <= b <= n. Where no batch of the whole queue is admissible the head is
-late, and the late rule says what may be done (:class:`~ramsis.worker.problem.actions.LateRule`;
-EuroSys '24, §4.1-4.3). The full state has the late actions only.
+they are random. With maximal batching b = n; with variable batching 1 <= b <= n. Where no batch of
+the whole queue is admissible the head is late, and the late rule says what may be done
+(:class:`~ramsis.worker.problem.actions.LateRule`; EuroSys '24, §4.1-4.3). The full state has the
+late actions only.
 
 The expected number of requests in time, of a batch of b with P(L <= T_j) = F(j), is
 

@@ -33,8 +33,6 @@ from ramsis.worker.problem.service_distribution import (
     random_services,
 )
 
-_ROUNDING = 1e-9  # of a product of factors that should be 1
-
 
 @dataclass(frozen=True, eq=False)
 class WorkerQueue:
@@ -63,10 +61,6 @@ class WorkerQueue:
         How many samples each distribution rests on, 0 where it is not known; None: nowhere.
     tails : Tails, or None
         What the batches of the profile share, where it is known.
-    planned_factor : float
-        Batches are in time at a slack, as far as they may be run there, when this multiple of
-        their shortest time is: that of a table that was made for such times. Their times
-        themselves, and so which answers are in time, are not changed.
     """
 
     latency: LatencyTable
@@ -79,7 +73,6 @@ class WorkerQueue:
     levels: FloatArray | None = field(default=None, kw_only=True)
     samples: IntArray | None = field(default=None, kw_only=True)
     tails: Tails | None = field(default=None, kw_only=True)
-    planned_factor: float = field(default=1.0, kw_only=True)
     _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
 
     def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
@@ -109,7 +102,7 @@ class WorkerQueue:
     @cached_property
     def possible_models(self) -> list[list[int]]:
         """At each batch b = 0 … N+1 the models that may be in time for some slack."""
-        first = self._planned_ms
+        first = self.shortest_ms
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
 
@@ -130,20 +123,9 @@ class WorkerQueue:
             return self.levels
         return midpoint_levels(1 if self.quantiles_ms is None else self.quantiles_ms.shape[2])
 
-    @property
-    def _planned_ms(self) -> FloatArray:
-        """The shortest times as far as they say what may be run, shape as of ``shortest_ms``."""
-        if self.planned_factor == 1.0:
-            return self.shortest_ms
-        planned: FloatArray = self.shortest_ms * (self.planned_factor * (1.0 - _ROUNDING))
-        return planned
-
     def first_bin(self, model: int, batch: int) -> int:
-        """The first slack bin at which a batch may be in time, as far as it may be run there."""
-        if self.planned_factor == 1.0:
-            return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
-        return int(np.searchsorted(self.slack_ms + SLACK_TOLERANCE_MS,
-                                   self._planned_ms[model, batch - 1]))
+        """Return the first slack bin at which a batch may be in time."""
+        return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
 
     def of_batch(
         self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
@@ -157,10 +139,6 @@ class WorkerQueue:
     @cached_property
     def _of_batches(self) -> dict[tuple[str, int, int], FloatArray]:
         return {}
-
-    def share_batches(self, other: WorkerQueue) -> None:
-        """Keep what follows for batches together with another queue of the same times."""
-        vars(self)["_of_batches"] = other._of_batches
 
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
         """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""

@@ -77,7 +77,7 @@ class WorkerProblem(WorkerQueue):
     Attributes
     ----------
     latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
-    samples, tails, planned_factor
+    samples, tails
         As of :class:`~ramsis.worker.problem.queue.WorkerQueue`.
     objective : Objective
     late : LateRule
@@ -138,22 +138,14 @@ class WorkerProblem(WorkerQueue):
         checks.check_size(problem, problem.late)
         return problem
 
-    def slower(self, factor: float) -> WorkerProblem:
-        """Return the problem with service times multiplied by a factor > 0, for the same table."""
+    def slower(self, factor: float, grid: str | FloatArray) -> WorkerProblem:
+        """Return the problem with service times multiplied by a factor > 0, on a slack grid."""
         times = None if self.quantiles_ms is None else self.quantiles_ms * factor
         latency = replace(self.latency, latency_ms=self.latency.latency_ms * factor)
-        return replace(self, latency=latency, quantiles_ms=times,
-                       planned_factor=self.planned_factor / factor)
-
-    def planned(self, factor: float, grid: str | FloatArray) -> WorkerProblem:
-        """The problem of tables that are planned as if service took this factor longer.
-
-        Its slack grid may be another one.
-        """
-        slower = replace(self.slower(factor), planned_factor=1.0)
+        slack_ms = checks.checked_grid(grid, self.slo_ms, latency, self.max_queue)
+        slower = replace(self, latency=latency, quantiles_ms=times, slack_ms=slack_ms)
         checks.check_slo(slower.slo_ms, slower.shortest_ms)
-        return replace(slower, slack_ms=checks.checked_grid(grid, slower.slo_ms, slower.latency,
-                                                            slower.max_queue))
+        return slower
 
     def of_violations(self) -> WorkerProblem:
         """Return a problem whose gain is minus the violation rate per request."""

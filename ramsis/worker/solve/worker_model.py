@@ -32,14 +32,11 @@ from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
-from ramsis.worker.solve.rounds import first_rounds
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
 
 __all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
            "solve_worker"]
-
-_MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +92,7 @@ class WorkerModel:
         self._structured: StructuredMDP | None = None
 
     def solve(
-        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
-        initial: IntArray | None = None,
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9
     ) -> WorkerSolution:
         """Find the worker's best policy.
 
@@ -104,49 +100,13 @@ class WorkerModel:
         ----------
         tolerance : float > 0
             Stopping rule of the iterative solvers but policy iteration, which runs to its end.
-        initial : ndarray of int, shape (N, D+1), optional
-            An admissible policy near the best one, where the solver can start from one.
         """
         check_solver(solver)
-        return self._formulation.solve(self, solver, tolerance, initial)
-
-    def unproven(self, solver: SolverName, initial: IntArray) -> IntArray | None:
-        """Return the table that policy iteration leaves to be proven; None where there is none.
-
-        Parameters
-        ----------
-        solver, initial
-            As of :meth:`solve`, which has always proven it where it was tried.
-        """
-        if solver != "policy-iteration" or self._formulation is not _MAXIMAL:
-            return None
-        table, rounds = first_rounds(self.structured, initial, _MOST_ROUNDS)
-        return table if 0 < rounds < _MOST_ROUNDS else None
+        return self._formulation.solve(self, solver, tolerance)
 
     def evaluate(self, table: IntArray) -> StateFrequency:
         """How often a policy's table meets each state in the long run."""
         return self._formulation.evaluate(self, table)
-
-    def for_tables(self, planned_factor: float) -> WorkerModel:
-        """Return the model for tables that were made for service times scaled by a factor.
-
-        What the formulation has put together serves both, where the other tables run nothing
-        that this one's do not.
-        """
-        problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
-        problem.share_batches(self.problem)
-        other = WorkerModel(problem)
-        if self._structured is not None:
-            passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
-            if all(latency in passages for latency in needed):
-                other._structured = dataclasses.replace(
-                    self._structured, problem=problem, passages=passages.only(needed))
-        return other
-
-    def prepare(self) -> None:
-        """Put together now what problems for other tables can use, too."""
-        if self._formulation is _MAXIMAL:
-            _ = self.structured
 
     @property
     def at_hand(self) -> StructuredMDP | None:
@@ -165,7 +125,7 @@ class WorkerModel:
 class _Formulation:
     """A way to model a worker's problem."""
 
-    solve: Callable[[WorkerModel, SolverName, float, IntArray | None], WorkerSolution]
+    solve: Callable[[WorkerModel, SolverName, float], WorkerSolution]
     evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
 
 
@@ -176,12 +136,12 @@ def _formulation(problem: WorkerProblem) -> _Formulation:
 
 
 def _solve_maximal(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+    model: WorkerModel, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
     problem = model.problem
     if solver == "policy-iteration":
         mdp = model.structured
-        solution = solve_on_nodes(mdp, initial=initial)
+        solution = solve_on_nodes(mdp)
     elif solver == "value-iteration":
         from ramsis.worker.solve.value_iteration import iterate_on_nodes
 
@@ -201,7 +161,7 @@ def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
 
 
 def _solve_variable(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+    model: WorkerModel, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
     problem = model.problem
     if solver == "value-iteration":
@@ -230,7 +190,7 @@ def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
 
 
 def _solve_modulated(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
+    model: WorkerModel, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
     """The search starts from the best table for Poisson arrivals of the same load."""
     problem = model.problem

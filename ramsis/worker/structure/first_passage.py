@@ -22,7 +22,7 @@ a probability below 1e-15 only, are left out there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,13 +102,6 @@ class Passages(Mapping[float, Passage]):
 
     def __len__(self) -> int:
         return len(self._row)
-
-    def only(self, latencies_ms: Iterable[float]) -> Passages:
-        """Some of them, in the same arrays."""
-        some = Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
-                        self._nodes, self._idle)
-        some._mixed = self._mixed
-        return some
 
     @property
     def idle_starts(self) -> int:
