@@ -44,6 +44,10 @@ _OF_FOLDERS = ("timm", "ramsis-artifact", "instances")
 class TableFormat(Protocol):
     """A module for a table of models and batch sizes, or a folder of samples."""
 
+    def recognises(self, columns: Collection[str]) -> bool:
+        """Whether a header is of this format."""
+        ...
+
     def read(self, path: Path) -> dict[str, Measured]:
         """The models of a file or folder, in its order."""
         ...
@@ -88,8 +92,8 @@ TABLE_FORMATS: dict[str, TableFormat] = {
 """Formats that state all that is in them."""
 
 _HEADERS: dict[str, Callable[[Collection[str]], bool]] = {
-    module.__name__.rpartition(".")[2].replace("_", "-"): module.recognises for module in (
-        instances, quantiles_csv, stats_csv, long_csv, model_analyzer, timm, request_log)}
+    "instances": instances.recognises,
+    **{name: module.recognises for name, module in TABLE_FORMATS.items()}}
 """The formats that a header tells apart, asked in this order; others are of ``table``."""
 
 

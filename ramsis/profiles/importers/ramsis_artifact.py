@@ -7,6 +7,7 @@ accuracy: it comes from a separate file.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ramsis.errors import InputFileError
@@ -17,6 +18,11 @@ from ramsis.profiles.importers.runs import Node
 from ramsis.profiles.values import placed
 
 _LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch size B"
+
+
+def recognises(columns: Collection[str]) -> bool:
+    """Whether a header is of this format: never, as its files are JSON."""
+    return False
 
 
 def read(path: Path) -> dict[str, Measured]:
