@@ -138,9 +138,9 @@ def _lost(times: FloatArray, width: float) -> FloatArray:
 
 
 def _pairs(task: Task) -> list[tuple[int, int]]:
-    """Worker types and models that have requests and can be run there."""
-    wanted = np.unique(task.model).tolist()
-    return [(t, m) for t in range(len(task.machines)) for m in wanted
+    """Return worker types and models that have requests and can be run there."""
+    models = np.unique(task.model).tolist()
+    return [(t, m) for t in range(len(task.machines)) for m in models
             if task.machines[t] > 0 and np.isfinite(task.load_ms[t, m])
             and np.isfinite(task.duration[t, m, 0])]
 
@@ -281,16 +281,16 @@ class _Program:
         batches = np.concatenate(starts)
         self._steps(running, batches, np.concatenate(begins),
                     less=(batches, np.concatenate(ends)))
-        self._there(t, m, runs, begun_upto, held, load)
+        self._held_or_loaded(t, m, runs, begun_upto, held, load)
         return runs
 
-    def _there(
-        self, t: int, m: int, found: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
+    def _held_or_loaded(
+        self, t: int, m: int, runs: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
         held: IntArray, load: int,
     ) -> None:
         """Add the rows: a request's model is held at its release, or loaded since."""
         task = self.task
-        who = np.concatenate([one for one, _ in found])
+        who = np.concatenate([requests for requests, _ in runs])
         rows, row = np.unique(who, return_inverse=True)
         release, deadline = task.release[rows], task.deadline[rows]
         load_ms, shortest = float(task.load_ms[t, m]), float(task.duration[t, m, 0])
@@ -300,7 +300,7 @@ class _Program:
         last = np.ceil((deadline - shortest - load_ms - self.origin) / self.width).astype(np.int64)
         last = np.minimum(last, self.edges - 1)
         each = np.arange(len(rows))
-        terms = [(row, np.concatenate([one for _, one in found]), 1.0),
+        terms = [(row, np.concatenate([shares for _, shares in runs]), 1.0),
                  (each, held[edge], -1.0)]
         some = last >= 0
         terms.append((each[some], begun_upto[last[some]], -1.0))
@@ -309,12 +309,12 @@ class _Program:
         self._rows(np.zeros(len(rows)), *terms)
 
     def bound(self) -> float:
-        """The value of the dual prices, at most all requests."""
+        """Return the value of the dual prices, at most all requests."""
         from scipy.optimize import linprog  # which takes long to load
 
         upper, limits = np.concatenate(self.upper), np.concatenate(self.limits)
         equal = np.concatenate(self.equal)
-        rows, columns, values = (np.concatenate(one) for one in zip(*self.parts, strict=True))
+        rows, columns, values = (np.concatenate(part) for part in zip(*self.parts, strict=True))
         matrix: Any = sparse.csr_matrix((values, (rows, columns)),
                                         shape=(self.count, self.columns))
         finite = np.isfinite(limits)

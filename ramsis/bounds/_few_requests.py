@@ -68,8 +68,8 @@ class FewRequests:
         length = np.diff(cuts)
         cells, arrivals = len(length), np.unique(come)
         free = cuts[:-1] >= stop
-        ways = [(int(i), way) for i, own in zip(np.searchsorted(arrivals, come),
-                                                self.ways, strict=True) for way in own.T]
+        ways = [(int(i), way) for i, ways_of in zip(np.searchsorted(arrivals, come),
+                                                    self.ways, strict=True) for way in ways_of.T]
         # Like requests that arrive at once are one with as many answers.
         column, count = np.unique(np.array([(i, *way) for i, way in ways]), axis=0,
                                   return_counts=True)

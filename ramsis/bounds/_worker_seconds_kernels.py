@@ -93,16 +93,16 @@ def constant_losses(
     arrival: FloatArray, kind: IntArray, demand: FloatArray, weight: FloatArray,
     levels: FloatArray, slo: float,
 ) -> FloatArray:
-    """The losses of all requests at each level all the time, shape (K,)."""
-    found = np.zeros(levels.size)
+    """Return the losses of all requests at each level all the time, shape (K,)."""
+    losses = np.zeros(levels.size)
     for c in range(weight.size):
         paths = Paths(np.zeros(levels.size), np.zeros(levels.size), np.zeros(levels.size))
         at = 0.0
         for i in range(arrival.size):
             _take(levels.size, levels, paths, arrival[i] - at, demand[c, kind[i]], slo, 0.0)
             at = arrival[i]
-        found += weight[c] * paths.lost
-    return found
+        losses += weight[c] * paths.lost
+    return losses
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -289,13 +289,13 @@ def _loss(losses: Losses, j: int, before: int, kept: int, level: int) -> tuple[f
     And whether the backlog that it ends with is the steady one.
     """
     step = before - level
-    found, steady = losses.alone[j, level], 0
+    loss, steady = losses.alone[j, level], 0
     if abs(step) <= NEAR:
         chained = losses.after[j, level, step + NEAR] if kept else (
             losses.after[j, level, NEAR] - losses.missing[j, level, step + NEAR])
-        if chained >= found:
-            found, steady = chained, 1
+        if chained >= loss:
+            loss, steady = chained, 1
     if step < 0:
-        found -= losses.rescued[j - 1, before, -step] if -step <= NEAR else (
+        loss -= losses.rescued[j - 1, before, -step] if -step <= NEAR else (
             losses.late[j - 1, before])
-    return found, steady
+    return loss, steady

@@ -41,9 +41,9 @@ class Columns:
     def of(
         cls, times: Sequence[ServiceTimes], classes: Sequence[SloClass], max_batch: int
     ) -> Columns:
-        """All columns of some worker types and classes, with batches up to ``max_batch``."""
-        parts = [_columns(one, t, c, slo.slo_ms, max_batch)
-                 for t, one in enumerate(times) for c, slo in enumerate(classes)]
+        """Build all columns of some worker types and classes, with batches up to ``max_batch``."""
+        parts = [_columns(service_times, t, c, slo.slo_ms, max_batch)
+                 for t, service_times in enumerate(times) for c, slo in enumerate(classes)]
         return cls(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
     @property

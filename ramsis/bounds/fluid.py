@@ -200,8 +200,8 @@ def fluid_bound(
     """
     terms = _Terms(violation_price, max_violation, gathering)
     times_of_type = [times] if isinstance(times, Times) else list(times)
-    types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one
-             for one in times_of_type]
+    types = [ServiceTimes.of_table(table) if isinstance(table, LatencyTable) else table
+             for table in times_of_type]
     if not types:
         raise InvalidValueError("no worker types", where="workers", allowed="one or more")
     counts = np.array(workers, dtype=float).reshape(-1)
@@ -479,7 +479,8 @@ def realised_bound(
     """
     if not counts or not all(counts):
         return None
-    longest_ms = slo_ms if isinstance(slo_ms, (int, float)) else max(one.slo_ms for one in slo_ms)
+    longest_ms = slo_ms if isinstance(slo_ms, (int, float)) else max(
+        slo_class.slo_ms for slo_class in slo_ms)
     seconds = (duration_ms + longest_ms) / 1000.0
     bounds = [fluid_bound(times, slo_ms=slo_ms, workers=workers, load_qps=count / seconds,
                           max_batch=max_batch, violation_price=violation_price).upper_bound

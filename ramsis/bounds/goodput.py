@@ -312,15 +312,15 @@ class _Priced:
         self.ms = np.repeat(self.workers[:, None] * self.width, self.bins, axis=1)
 
     def _lengths(self) -> None:
-        """Number the durations that differ, by type."""
+        """Number the distinct durations, by type."""
         row = np.zeros(self.duration.shape, dtype=np.int64)
         lengths: list[float] = []
         types: list[int] = []
         models = np.unique(self.model)
         for t, times in enumerate(self.duration[:, models]):
-            own, which = np.unique(times, return_inverse=True)
+            distinct, which = np.unique(times, return_inverse=True)
             row[t, models] = which.reshape(times.shape) + len(lengths)
-            finite = own[np.isfinite(own)]
+            finite = distinct[np.isfinite(distinct)]
             lengths += finite.tolist()
             types += [t] * len(finite)
         self.lengths, self.types = np.array(lengths), np.array(types, dtype=np.int64)
@@ -369,9 +369,9 @@ class _Priced:
                                           self.width)
         return kernels.BinPrices(price, total, self.width, bends, least)
 
-    def _nested(self, one: _Groups, price: FloatArray) -> float:
-        """V of one group, with batches that lie within others."""
-        worth, _ = kernels.best_nested(one.release, one.deadline, int(one.model[0]),
+    def _nested(self, group: _Groups, price: FloatArray) -> float:
+        """Return V of a group with batches that lie within others."""
+        worth, _ = kernels.best_nested(group.release, group.deadline, int(group.model[0]),
                                        self.duration, price, self.total(price), self.width)
         return float(worth)
 
@@ -386,22 +386,22 @@ class _Priced:
         total_work = np.cumsum(np.sort(work))
         limit = np.append(np.sort(work), np.inf)[np.searchsorted(total_work, _MOST_WORK, "right")]
         for g in np.nonzero(work)[0].tolist():
-            one = groups.only(g)
+            group = groups.only(g)
             if work[g] >= limit:
-                worth[g] = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
+                worth[g] = self._runs(group.in_parts(), price, 0, np.zeros_like(price))[0]
             else:
-                worth[g] = self._nested(one, price)
+                worth[g] = self._nested(group, price)
         return self._enlarged(self._of_models(worth, price), price)
 
     def _enlarged(self, worth: float, price: FloatArray) -> float:
-        """The bound, enlarged by what rounding can have cost."""
+        """Return the bound, enlarged by the error that rounding can have caused."""
         total = self.total(price)
         all_workers = float(self.workers @ total[:, -1])
         eps, count = float(np.finfo(float).eps), len(self.release)
         of_cost = 4.0 * eps * (self.bins * float(total.max())
                                + float(price.max()) * float(self.deadline.max()))
-        found = worth + all_workers
-        return found + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * found
+        bound = worth + all_workers
+        return bound + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * bound
 
 
 class _Held(_Priced):
@@ -417,9 +417,9 @@ class _Held(_Priced):
         load_ms = servers.any_load_ms()
         usable = np.isfinite(load_ms)
         shortest = float(load_ms[:, models].min())
-        wanted = int(_BINS_IN_LOAD * self.bins * self.width / max(shortest, self.width)) + 1
+        enough = int(_BINS_IN_LOAD * self.bins * self.width / max(shortest, self.width)) + 1
         most = min(max(_MOST_STATES // len(models), _FEWEST_EDGES),
-                   min(max(wanted, _ENOUGH_EDGES), _MOST_EDGES))
+                   min(max(enough, _ENOUGH_EDGES), _MOST_EDGES))
         self.each = -(-self.bins // most)
         self.edges = -(-self.bins // self.each) + 1
         width = self.each * self.width
@@ -443,13 +443,13 @@ class _Held(_Priced):
         return np.asarray(held_runs(groups, self.batches, self._prices(price),
                                     self._holding(price), share, seed, used))
 
-    def _nested(self, one: _Groups, price: FloatArray) -> float:
-        model, total = int(one.model[0]), self.total(price)
-        _, within = kernels.best_nested(one.release, one.deadline, model, self.duration, price,
-                                        total, self.width)
-        in_blocks = held_blocks(one.release, one.deadline, within, model,
+    def _nested(self, group: _Groups, price: FloatArray) -> float:
+        model, total = int(group.model[0]), self.total(price)
+        _, within = kernels.best_nested(group.release, group.deadline, model, self.duration,
+                                        price, total, self.width)
+        in_blocks = held_blocks(group.release, group.deadline, within, model,
                                 float(self.duration[:, model, 0].min()), self._holding(price))
-        in_parts = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
+        in_parts = self._runs(group.in_parts(), price, 0, np.zeros_like(price))[0]
         return min(float(in_blocks), float(in_parts))
 
     def _holding(self, price: FloatArray) -> HoldingBins:
@@ -465,17 +465,17 @@ class _Groups(kernels.Groups):
 
     @classmethod
     def of(cls, release: FloatArray, deadline: FloatArray, model: IntArray) -> _Groups:
-        """One group for each model with deadlines in order, else its chains."""
+        """Form one group for each model with deadlines in order, else its chains."""
         order = np.lexsort((deadline, release, model))
         release, deadline, model = release[order], deadline[order], model[order]
         edges = np.append(np.unique(model, return_index=True)[1], len(model))
         rows: list[tuple[FloatArray, FloatArray, int, bool]] = []
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            own, due, which = release[first:last], deadline[first:last], int(model[first])
+            come, due, which = release[first:last], deadline[first:last], int(model[first])
             chains = list(_chains(due))
             if len(chains) > _MOST_CHAINS:
                 chains, due = [np.arange(last - first)], np.maximum.accumulate(due)
-            rows += [(own[chain], due[chain], which, len(chains) > 1) for chain in chains]
+            rows += [(come[chain], due[chain], which, len(chains) > 1) for chain in chains]
         sizes = [len(row[0]) for row in rows]
         return cls(np.concatenate([row[0] for row in rows]),
                    np.concatenate([row[1] for row in rows]),
@@ -512,7 +512,7 @@ def _chains(deadline: FloatArray) -> Iterator[IntArray]:
             members.append([])
         ends[c] = due
         members[c].append(i)
-    yield from (np.array(one, dtype=np.int64) for one in members)
+    yield from (np.array(indices, dtype=np.int64) for indices in members)
 
 
 def _cheapest_prices(

@@ -46,7 +46,8 @@ def scenario_bound(
         None where requests depend on answers (closed loops, streams after others), or batches
         are continuous: the bound is not for these.
     """
-    if any(one.after is not None or one.workload.loop is not None for one in scenario.streams):
+    if any(stream.after is not None or stream.workload.loop is not None
+           for stream in scenario.streams):
         return None
     if any(model.inference.batching == "continuous" for model in scenario.models):
         return None
@@ -79,7 +80,7 @@ def _by_cores(
     if not needs_cores.any():
         return others
     fewest = int(cores[requests.stream[needs_cores]].min())
-    places = sum(one.count * (one.cores // fewest) for one in scenario.worker_types)
+    places = sum(kind.count * (kind.cores // fewest) for kind in scenario.worker_types)
     around = np.array([stream.pre_ms + stream.post_ms for stream in streams])
     shortest = batch_ms[:, :, 0].min(axis=0)
     holds = np.array([shortest[models].min() for models in scenario.arrays.stream_models]) + around
@@ -91,7 +92,7 @@ def _by_cores(
 
 
 def _batch_ms(scenario: Scenario) -> FloatArray:
-    """Shortest time of a batch for each model's requests, (T, M, B)."""
+    """Return the shortest time of a batch for each model's requests, (T, M, B)."""
     arrays = scenario.arrays
     shortest = arrays.quantiles_ms.min(axis=3)
     for k, model in enumerate(scenario.models):
@@ -100,8 +101,8 @@ def _batch_ms(scenario: Scenario) -> FloatArray:
     of_model = shortest[:, arrays.kind]
     if len(np.unique(arrays.family)) == len(arrays.family):
         return np.asarray(of_model)
-    return np.stack([of_model[:, arrays.family == own].min(axis=1) for own in arrays.family],
-                    axis=1)
+    return np.stack([of_model[:, arrays.family == family].min(axis=1)
+                     for family in arrays.family], axis=1)
 
 
 def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
@@ -114,8 +115,8 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
     load_ms[~np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0])] = np.inf
     family, room = arrays.family, _room(scenario)
     if len(np.unique(family)) < len(family):  # any model of the family will do
-        load_ms = np.stack([load_ms[:, family == own].min(axis=1) for own in family], axis=1)
-        room = np.stack([room[:, family == own].min(axis=1) for own in family], axis=1)
+        load_ms = np.stack([load_ms[:, family == label].min(axis=1) for label in family], axis=1)
+        room = np.stack([room[:, family == label].min(axis=1) for label in family], axis=1)
     for worker_type, models in zip(arrays.worker_type, arrays.start, strict=True):
         held[worker_type, np.isin(family, family[np.array(models, dtype=int)])] += 1.0
     return Servers(

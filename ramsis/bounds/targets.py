@@ -66,7 +66,7 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
     """Refuse targets that no number of workers reaches."""
     queries = columns.of_classes(len(classes)).astype(float)
     share = np.array([slo_class.share for slo_class in classes])
-    often = [float(columns.in_time[own > 0].max(initial=0.0)) for own in queries]
+    often = [float(columns.in_time[count > 0].max(initial=0.0)) for count in queries]
     fewest = 1.0 - math.fsum(share * often)
     if targets.max_violation < fewest - ROUNDING:
         raise _unreachable("share of violations", "max_violation", targets.max_violation,

@@ -279,13 +279,13 @@ class _Work:
     ) -> _Work:
         if times is None:
             assert rate_qps is not None
-            one = np.ones(1)
+            ones = np.ones(1)
             return cls(np.zeros(len(arrival), dtype=np.int64), np.array([len(arrival)]),
-                       [one * 1000.0 / rate_qps], [one], [one])
+                       [ones * 1000.0 / rate_qps], [ones], [ones])
         ways = _Ways.of(times, window_ms, max_batch)
         largest, kind = _kinds(kernels.gathered(
             arrival, ways.sizes, np.ascontiguousarray(ways.window_ms)))
-        kinds = [ways.up_to(one) for one in largest.T]
+        kinds = [ways.up_to(sizes) for sizes in largest.T]
         return cls(kind, np.bincount(kind, minlength=len(kinds)),
                    *(list(field) for field in zip(*kinds, strict=True)))
 
@@ -336,13 +336,13 @@ class _Ways:
 
 
 def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> FloatArray:
-    """Worker time until a deadline, and probability of being in time, by time left; (2, p)."""
+    """Return worker time until a deadline, and chance of being in time, by time left; (2, p)."""
     if not quantiles[0] <= limit_ms:
         return np.zeros((2, 0))
     left = np.append(quantiles[quantiles < limit_ms], limit_ms)
     if not times.distributed:
         return np.array([[quantiles[0]], [1.0]])
-    often = np.array([float(cdf(quantiles, times.levels, one)) for one in left])
+    often = np.array([float(cdf(quantiles, times.levels, left_ms)) for left_ms in left])
     # With time left between two points: no more often than at the second, no less than at the
     # first. Minima of chords are below the minimum, so the work is not overstated.
     work = np.minimum(quantiles, left[:, None]) @ times.weights
@@ -531,8 +531,8 @@ def _widths(problem: _Problem) -> Iterator[float]:
     """Widths of bins, in ms, that the time is cut into."""
     fleet, tried = problem.fleet, set()
     for part in _PARTS if fleet.startup_ms > 0.0 else ():
-        wanted = max(problem.window_ms, fleet.startup_ms / part, fleet.end_ms / _MOST_BINS)
-        bins = max(1, math.floor(fleet.end_ms / wanted * (1.0 + 1e-12)))
+        shortest_ms = max(problem.window_ms, fleet.startup_ms / part, fleet.end_ms / _MOST_BINS)
+        bins = max(1, math.floor(fleet.end_ms / shortest_ms * (1.0 + 1e-12)))
         if fleet.end_ms / bins >= problem.window_ms:
             tried.add(bins)
     for bins in sorted(tried):
@@ -560,8 +560,8 @@ class _Layered:
         work = problem.work
         hulls = work.hulls(worth)
         slope = np.concatenate([hull.slope for hull in hulls])
-        added = np.concatenate([np.diff(one.time_ms, prepend=0.0) * count
-                                for one, count in zip(hulls, work.count, strict=True)])
+        added = np.concatenate([np.diff(hull.time_ms, prepend=0.0) * count
+                                for hull, count in zip(hulls, work.count, strict=True)])
         threshold = _thresholds(slope, added)
         demand = np.array([[hull.time_ms[(hull.slope >= at).sum() - 1]
                             if (hull.slope >= at).any() else 0.0 for hull in hulls]

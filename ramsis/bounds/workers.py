@@ -302,12 +302,13 @@ class _Program:
     def of(
         cls, times: Sequence[ServiceTimes], classes: Sequence[SloClass], targets: Targets
     ) -> _Program:
-        """For targets that some workers can meet; others are refused."""
+        """Create the program for targets that some workers can meet; others are refused."""
         check_reachable(times, classes, fastest="the fastest there is")
-        longest = max(own.max_batch for own in times)
+        longest = max(service_times.max_batch for service_times in times)
         columns = Columns.of(times, classes, longest).undominated()
         check_targets(columns, classes, targets)
-        return cls(columns, len(times), np.array([one.share for one in classes]), targets)
+        share = np.array([slo_class.share for slo_class in classes])
+        return cls(columns, len(times), share, targets)
 
     def rows(self, share: FloatArray, taken: FloatArray) -> Any:
         """Sparse rows ``a·(y, K, θ) <= 0``.
