@@ -10,6 +10,7 @@ import pytest
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
+from tests.slow import slow_after
 
 ROUND_ROBIN = tuple(f"round-robin:quantum_ms=200,variant={variant}"
                     for variant in ("plain", "a", "b", "c", "d"))
@@ -34,7 +35,7 @@ def at(model: str, *times_ms: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_every_request_is_answered_though_models_are_more_than_places(
     name: str, seed: int
 ) -> None:
