@@ -244,11 +244,6 @@ def test_numbers_too_large_to_count_with_are_floats(tmp_path: Path) -> None:
     assert read_json(tmp_path / "file.json") == {"a": 1e24, "b": 123456789012345678}
 
 
-def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="file is too large"):
-        read_text("/dev/zero", limit=1 << 20)
-
-
 def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("")

@@ -75,10 +75,6 @@ def test_draws_have_the_mean_and_dispersion_of_the_law() -> None:
         assert counts.var() / counts.mean() == pytest.approx(expected, rel=0.1)
 
 
-def test_a_draw_of_no_time_is_empty() -> None:
-    assert len(PROCESSES[0].sample(0.0, np.random.default_rng(0))) == 0
-
-
 @pytest.mark.parametrize("burst_ms", [1e-12, 1e-6, 1e-3, 4e-3])
 @pytest.mark.parametrize("share", [0.01, 0.5])
 def test_counts_of_ever_so_many_switches_are_those_of_poisson(

@@ -86,7 +86,7 @@ def test_the_slo_takes_batches_out() -> None:
     assert bound(600.0, max_batch=1).capacity_qps == pytest.approx(500.0)
 
 
-@pytest.mark.parametrize("load_qps", [1e-300, 1e-9, 1e6, 1e12, 1e18, 1e25, 1e300, 1e308])
+@pytest.mark.parametrize("load_qps", [1e-300, 1e308])
 def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
     found = bound(load_qps)
     served = min(1.0, 750.0 / load_qps)

@@ -104,7 +104,7 @@ def test_promises_of_policies_stand_below_it(run: Run, tiny_file: Path, tmp_path
         assert promise["expected_effective_accuracy"] <= limit["upper_bound"] + 1e-9
 
 
-@pytest.mark.parametrize("load", ["1e-300", "1e-9", "1e12", "1e20", "1e308"])
+@pytest.mark.parametrize("load", ["1e-300", "1e308"])
 def test_any_load_has_an_answer(run: Run, tiny_file: Path, load: str) -> None:
     ran = run("bound", *options(tiny_file, load), "--json")
     assert ran.code == 0
@@ -134,19 +134,15 @@ def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> No
     ("more", "code", "words"),
     [
         (("--workers", "0"), 2, ("workers", "got 0", "from 1 to")),
-        (("--workers", "-2"), 2, ("workers", "got -2", "from 1 to")),
         (("--slo-ms", "nan"), 2, ("--slo-ms", "got nan", "finite")),
-        (("--slo-ms", "-4"), 2, ("--slo-ms", "got -4.0", "> 0")),
         (("--slo-ms", "3.9"), 4, ("--slo-ms", "got 3.9", "at least 4 ms")),
         (("--load", "0"), 2, ("load", "'0'", "> 0")),
-        (("--load", "-1"), 2, ("load", "'-1'", "> 0")),
         (("--max-batch", "0"), 2, ("--max-batch", "0 is not in the range")),
         (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
-        (("--violation-price", "-1"), 2, ("--violation-price", "got -1.0", "from 0 to 1000000")),
         (("--violation-price", "nan"), 2, ("--violation-price", "got nan", "from 0 to 1000000")),
         (("--violation-price", "1e300"), 2, ("--violation-price", "from 0 to 1000000")),
-        (("--max-violation", "1.5"), 2, ("--max-violation", "got 1.5", "fraction in [0, 1]")),
         (("--max-violation", "-0.1"), 2, ("--max-violation", "got -0.1", "fraction in [0, 1]")),
+        (("--max-violation", "1.5"), 2, ("--max-violation", "got 1.5", "fraction in [0, 1]")),
         (("--load", "50,9000", "--max-batch", "8", "--max-violation", "0.8"), 4,
          ("--max-violation", "9000 QPS", "got 0.8", "more workers, or at least 0.80247")),
         (("--service", "p42"), 2, ("--service", "'p42'")),

@@ -218,33 +218,19 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
     ("changes", "code", "words"),
     [
         ({"load": "0"}, 2, ("load", "'0'", "allowed: ", "> 0")),
-        ({"load": "-5"}, 2, ("load", "'-5'", "allowed: ")),
         ({"load": "nan"}, 2, ("load", "'nan'", "allowed: ")),
-        ({"load": "snan"}, 2, ("load", "'snan'", "allowed: ")),
-        ({"load": "1e400"}, 2, ("load", "'1e400'", "allowed: ")),
-        ({"load": ""}, 2, ("load", "''", "allowed: ")),
         ({"load": "50:200"}, 2, ("load", "'50:200'", "from:to:step")),
-        ({"load": "50:210:50"}, 2, ("load", "'50:210:50'", "whole number of steps")),
         ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
         ({"workers": "0"}, 2, ("workers", "got 0", "allowed: ", "from 1 to")),
-        ({"workers": "-3"}, 2, ("workers", "got -3", "allowed: ", "from 1 to")),
         ({"workers": "1.5"}, 2, ("--workers", "'1.5'", "integer")),
         ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
         ({"grid": "fixed:0"}, 2, ("grid", "got 0", "allowed: ", "from 1")),
-        ({"grid": "fixed:-4"}, 2, ("grid", "got -4", "allowed: ")),
-        ({"grid": "fixed:1e3"}, 2, ("grid", "'fixed:1e3'", "allowed: fixed:D")),
-        ({"grid": "fixed:1000000000"}, 2, ("grid", "1000000000", "allowed: ")),
-        ({"grid": ""}, 2, ("grid", "''", "allowed: fixed:D", "model")),
         ({"burst": ""}, 2, ("--burst", "''", "integer")),
         ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
-        ({"max_queue": "-1"}, 2, ("--max-queue", "got -1", "allowed: ")),
         ({"max_queue": "10000000"}, 2, ("--max-queue", "10000000", "allowed: ")),
         ({"slo_ms": "3.9"}, 4, ("--slo-ms", "got 3.9", "below every latency", "at least 4 ms")),
         ({"slo_ms": "0"}, 2, ("--slo-ms", "got 0.0", "allowed: ")),
-        ({"slo_ms": "-1"}, 2, ("--slo-ms", "got -1.0", "allowed: ")),
         ({"slo_ms": "nan"}, 2, ("--slo-ms", "got nan", "allowed: ")),
-        ({"slo_ms": "inf"}, 2, ("--slo-ms", "got inf", "allowed: ")),
-        ({"slo_ms": "1e400"}, 2, ("--slo-ms", "got inf", "allowed: ")),
         ({"slo_ms": "1e12"}, 2, ("too large", "a lower load")),
         ({"slo_ms": "1e300"}, 2, ("--slo-ms", "up to 1e+12 ms")),
         ({"slo_ms": "soon"}, 2, ("--slo-ms", "'soon'", "float")),
@@ -262,20 +248,12 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"violation_price": "-1"}, 2, ("--violation-price", "got -1.0", "from 0 to 1000000")),
         ({"violation_price": "1e300"}, 2, ("--violation-price", "got 1e+300",
                                            "from 0 to 1000000")),
-        ({"violation_price": "nan"}, 2, ("--violation-price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
         ({"arrivals": "renewal:2"}, 2, ("arrivals", "'renewal:2'", "not independent",
                                         "allowed: poisson")),
-        ({"arrivals": "fixed-rate"}, 2, ("arrivals", "'fixed-rate'", "not independent")),
         ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
-        ({"arrivals": "json:dumps"}, 2, ("arrivals", "json:dumps", "arrival process")),
-        ({"arrivals": ":"}, 2, ("arrivals", "':'", "allowed: ")),
-        ({"profiles": "no-such"}, 3, ("no-such", "allowed: ", "digits-cpu")),
         ({"profiles": "digits-cpuu"}, 3, ("digits-cpuu", "did you mean digits-cpu")),
         ({"profiles": None}, 2, ("--profiles", "generate --help")),
-        ({"slo_ms": None}, 2, ("--slo-ms", "generate --help")),
-        ({"workers": None}, 2, ("--workers",)),
-        ({"load": None}, 2, ("--load",)),
         ({"out": None}, 2, ("--out",)),
     ],
     ids=str,
@@ -300,68 +278,6 @@ def test_one_word_is_what_the_paper_does(generate: Any, tmp_path: Path) -> None:
     refused(generate("--paper", grid=None, dispatch="central-queue"), 2, "objective",
             "per-query")
     assert snapshot(tmp_path) == before
-
-
-def bad(change: dict[str, Any], *, batch: int | None = None) -> str:
-    """A profile file with something changed: in the model, or in one of its batches."""
-    batches: list[dict[str, Any]] = [{"batch": 1, "p95_ms": 5.0}, {"batch": 2, "p95_ms": 8.0}]
-    model = {"name": "only", "accuracy": 0.7, "batches": batches}
-    (model if batch is None else batches[batch]).update(change)
-    return json.dumps({"format": "ramsis.profile/1", "name": "set", "models": [model]})
-
-
-ONE = json.loads(bad({}))["models"][0]
-PLACE = "models[0].batches[1].p95_ms"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (bad({"p95_ms": 0}, batch=1), (PLACE, "got 0", "finite number > 0")),
-        (bad({"p95_ms": -3.5}, batch=1), (PLACE, "got -3.5", "finite number > 0")),
-        (bad({"p95_ms": float("nan")}, batch=1), ("NaN", "not valid JSON")),
-        (bad({"p95_ms": float("inf")}, batch=1), ("Infinity", "not valid JSON")),
-        (bad({"p95_ms": 8}, batch=1).replace("8", "1e999"), (PLACE, "got inf", "finite")),
-        (bad({"accuracy": 70.0}), ("models[0].accuracy", "got 70.0", "percent", "0.7")),
-        (bad({"accuracy": -0.1}), ("models[0].accuracy", "got -0.1", "[0, 1]")),
-        (bad({"accuracy": 101}), ("models[0].accuracy", "got 101", "[0, 1]")),
-        (bad({"batch": 3}, batch=0), ("models[0].batches", "no batch-1 profile", "[2, 3]")),
-        (bad({"batch": 1}, batch=1), ("models[0].batches[1].batch", "duplicate", "got 1")),
-        (bad({"batch": 0}, batch=1), ("models[0].batches[1].batch", "got 0")),
-        (bad({"batches": []}), ("models[0].batches", "got []")),
-        (json.dumps(json.loads(bad({})) | {"models": [ONE, ONE]}),
-         ("models[1].name", "duplicate model", "'only'")),
-        (json.dumps(json.loads(bad({})) | {"models": []}), ("models", "got []")),
-        (json.dumps(json.loads(bad({})) | {"format": "ramsis.profile/2"}),
-         ("format", "'ramsis.profile/2'", "'ramsis.profile/1'")),
-        (bad({"name": "\ud800"}), ("not valid JSON", "surrogates")),
-        (bad({})[:-9], ("cut off or damaged",)),
-        ("", ("empty", "JSON object")),
-        ("   \n", ("empty", "JSON object")),
-        ("[1, 2]", ("not an object", "'list'", "JSON object")),
-        ("model,batch,p95_s\n", ("not valid JSON",)),
-        ("[" * 100_000, ("cut off or damaged",)),
-    ],
-    ids=lambda value: value[:40] if isinstance(value, str) else None,
-)
-@pytest.mark.parametrize("command", ["generate", "bound"])
-def test_bad_profile_files_get_one_line_and_no_file(
-    run: Run, tmp_path: Path, text: str, words: tuple[str, ...], command: str
-) -> None:
-    profile = tmp_path / "profile.json"
-    profile.write_text(text)
-    ran = (run("generate", *options(profile, tmp_path / "out")) if command == "generate" else
-           run("bound", "--profiles", profile, "--slo-ms", 100, "--workers", 4, "--load", 50))
-    refused(ran, 3, str(profile), *words)
-    assert list(tmp_path.iterdir()) == [profile]
-
-
-def test_files_beyond_the_size_limit_are_not_read(run: Run, tmp_path: Path) -> None:
-    profile = tmp_path / "huge.json"
-    with open(profile, "wb") as stream:
-        stream.truncate(64 * 1024 * 1024 + 1)
-    refused(run("generate", *options(profile, tmp_path / "out")), 3, str(profile), "too large",
-            "67108865 bytes", "64 MB")
 
 
 @pytest.mark.parametrize("below", [".", "below"])

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from ramsis import policy, runtime
 from ramsis.cli.policies.policy import policy_group
-from ramsis.errors import InputFileError
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from tests.cli.command import HELP_OPTIONS
 from tests.policy.samples import large_policy, small_policy, tables, with_table
@@ -147,14 +146,3 @@ def test_seventy_models_still_print(tmp_path: Path) -> None:
     sample = small_policy(models=models, expectations=expected)
     policy.write(with_table(sample, table, tables(small_policy())[1], (0, 4)), path)
     assert len("".join(grid(show(path).stdout).values())) == 16
-
-
-def test_a_bad_file_is_refused(tmp_path: Path) -> None:
-    ran = show(tmp_path / "none.json")
-    assert isinstance(ran.exception, InputFileError)
-    assert ran.stdout == ""
-
-
-def test_the_help_shows_examples() -> None:
-    ran = CliRunner().invoke(policy_group, ["show", "--help"], **HELP_OPTIONS)
-    assert "Examples:\n    $ ramsis policy show " in ran.stdout

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ramsis.cli.profiles.profile import profile
-from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.errors import InputFileError
 from ramsis.profiles import load, save
 from tests.cli.command import HELP_OPTIONS
 from tests.profiles.samples import model, profile_set, write_sources
@@ -91,31 +91,6 @@ def test_import_writes_a_file_and_warns_on_stderr(tmp_path: Path) -> None:
     assert [item.name for item in found.models] == ["large", "small"]
 
 
-def test_nothing_is_written_when_the_import_fails(tmp_path: Path) -> None:
-    write_sources(tmp_path)
-    out = tmp_path / "set.json"
-    result = run("import", str(tmp_path / "quantiles.csv"), "--out", str(out))
-    assert isinstance(result.exception, InputFileError)
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("names", ["", "a,,b", "a,a"])
-def test_a_bad_list_of_models_is_a_usage_error(tmp_path: Path, names: str) -> None:
-    write_sources(tmp_path)
-    result = run("import", str(tmp_path / "statistics.csv"), "--out", str(tmp_path / "x.json"),
-                 "--models", names)
-    assert isinstance(result.exception, InvalidValueError)
-    assert result.exception.exit_code == 2
-
-
-def test_an_output_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    write_sources(tmp_path)
-    result = run("import", str(tmp_path / "statistics.csv"),
-                 "--out", str(tmp_path / "accuracy.json" / "x.json"))
-    assert isinstance(result.exception, OutputError)
-    assert "x.json" in str(result.exception)
-
-
 @pytest.mark.parametrize("command", ["show", "check"])
 def test_an_unknown_profile_is_a_bad_input_file(command: str) -> None:
     result = run(command, "no-such-profile")
@@ -126,13 +101,8 @@ def test_an_unknown_profile_is_a_bad_input_file(command: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["show"],
         ["show", "digits-cpu", "--statistic", "p42"],
         ["show", "digits-cpu", "--max-batch", "0"],
-        ["show", "digits-cpu", "--max-batch", "many"],
-        ["show", "digits-cpu", "--colour"],
-        ["check"],
-        ["import", "x.csv"],
         ["import", "x.csv", "--out", "y.json", "--format", "excel"],
         ["measure"],
     ],

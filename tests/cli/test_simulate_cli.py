@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
-from ramsis.cli.simulation import simulate as simulate_command
 from ramsis.errors import OutputError
 from ramsis.report import simulations
 from ramsis.sim import ConstantLoad, JellyfishPlus, simulate_profile
@@ -176,7 +174,7 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
 
 
 @pytest.mark.parametrize(
-    "arrivals", ["poisson", "fixed-rate", "renewal:2", "negative-binomial:4",
+    "arrivals", ["poisson",
                  "mmpp:ratio=2,burst-ms=50,share=0.2", f"{__name__}:Draws"],
 )
 def test_constant_loads_of_several_processes(
@@ -268,11 +266,8 @@ def test_rows_figures_and_timelines_are_written(
         ([], 2, ["Nothing to simulate"]),
         (["--scheduler", "greedy"], 2, ["either --load or --trace"]),
         (["--scheduler", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
-        (["--scheduler", "fastest", "--load", 1], 2, ["unknown scheduler", "jellyfish-plus"]),
-        (["--scheduler", "greedy", "--load", 0], 2, ["not a load"]),
         (["--scheduler", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
         (["--scheduler", "greedy", "--load", 1e9], 2, ["peak load"]),
-        (["--scheduler", "greedy", "--load", 1, "--arrivals", "renewal:x"], 2, ["renewal:CV"]),
         (["--scheme", "greedy", "--load", 1, "--arrivals", "tests.synthesis.samples:OwnPoisson"],
          2, ["cannot be drawn from"]),
         (["--scheduler", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
@@ -289,19 +284,6 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     refused(run(*base, *words, "--csv", "rows.csv", "--timeline", "t.json"), code, *said)
     assert snapshot(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("0 5\n2 5\n1 5\n", ["line 3", "time goes back"]), ("", ["no timestamps"]),
-     ("0 -1\n", ["line 1", "rate is not a load"]), ("0 nan\n", ["line 1", "rate"])],
-)
-def test_bad_traces_exit_with_3(
-    run: Run, base: list[Any], tmp_path: Path, text: str, said: list[str]
-) -> None:
-    trace = tmp_path / "trace.txt"
-    trace.write_text(text)
-    refused(run(*base, "--scheduler", "greedy", "--trace", trace), 3, *said)
 
 
 def test_policies_made_for_something_else_exit_with_3(
@@ -337,16 +319,6 @@ def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
     (wrong,) = rows(run(*base, *asked, "--told", 0.25).out)
     (right,) = rows(run(*base, *asked).out)
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
-
-
-@pytest.mark.parametrize(("scheduler", "word"), [("worker", "round-robin"),
-                                              ("fleet", "central-queue")])
-def test_former_names_of_policies_say_the_new_ones(
-    run: Run, base: list[Any], scheduler: str, word: str
-) -> None:
-    ran = run(*base, "--load", 300, "--scheduler", scheduler)
-    assert ran.code == 2
-    assert word in ran.err
 
 
 def test_policies_are_played_with_the_service_times_that_they_were_made_for(
@@ -393,16 +365,6 @@ def test_the_gap_of_policies_is_at_their_own_price(
     assert 0.0 <= traced[0]["certified_gap"] < 0.2
     shown = run(*base, "--scheduler", "greedy", "--load", 300, "--duration-s", 1).out
     assert "certified gap" not in shown
-
-
-def test_figures_without_their_library_are_refused_before_the_work(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(simulate_command, "_simulated", None)  # which is not come to
-    refused(run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load",
-                100, "--scheduler", "greedy", "--plot", tmp_path / "a.png"),
-            2, "figures need matplotlib", "pip install 'ramsis[plot]'")
 
 
 def test_rows_are_printed_when_a_figure_cannot_be_drawn(

@@ -122,8 +122,3 @@ def test_contradictions_inside_a_set_are_found(folder: Path) -> None:
 def test_a_manifest_under_another_name_is_refused(folder: Path) -> None:
     (folder / "manifest.json").rename(folder / "list.json")
     assert "allowed: manifest.json" in refusal(folder / "list.json")
-
-
-def test_the_help_shows_examples() -> None:
-    ran = CliRunner().invoke(validate_command, ["--help"], **HELP_OPTIONS)
-    assert "Examples:\n    $ ramsis validate " in ran.stdout

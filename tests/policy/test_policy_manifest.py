@@ -114,7 +114,7 @@ def test_an_entry_that_contradicts_its_file_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../worker.json", "/etc/hostname", "a/../b.json", "..", "a\\b", ".", "a//b"])
+    "name", ["../worker.json", "/etc/hostname", "..", "a\\b", ".", ])
 def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     edit(folder, lambda level: station(level).update(file=name))
     for read in READERS:
