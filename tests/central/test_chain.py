@@ -44,7 +44,7 @@ def _dense(system: _kernels.System, home: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.3, 0.8])
-@pytest.mark.parametrize(("load_qps", "options"), slow_after(3, [
+@pytest.mark.parametrize(("load_qps", "options"), slow_after(2, [
     (10.0, {"workers": 1}), (40.0, {"workers": 2}), (150.0, {"workers": 5, "max_queue": 4}),
     (400.0, {"workers": 9, "max_queue": 4}), (900.0, {"workers": 20, "max_queue": 2}),
 ]))

@@ -43,7 +43,7 @@ def test_it_is_no_worse_than_other_schemes(workers: int, load_qps: float) -> Non
     assert mine >= gain(Greedy(), workers, load_qps) - 5e-4
 
 
-@pytest.mark.parametrize(("workers", "load_qps"), CASES)
+@pytest.mark.parametrize(("workers", "load_qps"), slow_after(2, CASES))
 def test_what_is_promised_is_delivered(workers: int, load_qps: float) -> None:
     policy = made("central-queue", workers, load_qps)
     promised, replay = policy.expectations, policy.replay

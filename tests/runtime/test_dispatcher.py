@@ -32,6 +32,7 @@ from ramsis.runtime.station_queues import StationQueues
 from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run, run_plan
 from ramsis.sim.experiment import SimulationSettings, simulate
 from tests.sim.samples import tiny, tiny_policy, with_table
+from tests.slow import slow_after
 from tests.synthesis.samples import settings
 
 SLO_MS = 100.0
@@ -423,7 +424,7 @@ def test_a_requests_class_is_the_longest_that_it_may_take() -> None:
         20.0, 20.0, 20.0, 100.0, 100.0]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(3, range(8)))
 def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> None:
     """Chance decides on arrivals, ends, failures and swaps between dispatch rules."""
     rng = np.random.default_rng(seed)

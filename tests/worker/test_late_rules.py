@@ -24,6 +24,7 @@ from ramsis.worker.solve import solve_worker
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
+from tests.slow import slow_after
 from tests.worker.problems import random_policy, small_problem, worker_problems
 
 
@@ -194,7 +195,7 @@ def test_a_price_lowers_the_gain_by_the_violations() -> None:
 
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 @pytest.mark.parametrize("price", [0.0, 8.0])
-@pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0, 2000.0])
+@pytest.mark.parametrize("load_qps", slow_after(2, [20.0, 600.0, 150.0, 2000.0]))
 def test_sweeps_find_what_policy_iteration_finds_with_drops(
     load_qps: float, price: float, objective: str
 ) -> None:
