@@ -1,6 +1,6 @@
 """Counts that must not rise.
 
-They are branches on kinds, functions of many parameters, full folders and nouns defined twice.
+They are branches on kinds, and nouns defined twice.
 What kind of policy, settings, table or cluster there is, is asked where files are read and where
 the command line takes words; everywhere else the object itself knows what to do. ``python -m
 tests.test_architecture`` prints what is found, with the places that may ask.
@@ -11,14 +11,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 from tests.test_imports import ROOT, SOURCES, tree
-
-MOST_PARAMETERS = 8
-MOST_MODULES = 20
-"""Side by side in a folder, besides ``__init__``."""
 
 KINDS = {
     "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
@@ -97,38 +91,8 @@ def branches() -> Counter[str]:
     return found
 
 
-def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function has options of the command line."""
-    return any("click" in names or any(name.endswith(("option", "options", "command"))
-                                       for name in names)
-               for names in map(named, node.decorator_list))
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Functions of a file, and how many parameters each has besides ``self``."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_command(node):
-            given = node.args
-            names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            own = names[1:] if names[:1] in (["self"], ["cls"]) else names
-            yield node.name, len(own) + (given.vararg is not None) + (given.kwarg is not None)
-
-
 def test_kinds_are_asked_for_where_files_and_words_are_read_only() -> None:
     assert branches() == KNOWN
-
-
-def test_no_function_has_more_than_eight_parameters() -> None:
-    found = {f"{path.relative_to(ROOT)}: {name}": count for path in SOURCES
-             for name, count in functions(path) if count > MOST_PARAMETERS}
-    assert found == {}
-
-
-def test_no_folder_has_more_than_twenty_modules() -> None:
-    beside = Counter(path.parent.relative_to(ROOT).as_posix() for path in SOURCES
-                     if path.name != "__init__.py")
-    assert {folder: count for folder, count in beside.items()
-            if count > MOST_MODULES} == {}
 
 
 def test_one_place_says_how_to_install_an_extra() -> None:
