@@ -34,7 +34,6 @@ from ramsis.analysis.sampled import HARDLY, Effect, Evidence, evidence_of_effect
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.modes import is_modulated
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
@@ -55,11 +54,11 @@ def evidence_of(
     """
     assert problem.quantiles_ms is not None
     assert problem.samples is not None
-    mdp, table = _structure(problem, policy, structured)
+    mdp = structured or build_structured(problem)
     mdp = replace(mdp, problem=mdp.problem.of_violations())
-    found = evaluate_on_nodes(mdp, table)
+    found = evaluate_on_nodes(mdp, policy)
     visits = state_frequency(mdp, found).frequency
-    outcome = mdp.problem.outcome(table)
+    outcome = mdp.problem.outcome(policy)
     grid = mdp.problem.services.latency_ms
     onward = mdp.passages.worth(found.onward_value)
     times = np.unique(np.concatenate([grid, problem.slack_ms[problem.slack_ms > grid[-1]],
@@ -92,17 +91,6 @@ def _variance(effects: list[Effect], weights: FloatArray) -> float:
         each = one.at(one.quantiles_ms)
         total += float((each - float(each @ weights)) ** 2 @ weights) / one.samples
     return total
-
-
-def _structure(
-    problem: WorkerProblem, policy: IntArray, structured: StructuredMDP | None
-) -> tuple[StructuredMDP, IntArray]:
-    """The structured form and the table in its terms."""
-    if not is_modulated(problem.arrivals):
-        return structured or build_structured(problem), policy
-    from ramsis.worker.structure.modulated import build_modulated, repeat_modes
-
-    return structured or build_modulated(problem, problem.arrivals), repeat_modes(policy)
 
 
 def _late(

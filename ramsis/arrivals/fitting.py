@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -34,7 +35,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
-from ramsis.arrivals.process import ArrivalProcess
 from ramsis.arrivals.registry import format_process
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
@@ -51,6 +51,7 @@ _SHARES = (0.05, 0.2, 0.5)
 _LARGEST_RATIO = 1e3
 _SHORTEST_BURST = 0.05  # in windows
 _DIGITS = 4  # of fitted parameters
+Fitted: TypeAlias = Poisson | NegativeBinomial | MarkovModulated
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class ProcessFit:
         Index of dispersion by window.
     """
 
-    process: ArrivalProcess
+    process: Fitted
     word: str
     parameters: int
     log_likelihood: float
@@ -175,7 +176,7 @@ class _Trace:
     windows: FloatArray
     dispersion: FloatArray
 
-    def log_likelihood(self, process: ArrivalProcess) -> float:
+    def log_likelihood(self, process: Fitted) -> float:
         length = np.array([self.window_ms])
         distinct, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):
@@ -197,7 +198,7 @@ def _counts(times: FloatArray, window: float) -> IntArray:
     return np.bincount(index[index < whole], minlength=whole)
 
 
-def _fitted(trace: _Trace) -> list[Poisson | NegativeBinomial | MarkovModulated]:
+def _fitted(trace: _Trace) -> list[Fitted]:
     rate = trace.rate_qps
     batches = minimize_scalar(
         lambda x: -trace.log_likelihood(NegativeBinomial(rate, 1.0 + math.exp(x))),
@@ -268,7 +269,7 @@ def _log_product(matrices: FloatArray, start: FloatArray) -> float:
 
 
 def _finished(
-    process: Poisson | NegativeBinomial | MarkovModulated, trace: _Trace, counts: IntArray,
+    process: Fitted, trace: _Trace, counts: IntArray,
     window: float,
 ) -> ProcessFit:
     from scipy.stats import kstest  # which takes long to load
@@ -288,13 +289,13 @@ def _finished(
     )
 
 
-def _dispersion(process: ArrivalProcess) -> Callable[[FloatArray], FloatArray]:
+def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
     if isinstance(process, MarkovModulated):
         return process.dispersion
     return lambda windows: np.full(len(windows), getattr(process, "dispersion", 1.0))
 
 
-def _places(process: ArrivalProcess, counts: IntArray, window: float) -> FloatArray:
+def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
     """Each count's place in its distribution given those before: uniform if it is right."""
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])

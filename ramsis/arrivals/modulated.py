@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincc, gammaln, i0e, i1e
+from scipy.special import gammaln, i0e, i1e
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.poisson import Poisson
@@ -75,8 +75,7 @@ class MarkovModulated(ShippedProcess):
         Parameter("burst_ms", "B", "burst-ms", POSITIVE),
         Parameter("share", "S", "share", INNER),
     )
-    modes: ClassVar[int] = 2
-    """The hidden modes: quiet and burst."""
+    why_no_counts: ClassVar[str] = "the counts of disjoint intervals depend on the hidden mode"
 
     load_qps: float
     ratio: float
@@ -104,11 +103,6 @@ class MarkovModulated(ShippedProcess):
         """Share of the time in each mode."""
         return np.array([1.0 - self.share, self.share])
 
-    @property
-    def at_arrivals(self) -> FloatArray:
-        """Distribution of the mode that an arrival finds."""
-        return self.stationary * self.rates / self.rate_per_ms
-
     @cached_property
     def generator(self) -> FloatArray:
         """Rates of the modes' chain, rows adding up to 0; shape (2, 2)."""
@@ -122,20 +116,6 @@ class MarkovModulated(ShippedProcess):
         x = total * np.asarray(interval_ms, dtype=float)
         rise = np.where(x > 1e-4, 1.0 + np.expm1(-x) / np.maximum(x, 1e-4), x / 2.0 - x * x / 6.0)
         return np.asarray(1.0 + 2.0 * spread / (self.rate_per_ms * total) * rise)
-
-    def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """Log PF(k, T) of an interval that begins at any time.
-
-        Disjoint intervals are dependent, so this alone does not describe the process.
-        """
-        counts, lengths = np.broadcast_arrays(np.asarray(count), np.asarray(interval_ms, float))
-        distinct, row = np.unique(lengths, return_inverse=True)
-        known, column = np.unique(counts, return_inverse=True)
-        joint = self.joint_pf(known, distinct)
-        probability = np.einsum("z,tzyk->tk", self.stationary, joint)
-        with np.errstate(divide="ignore"):
-            log_probability = np.log(probability)
-        return np.asarray(log_probability[row.ravel(), column.ravel()].reshape(counts.shape))
 
     def joint_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """P(k arrivals in T, mode z' at the end | mode z at the start).
@@ -163,13 +143,6 @@ class MarkovModulated(ShippedProcess):
             return np.asarray(pmf, dtype=np.float64)
 
         return self._mixed(poisson, len(k), interval_ms)
-
-    def joint_cdf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """P(at most k arrivals in T, mode z' at the end | mode z at the start), as above."""
-        k = np.asarray(count, dtype=float)
-        return self._mixed(
-            lambda mean: np.asarray(gammaincc(k + 1.0, mean[..., None])), len(k), interval_ms
-        )
 
     def _mixed(
         self, given_mean: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]

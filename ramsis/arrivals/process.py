@@ -89,7 +89,7 @@ class ShippedProcess:
 
     name: ClassVar[str]  # as on the command line and in policy files
     parameters: ClassVar[tuple[Parameter, ...]] = ()
-    # where there is no ``log_pf``: the reason, for the message that no policies can be made
+    # where there is no ``log_pf``: the reason, for messages
     why_no_counts: ClassVar[str] = ""
     load_qps: float  # mean queries per second
 

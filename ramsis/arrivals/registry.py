@@ -6,6 +6,8 @@
                                                  "share": 0.2}
     renewal:2                                   {"process": "renewal", "cv": 2}
     fixed-rate                                  {"process": "fixed-rate"}
+    trace:FILE                                  {"process": "trace", "file": FILE,
+                                                 "requests": N, "digest": …}
     package.module:name                         {"process": "package.module:name", ...}
 
 A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
@@ -25,6 +27,8 @@ from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
+from ramsis.arrivals.recorded import PROCESS as TRACE
+from ramsis.arrivals.recorded import RecordedProcess
 from ramsis.arrivals.renewal import Renewal
 from ramsis.arrivals.user_defined import made_by, maker_of
 from ramsis.errors import InvalidValueError
@@ -39,10 +43,9 @@ SHIPPED: Mapping[str, type[ShippedProcess]] = {
 OWN = "package.module:name of your own"
 
 
-def patterns(*, counts: bool = False) -> tuple[str, ...]:
-    """Return how shipped processes are written; with ``counts`` those that policies can use."""
-    return tuple(kind.pattern() for kind in SHIPPED.values()
-                 if not counts or hasattr(kind, "log_pf"))
+def patterns() -> tuple[str, ...]:
+    """Return how the shipped processes and traces are written."""
+    return (*(kind.pattern() for kind in SHIPPED.values()), f"{TRACE}:FILE")
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Arrivals:
     Attributes
     ----------
     name : str
-        One of :data:`SHIPPED`, or ``package.module:name`` of a callable that takes a load in
-        queries per second, and its parameters by keyword.
+        One of :data:`SHIPPED`, ``trace``, or ``package.module:name`` of a callable that takes a
+        load in queries per second, and its parameters by keyword.
     parameters : tuple of (str, value)
         Names as in Python.
 
@@ -68,7 +71,9 @@ class Arrivals:
     _maker: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self._maker is None and self.name not in SHIPPED:
+        if self.name == TRACE:
+            object.__setattr__(self, "_maker", RecordedProcess)
+        elif self._maker is None and self.name not in SHIPPED:
             object.__setattr__(self, "_maker", maker_of(self.name))
 
     @classmethod
@@ -91,6 +96,8 @@ class Arrivals:
         name, _, words = text.partition(":")
         if name in SHIPPED and (words or not text.endswith(":")):
             return _shipped(SHIPPED[name], _parameters(text, words, SHIPPED[name]))
+        if name == TRACE and words:
+            return _of_trace(RecordedProcess(1.0, words))
         if not words:
             raise InvalidValueError("unknown arrival process", where="arrivals", value=text,
                                     allowed=f"{', '.join(patterns())}, or {OWN}")
@@ -119,6 +126,12 @@ class Arrivals:
             if set(given) != {parameter.name for parameter in kind.parameters}:
                 raise _wrong_parameters(name, sorted(given), kind)
             return _shipped(kind, {k: _number(k, v, name, kind) for k, v in given.items()})
+        if name == TRACE:
+            if set(given) != {"file", "requests", "digest"} or not isinstance(given["file"], str):
+                raise InvalidValueError(
+                    "wrong parameters of an arrival process", where=f"arrivals {name!r}",
+                    value=", ".join(sorted(given)), allowed="file (a path), requests, digest")
+            return _of_trace(RecordedProcess(1.0, **given))
         if ":" not in name:
             raise InvalidValueError("unknown arrival process", where="arrivals", value=name,
                                     allowed=", ".join([*SHIPPED, "package.module:name"]))
@@ -129,6 +142,8 @@ class Arrivals:
     @property
     def text(self) -> str:
         """What :meth:`parse` takes; of a process of one's own the name alone."""
+        if self.name == TRACE:
+            return f"{TRACE}:{dict(self.parameters)['file']}"
         if self.name not in SHIPPED:
             return self.name
         return _text(SHIPPED[self.name], dict(self.parameters), _exact)
@@ -140,7 +155,7 @@ class Arrivals:
         return made_by(self._maker, self.name, dict(self.parameters), load_qps)
 
     def counted(self, load_qps: float) -> ArrivalProcess:
-        """The process of a load, with the counts that policies are made from.
+        """The process of a load, with the counts that its own decision problem is made from.
 
         Raises
         ------
@@ -151,9 +166,10 @@ class Arrivals:
         if isinstance(process, ArrivalProcess):
             return process
         why = getattr(process, "why_no_counts", "") or "it has no log_pf(count, interval_ms)"
-        raise InvalidValueError(f"no policies can be made for this process ({why})",
+        counted = ", ".join(kind.pattern() for kind in SHIPPED.values() if hasattr(kind, "log_pf"))
+        raise InvalidValueError(f"no counts of this process are known ({why})",
                                 where="arrivals", value=self.text,
-                                allowed=f"{', '.join(patterns(counts=True))}, or {OWN}")
+                                allowed=f"{counted}, or {OWN}")
 
     def drawn(self, load_qps: float) -> Sampler:
         """The process of a load, to be drawn from.
@@ -213,6 +229,11 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
     values = {parameter.name: getattr(process, parameter.name) for parameter in process.parameters}
     return _text(type(process), values,
                  _exact if digits is None else lambda value: f"{value:.{digits}g}")
+
+
+def _of_trace(process: RecordedProcess) -> Arrivals:
+    description = process.describe()
+    return Arrivals(description.pop("process"), tuple(description.items()))
 
 
 def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arrivals:

@@ -43,13 +43,22 @@ def _schemes() -> Iterable[tuple[str, str]]:
         yield name, f"{about}. Parameters: {given or 'none'}"
 
 
+_ARRIVALS = {
+    "poisson": "requests that come independently of one another",
+    "negative-binomial": "several at an instant; I: variance over mean of the counts",
+    "mmpp": "bursts; R: rate in a burst over that in quiet times, B: mean duration of a burst, "
+            "S: share of the time in bursts",
+    "renewal": "independent gaps, gamma distributed; CV: their standard deviation over their mean",
+    "fixed-rate": "evenly spaced",
+    "trace": "the requests of a recorded trace over and over, stretched in time to the load",
+}
+
+
 def _processes() -> Iterable[tuple[str, str]]:
     from ramsis.arrivals.registry import OWN, patterns
 
-    yield "", "What --arrivals takes; those with counts can have policies made for them."
-    counts = patterns(counts=True)
-    for pattern in patterns():
-        yield pattern, "simulated, and policies" if pattern in counts else "simulated only"
+    yield "", "What --arrivals takes, for policies and simulations."
+    yield from ((pattern, _ARRIVALS[pattern.partition(":")[0]]) for pattern in patterns())
     yield OWN, "a callable of your own that takes the load in queries per second"
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
+from ramsis.arrivals import MarkovModulated, NegativeBinomial, Poisson
+from ramsis.arrivals.process import ProcessWithRate
 from ramsis.errors import ABOVE_ZERO, InvalidValueError, check_known, check_number_of
 from ramsis.runtime.routing import DISPATCHES
 
@@ -25,7 +26,7 @@ from ramsis.runtime.routing import DISPATCHES
 class StationArrivals:
     """What arrives at one station."""
 
-    process: ArrivalProcess  # what arrives at all like stations together
+    process: ProcessWithRate  # what arrives at all like stations together
     every: int = 1  # one station gets every so many-th of these
     exact: bool = True  # whether this is so; else it is an approximation
 
@@ -36,14 +37,14 @@ class StationArrivals:
 
 
 def split(
-    process: ArrivalProcess, dispatch: str = "round-robin", *, share: float = 1.0,
+    process: ProcessWithRate, dispatch: str = "round-robin", *, share: float = 1.0,
     stations: int = 1,
 ) -> StationArrivals:
     """Return the arrival process at one of several equal stations.
 
     Parameters
     ----------
-    process : ArrivalProcess
+    process : ProcessWithRate
         All requests.
     dispatch : str
         How those that come to the like stations are divided among them: ``round-robin``,
@@ -66,7 +67,7 @@ def split(
                            exact=rule.in_turn or stations == 1)
 
 
-def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
+def _thinned(process: ProcessWithRate, share: float) -> ProcessWithRate:
     """Thin a process: each request stays with a given probability."""
     ABOVE_ZERO.check("not a share of the queries", share=share)
     if share == 1.0:
@@ -76,6 +77,6 @@ def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
                        dispersion=1.0 + share * (process.dispersion - 1.0))
     if isinstance(process, (Poisson, MarkovModulated)):
         return replace(process, load_qps=share * process.load_qps)
-    raise InvalidValueError("a process of one's own is not split at random", where="arrivals",
+    raise InvalidValueError("this process is not split at random", where="arrivals",
                             value=type(process).__name__,
                             allowed="poisson, negative-binomial or mmpp")

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import NON_NEGATIVE
+from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.figures import figure_of
 from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
@@ -108,6 +108,9 @@ class Policy:
         The service times that the table was planned for, if it may be others than profiled.
     slowness
         The models' times are so many times as long as profiled, > 0.
+    load_factor
+        The table was planned for Poisson arrivals at so many times the load, > 0; None where it
+        was planned for the arrival process itself.
     tails
         What the batches of the profile share, where times are drawn from samples.
     """
@@ -145,6 +148,7 @@ class Policy:
     headroom: HeadroomRecord | None = None
     tails: Tails | None = None
     slowness: float = 1.0
+    load_factor: float | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -161,6 +165,11 @@ class Policy:
     def arrivals_label(self) -> str:
         """The arrival process and its parameters as one text; a set is keyed by it and load."""
         return arrivals_label(self.arrivals)
+
+    @property
+    def planned_qps(self) -> float:
+        """The load that the table was planned for."""
+        return self.load_qps * (1.0 if self.load_factor is None else self.load_factor)
 
     @property
     def rule(self) -> DispatchRule:
@@ -372,6 +381,8 @@ class Policy:
             found["overhead_ms"] = float(self.overhead_ms)
         if self.slowness != 1.0:
             found["slowness"] = float(self.slowness)
+        if self.load_factor is not None:
+            found["load_factor"] = float(self.load_factor)
         if self.headroom is not None:
             found["headroom"] = _plain(asdict(self.headroom))
         if self.tails is not None:
@@ -431,6 +442,7 @@ class Policy:
             headroom=optional(HeadroomRecord, fields, "headroom"),
             tails=tails_in(fields),
             slowness=table.slowness,
+            load_factor=fields.number_or_none("load_factor", POSITIVE),
         )
 
 

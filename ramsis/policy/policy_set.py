@@ -434,7 +434,7 @@ def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
     from ramsis.arrivals import Arrivals, describe_process
     from ramsis.cluster.routing import split
 
-    process = Arrivals.parse(level.arrivals).counted(level.load_qps)
+    process = Arrivals.parse(level.arrivals)(level.load_qps)
     return describe_process(split(process, share=share).process)
 
 

@@ -12,7 +12,9 @@ from functools import partial
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.synthesis.planned_load import check_measurable, planned_by_replay
 from ramsis.synthesis.recipes import RECIPES
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import SynthesisSettings, with_settings
 
 
@@ -36,14 +38,13 @@ def generate_policy(
 def modelled_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
-    """As :func:`generate_policy`, with the promise of the model, which is never measured.
+    """As :func:`generate_policy`, with the promise of the model, which is not measured.
 
-    The rates of policies for several prices then stand on one concave curve.
+    The rates of policies for several prices then stand on one concave curve. Where the model
+    does not know the arrival process they are those of the short replays that chose the planned
+    load.
     """
-    recipe = RECIPES[settings.dispatch]
-    problem = recipe.problem(profile, load_qps, settings)
-    return _at_confidence(recipe.modelled(profile, load_qps, settings, problem),
-                          settings.confidence)
+    return _at_confidence(_modelled(profile, load_qps, settings)(), settings.confidence)
 
 
 def prepared(
@@ -53,10 +54,22 @@ def prepared(
     if settings.max_violation is not None:
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
-    recipe = RECIPES[settings.dispatch]
-    problem = recipe.problem(profile, load_qps, settings)
-    return lambda: _at_confidence(recipe.policy(profile, load_qps, settings, problem),
+    modelled = _modelled(profile, load_qps, settings)
+    return lambda: _at_confidence(replayed(modelled(), own_arrivals=settings.arrivals),
                                   settings.confidence)
+
+
+def _modelled(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+) -> Callable[[], Policy]:
+    """The synthesis of the best table, its input checked; what it promises is not measured yet."""
+    recipe = RECIPES[settings.dispatch]
+    if not recipe.knows(settings):
+        check_measurable(settings, load_qps)
+        recipe.problem(profile, load_qps, settings, 1.0)
+        return partial(planned_by_replay, recipe, profile, load_qps, settings)
+    problem = recipe.problem(profile, load_qps, settings)
+    return partial(recipe.modelled, profile, load_qps, settings, problem)
 
 
 def _at_confidence(policy: Policy, confidence: float) -> Policy:

@@ -93,7 +93,7 @@ def replay_at(
 
     What is drawn is the same for all policies at a load, and can be kept for the next.
     """
-    if not can_be_replayed(policy, _RUNS, own_arrivals):
+    if not can_be_replayed(policy, own_arrivals):
         return None
     queries = max(_QUERIES, bursty_queries(policy, _RUNS))
     return simulated(one_worker(policy) or policy, queries=queries, runs=_RUNS, seed=_SEED,

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ramsis.arrivals import Arrivals
-from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
 from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.service_times import FIXED
@@ -54,11 +52,6 @@ def _is_bins(text: Any) -> bool:
     """``model``, or ``fixed:D`` with D from 2 to 1000."""
     kind, _, count = str(text).partition(":")
     return kind == "fixed" and count.isdecimal() and 2 <= int(count) <= 1000
-
-
-def _is_poisson(text: Any) -> bool:
-    name = str(text).partition(":")[0]
-    return name in SHIPPED and Arrivals.parse(text).name == "poisson"
 
 
 _PER_WORKER: Mapping[str, Any] = {
@@ -129,9 +122,6 @@ VALUES: Mapping[str, Rule] = {
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
 
 _only = partial(Rule, wrong="not allowed")
-_POISSON = _only("poisson", _is_poisson)
-_POISSON_OR_OWN = _only(  # of one's own it shows when the problem is made
-    "poisson", lambda text: text.partition(":")[0] not in SHIPPED or _is_poisson(text))
 _ONE_SLO = _only("one SLO", lambda classes: not classes)
 _ALL_BUT_VALUE_ITERATION = _only(
     ", ".join(name for name in SOLVERS if name != "value-iteration"),
@@ -149,7 +139,6 @@ LIMITS: tuple[Limit, ...] = (
       for dispatch, rule in DISPATCHES.items() if rule.own_queues),
     *_of(
         "central-queue",
-        ("arrivals", _POISSON, "the state holds no age of the last arrival, and no phase"),
         ("objective", _words("per-query"), "batches of many workers overlap, so the model counts "
                                            "queries"),
         ("grid", Rule(f"{_BINS}, or model",
@@ -164,14 +153,10 @@ LIMITS: tuple[Limit, ...] = (
           Rule(_BINS, lambda text: text is None or _is_bins(text),
                "not a slack grid of a central queue"),
           "drawn times have no distinct latencies"),
-    Limit({"batching": "variable"}, "arrivals", _POISSON_OR_OWN,
-          "what is left in the queue has waited for times that are known for Poisson arrivals"),
     Limit({"batching": "variable"}, "solver", _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
     Limit({"objective": "per-decision"}, "prefer", _only("none", lambda _: False),
           "a preference is a cost of each request"),
-    Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),
-          "the mode is hidden, so the search is among tables"),
 )
 
 

@@ -88,7 +88,7 @@ def replayed(
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
     if within_slo > _MANY:
         runs = min(runs, _FEWER_RUNS)
-    if not can_be_replayed(policy, runs, own_arrivals):
+    if not can_be_replayed(policy, own_arrivals):
         return policy
     gives_up = policy.late == LateRule.DROP.value
     near = policy.load_qps >= _NEAR * (policy.expectations.capacity_qps or math.inf)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.analysis.sampled import CONFIDENCE
+from ramsis.arrivals import Arrivals, Sampler
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
@@ -39,8 +40,8 @@ class SynthesisSettings:
     workers : int
         Workers K that share the load.
     arrivals : str
-        ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
-        ``package.module:name`` of a callable that makes a process of a load.
+        Arrival process that the policies promise under, as :meth:`ramsis.arrivals.Arrivals.parse`
+        takes it.
     service : str, optional
         Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default those of
         :func:`ramsis.cluster.default_service`.
@@ -157,11 +158,14 @@ class SynthesisSettings:
         """Return these settings, with a central queue where a single worker has its own queue.
 
         Both are the same queue, but the table of a central queue takes batches of any size, may
-        wait and tells more slacks apart. Settings stay as they are where the arrivals, objective,
-        grid, late rule, batching or solver are not the default of the dispatch rule.
+        wait and tells more slacks apart. Settings stay as they are where the objective, grid, late
+        rule, batching or solver are not the default of the dispatch rule, or the arrivals cannot
+        be drawn.
         """
         usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
-        names = ("arrivals", "objective", "grid", "late", "batching", "solver")
+        names = ("objective", "grid", "late", "batching", "solver")
+        if not isinstance(Arrivals.parse(self.arrivals)(1.0), Sampler):
+            return self
         if self.workers > 1 or not self.rule.own_queues or any(
                 getattr(self, name) != usual[name] for name in names):
             return self

@@ -57,8 +57,8 @@ from ramsis.sim.stationary import in_steady_state, rates
 from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
-__all__ = ["SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed", "measured",
-           "one_worker", "prepared_policy", "settles", "simulated", "tolerance_of"]
+__all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed",
+           "measured", "one_worker", "prepared_policy", "settles", "simulated", "tolerance_of"]
 
 Drawn = dict[tuple[float, float, int], DrawnRequests]
 """Arrivals and service draws of runs, kept for further policies, by load, duration and seed."""
@@ -72,7 +72,9 @@ _MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
-_MOST_QUERIES = 1e7  # of a run until the workers have settled; of all runs by their bursts
+_MOST_QUERIES = 1e7  # of a run until the workers have settled
+MOST_BURSTY = 1e7
+"""Requests of all runs that bursts or a trace may ask for."""
 _BURSTS = 20.0  # and quiet times, that a run has at least where it is to tell of them
 _SURE = 0.995  # confidence at which runs from idle and from busy workers differ
 _WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
@@ -237,11 +239,17 @@ def one_worker(policy: Policy) -> Policy | None:
 
 
 def bursty_queries(policy: Policy, runs: int) -> int:
-    """Requests of all runs with which each lasts for 20 bursts; 0 for arrivals without bursts."""
-    if policy.arrivals["process"] != "mmpp":
-        return 0
-    burst_ms, share = (float(policy.arrivals[name]) for name in ("burst_ms", "share"))
-    return math.ceil(runs * _BURSTS * policy.load_qps / 1000.0 * burst_ms / share)
+    """Requests of all runs with which each lasts for 20 bursts, or for the whole of a trace.
+
+    0 for arrivals without memory, and at most 1e7.
+    """
+    wanted = 0.0
+    if policy.arrivals["process"] == "mmpp":
+        burst_ms, share = (float(policy.arrivals[name]) for name in ("burst_ms", "share"))
+        wanted = _BURSTS * policy.load_qps / 1000.0 * burst_ms / share
+    elif policy.arrivals["process"] == "trace":
+        wanted = float(policy.arrivals["requests"])
+    return math.ceil(min(runs * wanted, MOST_BURSTY))
 
 
 def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
@@ -249,14 +257,13 @@ def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
     return load_qps / 1000.0 * slo_ms * slos <= _MOST_QUERIES
 
 
-def can_be_replayed(policy: Policy, runs: int, own_arrivals: str | None = None) -> bool:
+def can_be_replayed(policy: Policy, own_arrivals: str | None = None) -> bool:
     """Return whether a policy's arrivals can be drawn, in runs that are not too long."""
     try:
         Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
     except InvalidValueError:
         return False
-    return (settles(policy.load_qps, policy.slo_ms)
-            and bursty_queries(policy, runs) <= _MOST_QUERIES)
+    return settles(policy.load_qps, policy.slo_ms)
 
 
 def _windows(

@@ -87,7 +87,7 @@ class TypeLoads:
     def arrivals_at(self, share: float) -> str:
         """What arrives where each query comes with a probability; as settings name it."""
         arrivals = Arrivals.parse(self.settings.arrivals)
-        process = split(arrivals.counted(self.load_qps), share=share).process
+        process = split(arrivals(self.load_qps), share=share).process
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:

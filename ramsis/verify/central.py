@@ -52,7 +52,7 @@ def central_claims(
     """
     problem: CentralProblem = problem_of(policy, where)
     solution = solved_again(problem, policy.planned_factor)
-    capacity_qps, upper_bound = bounds_of(problem)
+    capacity_qps, upper_bound = bounds_of(problem, policy.load_qps)
     derived = analysis_of(problem, solution).expectations(
         capacity_qps=capacity_qps, upper_bound=upper_bound)
     certificate = certificate_of(solution, upper_bound)
@@ -63,9 +63,9 @@ def central_claims(
               _ROUNDING * capacity_qps),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
         *_bound_checks(policy, problem, tolerance),
-        *(replay_checks(policy) if policy.replay is not None
+        *(replay_checks(policy, own_arrivals) if policy.replay is not None
           else made_again_checks(policy.expectations, derived, tolerance)),
-        *not_measured_checks(policy),
+        *not_measured_checks(policy, own_arrivals),
     )
     if policy.budget is not None:
         return (*budget_checks(policy, derived.interval), *again)
@@ -81,7 +81,7 @@ def central_claims(
 def _bound_checks(
     policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
-    bound, effective = dual_bound(problem), policy.expectations.effective_accuracy
+    bound, effective = dual_bound(problem, policy.load_qps), policy.expectations.effective_accuracy
     measured = policy.budget or policy.replay
     allowed = tolerance + (_BY_CHANCE * measured.effective_half_width if measured else 0.0)
     return (
@@ -91,13 +91,16 @@ def _bound_checks(
     )
 
 
-def dual_bound(problem: CentralProblem) -> float:
+def dual_bound(problem: CentralProblem, load_qps: float) -> float:
     """The fluid bound by its dual, one number found by bisection."""
     classes = problem.classes or (SloClass(problem.slo_ms),)
-    return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms)) for one in classes])
+    return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms, load_qps))
+                                  for one in classes])
 
 
-def _columns(problem: CentralProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
+def _columns(
+    problem: CentralProblem, slo_ms: float, load_qps: float
+) -> tuple[FloatArray, FloatArray]:
     """Accuracy that a query of an SLO earns by each batch, and its price in the workers' time."""
     times = problem.times
     mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
@@ -109,7 +112,7 @@ def _columns(problem: CentralProblem, slo_ms: float) -> tuple[FloatArray, FloatA
             model = np.append(model, np.full(len(fewer), m))
             queries, run = np.append(queries, fewer + 1.0), np.append(run, np.full(len(fewer), b))
     reward = times.accuracy[model] * in_time[model, run]
-    price = mean_ms[model, run] / queries * problem.load / problem.workers
+    price = mean_ms[model, run] / queries * load_qps / 1000.0 / problem.workers
     if not reward.size:
         raise InvalidValueError("no batch can be in time")
     return reward, price

@@ -13,9 +13,8 @@ policy was found on slack nodes. Then
 Under shortest-queue dispatch the table and its certificate are those of round robin. The rates
 promised are those of the routing, and are measured.
 
-Under Markov-modulated arrivals the rows have the hidden mode in their states, for the file's table
-alone. That it is a local optimum is not checked; the bound on its gain is found again by policy
-iteration on finer nodes.
+A table for other arrivals was planned for Poisson ones at a multiple of the load, and is derived
+for these. What it comes to under its own arrivals is measured.
 
 A table with headroom was planned for longer service times: its choices and its certificate are
 held against the model at these, its behaviour is derived at the times as profiled.
@@ -45,7 +44,6 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals import MarkovModulated
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
@@ -60,7 +58,6 @@ from ramsis.verify.made_again import accuracy_check, certificate_checks, made_ag
 from ramsis.verify.replay import not_measured_checks, replay_checks
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
-from ramsis.worker.problem.modes import is_modulated
 from ramsis.worker.solve import SOLVERS, evaluate_table, solve_worker
 
 if TYPE_CHECKING:
@@ -113,8 +110,7 @@ def worker_claims(
                 *bounds,
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
-    derive = _modulated if is_modulated(problem.arrivals) else _memoryless
-    analysis, proofs = derive(problem, plan, policy, tolerance)
+    analysis, proofs = _memoryless(problem, plan, policy, tolerance)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
     again_checks = [close("gain, again", policy.certificate.gain, certificate.gain, tolerance),
                     *certificate_checks(policy.certificate, certificate, tolerance)]
@@ -165,7 +161,8 @@ def _measured_checks(
     checks = list(replay_checks(policy, own_arrivals))
     assert policy.replay is not None
     stated, least = policy.expectations.effective_accuracy, derived.effective_accuracy
-    if policy.rule.in_turn and derived.violation_rate <= _FEW_VIOLATIONS:
+    of_process = policy.load_factor is None  # else the analysis is of the planned load
+    if of_process and policy.rule.in_turn and derived.violation_rate <= _FEW_VIOLATIONS:
         spare = _BELOW_ANALYSIS + 2.0 * policy.replay.effective_half_width
         checks.append(Check("effective accuracy at least that of the analysis", stated, least,
                             stated >= least - spare))
@@ -251,43 +248,6 @@ def _memoryless(
             tolerance += abs(measured - gain)
     return analysis, [close("gain", policy.certificate.gain, planned_gain, tolerance),
                       *_gain_checks(policy, optimum.certificate, tolerance)]
-
-
-def _modulated(
-    problem: WorkerProblem, plan: WorkerProblem, policy: Policy, tolerance: float
-) -> tuple[WorkerAnalysis, list[Check]]:
-    """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
-    from ramsis.worker.explicit.modulated import build_modulated_chain
-    from ramsis.worker.solve.policy_iteration import solve_on_nodes
-    from ramsis.worker.structure.modulated import build_modulated
-
-    assert isinstance(problem.arrivals, MarkovModulated)
-    table = _table(problem, policy)
-    chain = build_modulated_chain(problem, table)
-    shape = (problem.max_queue + 1, problem.bins + 1, -1)
-    start = np.zeros(len(chain.reward))
-    start.reshape(shape)[0, -1] = problem.arrivals.at_arrivals  # (1, SLO)
-    law = _long_run(chain.transition, start)
-    excess = float(law @ chain.excess)
-    visits = law.reshape(shape).sum(axis=2)
-    visits[:, 0] += law @ chain.overdue
-    analysis = analyse_worker(problem, table, visits, excess)
-    if plan is not problem:
-        chain = build_modulated_chain(plan, table)
-        law = _long_run(chain.transition, start)
-    gain = float(law @ chain.reward) / float(law @ chain.cost)
-    seeing = solve_on_nodes(build_modulated(plan, problem.arrivals, cells_per_slo=_FINER))
-    if analysis.expectations().overloaded:
-        tolerance *= _LOOSER
-    best = seeing.certificate.upper_bound
-    upper, lower = policy.certificate.gain_upper, policy.certificate.gain_lower
-    return analysis, [
-        close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
-        Check("upper bound on the gain", upper, best,
-              upper is None or upper >= seeing.certificate.lower_bound - tolerance),
-        Check("lower bound on the gain", lower, gain,
-              lower is None or lower <= gain + tolerance),
-    ]
 
 
 def _stationary(

@@ -237,10 +237,12 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"service": "p42"}, 2, ("--service", "'p42'", "'p95'")),
         ({"objective": "best"}, 2, ("--objective", "'best'", "'per-query'")),
         ({"dispatch": "random"}, 2, ("--dispatch", "'random'", "'shortest-queue'")),
-        ({"dispatch": "central-queue", "arrivals": "negative-binomial:4"}, 2,
-         ("central-queue", "negative-binomial:4", "allowed: poisson")),
-        ({"dispatch": "shortest-queue", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2",
-          "solver": "value-iteration"}, 2, ("mmpp", "allowed: policy-iteration")),
+        ({"arrivals": "mmpp:ratio=4,burst-ms=1e9,share=0.2"}, 2,
+         ("mmpp", "burst-ms / share", "5e+06 s", "make policies for both loads")),
+        ({"dispatch": "central-queue", "arrivals": "tests.synthesis.samples:OwnPoisson"}, 2,
+         ("arrivals", "OwnPoisson", "cannot be drawn")),
+        ({"arrivals": "trace:no-such.csv"}, 3, ("no-such.csv",)),
+        ({"arrivals": "trace:spikes"}, 2, ("arrivals", "spikes", "loads", "--load")),
         ({"dispatch": "shortest-queue", "arrivals": "tests.synthesis.samples:OwnPoisson"}, 2,
          ("arrivals", "OwnPoisson", "cannot be drawn")),
         ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
@@ -249,8 +251,7 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"violation_price": "1e300"}, 2, ("--violation-price", "got 1e+300",
                                            "from 0 to 1000000")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
-        ({"arrivals": "renewal:2"}, 2, ("arrivals", "'renewal:2'", "not independent",
-                                        "allowed: poisson")),
+        ({"arrivals": "renewal:0"}, 2, ("arrivals", "cv", "got 0", "from 0.001")),
         ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
         ({"profiles": "digits-cpuu"}, 3, ("digits-cpuu", "did you mean digits-cpu")),
         ({"profiles": None}, 2, ("--profiles", "generate --help")),
@@ -361,8 +362,5 @@ def test_variable_batching_from_file_to_simulation(
         policy.expectations.effective_accuracy, abs=0.02)
 
 
-def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
-    ran = generate(batching="variable", arrivals="negative-binomial:4")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: --arrivals: not allowed with batching variable")
-    assert ran.err.count("\n") == 1
+def test_variable_batching_and_other_arrivals_go_together(generate: Any) -> None:
+    assert generate(batching="variable", arrivals="negative-binomial:4").code == 0

@@ -19,7 +19,7 @@ from tests.synthesis.samples import tiny_profile
 PAGE = Path(__file__).resolve().parents[2] / "docs/options.md"
 
 BAD: dict[str, Any] = {
-    "arrivals": "negative-binomial:4", "service": "distribution", "objective": "per-decision",
+    "service": "distribution", "objective": "per-decision",
     "grid": "fixed:1", "late": "serve", "batching": "maximal",
     "solver": "value-iteration", "prefer": "early",
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
@@ -35,7 +35,7 @@ def matrix() -> str:
 
     rows = [f"| option | values | {' | '.join(f'`{name}`' for name in DISPATCHES)} |",
             "|---" * (2 + len(DISPATCHES)) + "|"]
-    free = {"arrivals": "every process with counts", "grid": "fixed:D, or model",
+    free = {"arrivals": "every process", "grid": "fixed:D, or model",
             "slo_classes": "one SLO, or several"}
     for option in DEFAULTS["round-robin"]:
         values = free[option] if option in free else VALUES[option].allowed
@@ -81,18 +81,13 @@ def test_every_dispatch_rule_has_a_recipe_and_defaults() -> None:
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda one: f"{words(one)}: {one.option}")
 def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
     bad = BAD[limit.option]
-    if "arrivals" in limit.given:
-        bad = {"solver": "value-iteration"}.get(limit.option, bad)
     if "service" in limit.given:
         bad = "model"
-    given = dict(limit.given)
-    if "arrivals" in given:
-        given["arrivals"] = "mmpp:ratio=4,burst-ms=50,share=0.2"
     with pytest.raises(InvalidValueError) as refused:
-        SynthesisSettings(**{"slo_ms": 100.0, "workers": 2, **given, limit.option: bad})
+        SynthesisSettings(**{"slo_ms": 100.0, "workers": 2, **limit.given, limit.option: bad})
     message = str(refused.value)
     assert message.startswith(f"{limit.option}: ")
-    assert re.search(r" with (dispatch|batching|arrivals|objective) ", message)
+    assert re.search(r" with (dispatch|batching|objective) ", message)
     assert limit.why in message
     assert message.endswith(f"; allowed: {limit.rule.allowed}")
 

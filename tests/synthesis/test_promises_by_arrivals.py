@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ramsis.arrivals import Arrivals
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy
 from ramsis.synthesis.simulated import simulated
@@ -74,12 +75,11 @@ def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -
 @pytest.mark.parametrize("case", slow_after(1, CASES[3:]),
                          ids=lambda case: f"{case.word}@{case.load_qps:g}")
 def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> None:
-    policy, serving = case.policy(late="drop"), case.policy()
+    policy = case.policy(late="drop")
     seen = simulated(policy, queries=200_000, runs=4, seed=0)
     promised = policy.expectations
     assert promised.effective_accuracy == pytest.approx(seen.effective_accuracy, abs=0.015)
     assert promised.violation_rate == pytest.approx(seen.violation_rate, rel=0.3, abs=0.01)
-    assert policy.certificate.gain >= serving.certificate.gain - 1e-3
 
 
 @pytest.mark.slow
@@ -108,18 +108,17 @@ def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word: str) 
         plain.expectations.violation_rate, abs=1e-4)
 
 
-def test_the_certificate_of_a_hidden_mode_bounds_the_gain_from_above() -> None:
-    record = CASES[4].policy().certificate
-    assert record.gain_lower is not None
-    assert record.gain_upper is not None
-    assert record.gain_lower <= record.gain <= record.gain_upper
-    assert record.gain_upper - record.gain < 0.01
-
-
-def test_runs_see_many_bursts_or_the_promise_is_the_models() -> None:
+@pytest.mark.parametrize("burst_ms", [500, 10_000])
+def test_runs_see_many_bursts(burst_ms: int) -> None:
     """Runs of 25,000 requests would mostly be quiet, or one burst, and agree on what is not so."""
-    slow, slower = (generate_policy(tiny_profile(), 900.0, settings(
-        arrivals=f"mmpp:ratio=3,burst-ms={burst_ms},share=0.2")) for burst_ms in (500, 50_000))
-    assert slow.replay is not None
-    assert slow.replay.queries / slow.replay.runs >= 20 * 0.9 * 500 / 0.2
-    assert slower.replay is None
+    policy = generate_policy(tiny_profile(), 900.0, settings(
+        arrivals=f"mmpp:ratio=3,burst-ms={burst_ms},share=0.2"))
+    assert policy.replay is not None
+    asked = policy.replay.runs * 20 * 0.9 * burst_ms / 0.2
+    assert policy.replay.queries >= 0.99 * min(asked, 1e7)
+
+
+def test_bursts_that_come_too_seldom_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="burst-ms / share: bursts come too seldom"):
+        generate_policy(tiny_profile(), 900.0, settings(
+            arrivals="mmpp:ratio=3,burst-ms=1e6,share=0.2"))

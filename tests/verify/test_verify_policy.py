@@ -363,13 +363,10 @@ def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "word", ["negative-binomial:6", "mmpp:ratio=5,burst-ms=100,share=0.2"]
-)
-def test_a_file_of_overdispersed_arrivals_is_verified_from_the_file_alone(
-    tiny: ProfileSet, tmp_path: Path, word: str
+def test_a_file_of_batch_arrivals_is_verified_from_the_file_alone(
+    tiny: ProfileSet, tmp_path: Path
 ) -> None:
-    chosen = samples.settings(arrivals=word)
+    chosen = samples.settings(arrivals="negative-binomial:6", objective="per-decision")
     policy, modelled = (make(tiny, 700.0, chosen) for make in (generate_policy, modelled_policy))
     write(policy, tmp_path / "policy.json")
     assert failures(tmp_path / "policy.json") == []

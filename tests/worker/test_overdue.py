@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ramsis.arrivals import MarkovModulated, NegativeBinomial, Poisson
+from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.mdp.stationary import stationary_distribution
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.explicit.modulated import build_modulated_chain
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes, state_frequency
-from ramsis.worker.structure.modulated import build_modulated, repeat_modes, table_frequency
 from tests.worker.problems import random_policy, small_problem
 
 
@@ -63,22 +61,6 @@ def test_the_chain_is_that_of_the_rows_written_out(arrivals: Poisson, objective:
     np.testing.assert_allclose(visits / visits.sum(), expected / expected.sum(), atol=1e-9)
     assert excess / visits.sum() == pytest.approx(
         law @ explicit.excess[pairs] / expected.sum(), abs=1e-9)
-
-
-def test_with_modes_too() -> None:
-    process = MarkovModulated(150.0, 4.0, 50.0, 0.2)
-    problem = with_outliers(arrivals=process)
-    table = random_policy(problem, 1)
-    chain = build_modulated_chain(problem, table)
-    np.testing.assert_allclose(chain.transition.sum(axis=1), 1.0, atol=1e-9)
-    law = stationary_distribution(chain.transition).distribution
-    mdp = build_modulated(problem, process)
-    found = evaluate_on_nodes(mdp, repeat_modes(table))
-    assert found.gain == pytest.approx(law @ chain.reward / (law @ chain.cost), abs=1e-5)
-    expected = law.reshape(5, 11, 2).sum(axis=2)
-    expected[:, 0] += law @ chain.overdue
-    visits, _ = table_frequency(mdp, found)
-    np.testing.assert_allclose(visits / visits.sum(), expected / expected.sum(), atol=1e-5)
 
 
 def test_nothing_is_overdue_where_all_are_served() -> None:

@@ -60,8 +60,8 @@ _OPTIONS: _Options = {
              "per-query]"),
     "arrivals": click.option(
         "--arrivals", type=ARRIVALS, default="poisson", show_default=True, metavar="PROCESS",
-        help=f"Arrival process; {', '.join(patterns(counts=True))}, or {OWN} (I = variance/mean "
-             "of the counts)."),
+        help=f"Arrival process that the policies promise under; {', '.join(patterns())}, or "
+             f"{OWN}."),
     "service": click.option(
         "--service", type=click.Choice(SERVICES), default=None,
         help="Latency statistic that service times are taken to be, or drawn from the "

@@ -125,6 +125,9 @@ def _header(policy: Policy) -> Text:
         f"effective accuracy {_percent(expected.effective_accuracy)} "
         f"(upper bound {_percent(expected.upper_bound)})",
     ]
+    if policy.load_factor is not None:
+        lines.append(f"planned for Poisson arrivals at {policy.load_factor:g} times the load, "
+                     "promised under its own")
     if expected.unstable:
         lines.append(f"overloaded: queues of more than {policy.max_queue} grow without end")
     elif expected.overloaded:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis import __version__
+from ramsis.arrivals import Arrivals
 from ramsis.bounds import fluid_bound
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
@@ -18,8 +19,7 @@ from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.headroom import replay_at, with_headroom
-from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.replayed import replayed
+from ramsis.synthesis.recipes.recipe import Recipe, stated_arrivals
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 
@@ -36,8 +36,13 @@ _NO_MATTER = 6e-4  # gain that a replay may miss: the model's error where nothin
 class Central(Recipe["CentralProblem"]):
     """One queue that all workers take from."""
 
+    def knows(self, settings: SynthesisSettings) -> bool:
+        """See :meth:`Recipe.knows`: the state holds no age of the last arrival, and no phase."""
+        return Arrivals.parse(settings.arrivals).name == "poisson"
+
     def problem(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        load_factor: float | None = None,
     ) -> CentralProblem:
         """See :meth:`Recipe.problem`."""
         overhead_ms = settings.overhead_ms
@@ -46,33 +51,30 @@ class Central(Recipe["CentralProblem"]):
         times = replace(times, quantiles_ms=as_stated(times.quantiles_ms, overhead_ms))
         if settings.slo_classes:
             check_reachable([times], settings.slo_classes)
-        return _problem_at(times.without_late(settings.slo_ms), load_qps, settings)
-
-    def policy(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: CentralProblem,
-    ) -> Policy:
-        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`."""
-        return replayed(self.modelled(profile, load_qps, settings, problem))
+        return _problem_at(times.without_late(settings.slo_ms),
+                           load_qps * (load_factor or 1.0), settings)
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: CentralProblem,
+        problem: CentralProblem, load_factor: float | None = None,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
-        inputs, (capacity_qps, upper_bound) = inputs_of(profile, settings), bounds_of(problem)
+        inputs = inputs_of(profile, settings)
+        capacity_qps, upper_bound = bounds_of(problem, load_qps)
         solutions: dict[float, CentralSolution] = {}
 
         def unpromised(solution: CentralSolution) -> Policy:
-            return _unpromised(problem, solution, upper_bound, inputs, settings)
+            return replace(_unpromised(problem, solution, upper_bound, inputs, settings),
+                           load_qps=load_qps, load_factor=load_factor,
+                           arrivals=stated_arrivals(settings, load_qps))
 
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
-                problem.times.scaled(factor), load_qps, settings)
-            solutions[factor] = _best_ends(plan, factor, unpromised)
+                problem.times.scaled(factor), problem.load_qps, settings)
+            solutions[factor] = _best_ends(plan, factor, unpromised, settings.arrivals)
             return unpromised(solutions[factor])
 
-        policy = with_headroom(planned, settings.headroom)
+        policy = with_headroom(planned, settings.headroom, settings.arrivals)
         solution = solutions[policy.planned_factor]
         analysis = analysis_of(solution.problem.varied(times=problem.times), solution)
         return replace(policy, expectations=analysis.expectations(
@@ -81,20 +83,20 @@ class Central(Recipe["CentralProblem"]):
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
     ) -> CentralProblem:
-        """See :meth:`Recipe.problem_of`; the arrivals must be Poisson."""
+        """See :meth:`Recipe.problem_of`."""
         from ramsis.central.classes import ClassesProblem
         from ramsis.central.problem import CentralProblem
 
-        if policy.arrivals_label != "poisson":
-            raise InputFileError("no problem of a central queue for this arrival process",
-                                 where=f"{where}: arrivals", value=policy.arrivals_label,
-                                 allowed="poisson")
+        if policy.load_factor is None and policy.arrivals_label != "poisson":
+            raise InputFileError("no load_factor, though a central queue is planned for Poisson "
+                                 "arrivals", where=f"{where}: arrivals",
+                                 value=policy.arrivals_label, allowed="poisson")
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
                          policy.samples, tails=policy.tails)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
-            load_qps=policy.load_qps, price=policy.violation_price,
+            load_qps=policy.planned_qps, price=policy.violation_price,
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
@@ -116,7 +118,8 @@ class Central(Recipe["CentralProblem"]):
 
 
 def _best_ends(
-    plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy]
+    plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
+    own_arrivals: str,
 ) -> CentralSolution:
     """Return the optimum for batches that end evenly, or the better one for random ends.
 
@@ -128,7 +131,7 @@ def _best_ends(
     from ramsis.central.solve import solve_central
 
     even = solve_central(plan)
-    figures = replay_at(policy_of(even), factor) if plan.workers > 1 else None
+    figures = replay_at(policy_of(even), factor, own_arrivals) if plan.workers > 1 else None
     if figures is None:
         return even
     gain = figures.effective_accuracy - plan.price * figures.violation_rate
@@ -138,7 +141,7 @@ def _best_ends(
         random = solve_central(plan.varied(random_ends=True))
     except NotConvergedError:
         return even
-    figures = replay_at(policy_of(random), factor)
+    figures = replay_at(policy_of(random), factor, own_arrivals)
     better = figures is not None and (
         figures.effective_accuracy - plan.price * figures.violation_rate > gain)
     return random if better else even
@@ -162,14 +165,14 @@ def analysis_of(problem: CentralProblem, solution: CentralSolution) -> CentralAn
         problem, solution.steady_state if same else evaluate_central(problem, solution))
 
 
-def bounds_of(problem: CentralProblem) -> tuple[float, float]:
-    """Return the capacity in requests per second, and the fluid bound on effective accuracy."""
+def bounds_of(problem: CentralProblem, load_qps: float) -> tuple[float, float]:
+    """Return the capacity in requests per second, and the fluid bound at a load."""
     bound = fluid_bound(problem.times, slo_ms=problem.slo_ms, workers=problem.workers,
-                        load_qps=problem.load_qps, max_batch=problem.times.max_batch)
+                        load_qps=load_qps, max_batch=problem.times.max_batch)
     upper_bound = bound.effective_accuracy
     if problem.classes:
         upper_bound = fluid_bound(problem.times, slo_ms=problem.classes, workers=problem.workers,
-                                  load_qps=problem.load_qps).effective_accuracy
+                                  load_qps=load_qps).effective_accuracy
     return bound.capacity_qps, upper_bound
 
 

@@ -11,14 +11,14 @@ those that do not. How often it does no model says, so what it promises is measu
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrays import IntArray
-from ramsis.arrivals import Arrivals, describe_process, is_orderly
+from ramsis.arrivals import ArrivalProcess, Arrivals, Poisson, Sampler, is_orderly
+from ramsis.arrivals.process import poisson_rate
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
@@ -26,12 +26,11 @@ from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.headroom import with_headroom
-from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.replayed import replayed
+from ramsis.synthesis.recipes.recipe import Recipe, stated_arrivals
 from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
-from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.actions import LateRule
+from ramsis.worker.problem import Objective, WorkerProblem
+from ramsis.worker.problem.actions import Batching, LateRule
 from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
@@ -40,8 +39,26 @@ from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 class RoundRobinRecipe(Recipe[WorkerProblem]):
     """Requests go to the workers in turn."""
 
+    def knows(self, settings: SynthesisSettings) -> bool:
+        """See :meth:`Recipe.knows`.
+
+        The problem of a worker holds for all counts that are independent. But for negative
+        binomial ones it takes 10 to 50 times as long as planning for Poisson arrivals, and its
+        tables earn the same in replay (within 0.0004 in 14 settings): it is solved with the
+        paper's objective, and for a process that cannot be drawn from.
+        """
+        process = Arrivals.parse(settings.arrivals)(1.0)
+        if not isinstance(process, ArrivalProcess):
+            return False
+        if poisson_rate(process) is not None:
+            return True
+        as_the_paper = settings.objective == Objective.PER_DECISION.value
+        return (as_the_paper or not isinstance(process, Sampler)) and not Batching(
+            settings.batching).partial
+
     def problem(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        load_factor: float | None = None,
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem`."""
         table, law = service_times(profile, settings)
@@ -49,7 +66,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             table,
             slo_ms=settings.slo_ms,
             workers=settings.workers,
-            arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
+            arrivals=(Arrivals.parse(settings.arrivals).counted(load_qps) if load_factor is None
+                      else Poisson(load_factor * load_qps)),
             grid=settings.grid or DEFAULT_GRID,
             max_queue=settings.max_queue,
             objective=settings.objective,
@@ -61,17 +79,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 law.quantiles_ms, law.levels, law.samples, law.tails),
         )
 
-    def policy(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: WorkerProblem,
-    ) -> Policy:
-        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`."""
-        return replayed(self.modelled(profile, load_qps, settings, problem),
-                        own_arrivals=settings.arrivals)
-
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: WorkerProblem,
+        problem: WorkerProblem, load_factor: float | None = None,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
         bound = fluid_bound(
@@ -91,7 +101,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             solution = models[factor].solve(settings.solver)
             solution.certificate.require_converged(f"load {load_qps:g} QPS")
             solutions[factor] = solution
-            return self._unpromised(profile, load_qps, settings, problem, solution)
+            return replace(self._unpromised(profile, load_qps, settings, problem, solution),
+                           load_factor=load_factor)
 
         policy = with_headroom(planned, settings.headroom, settings.arrivals)
         solution, as_profiled = solutions[policy.planned_factor], models.get(1.0)
@@ -125,7 +136,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             slo_ms=problem.slo_ms,
             workers=problem.workers,
             load_qps=load_qps,
-            arrivals=_arrivals(problem, settings),
+            arrivals=stated_arrivals(settings, load_qps),
             service=table.statistic,
             dispatch=settings.dispatch,
             batching=problem.batching.value,
@@ -164,7 +175,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 latency,
                 slo_ms=policy.slo_ms,
                 workers=policy.workers,
-                arrivals=Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps),
+                arrivals=(Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps)
+                          if policy.load_factor is None else Poisson(policy.planned_qps)),
                 grid=policy.slack_ms,
                 max_queue=policy.max_queue,
                 objective=policy.objective,
@@ -192,18 +204,12 @@ class ShortestQueueRecipe(RoundRobinRecipe):
     """Requests go to a short queue: the tables of round robin under another routing."""
 
     def problem(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        load_factor: float | None = None,
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem`; also refused are arrivals that cannot be drawn."""
         Arrivals.parse(settings.arrivals).drawn(load_qps)
-        return super().problem(profile, load_qps, settings)
-
-
-def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, Any]:
-    """What the process says of itself, else the name that it was made by."""
-    if hasattr(problem.arrivals, "describe"):
-        return describe_process(problem.arrivals)
-    return {"process": settings.arrivals}
+        return super().problem(profile, load_qps, settings, load_factor)
 
 
 def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ...]:

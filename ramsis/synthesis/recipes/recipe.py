@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ramsis.arrays import FloatArray
+from ramsis.arrivals import Arrivals, describe_process
 from ramsis.policy import Expectations, Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.settings import SynthesisSettings
@@ -29,10 +30,24 @@ class Recipe(ABC, Generic[Problem]):
     """The way from a profile to a policy and back, for a dispatch rule."""
 
     @abstractmethod
+    def knows(self, settings: SynthesisSettings) -> bool:
+        """Return whether the decision problem holds for the arrival process itself.
+
+        For another process tables are planned for Poisson arrivals
+        (:mod:`ramsis.synthesis.planned_load`).
+        """
+
+    @abstractmethod
     def problem(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        load_factor: float | None = None,
     ) -> Problem:
-        """The decision problem that the policy for a load solves.
+        """Return the decision problem that the policy for a load solves.
+
+        Parameters
+        ----------
+        load_factor : float, optional
+            Plan for Poisson arrivals at so many times the load, in place of the arrival process.
 
         Raises
         ------
@@ -43,22 +58,22 @@ class Recipe(ABC, Generic[Problem]):
         """
 
     @abstractmethod
-    def policy(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem
+    def modelled(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem,
+        load_factor: float | None = None,
     ) -> Policy:
-        """The best policy of a problem, with its promise and certificate.
+        """Return the best policy of a problem, with its certificate and the model's promise.
+
+        Parameters
+        ----------
+        load_factor : float, optional
+            As of :meth:`problem`.
 
         Raises
         ------
         NotConvergedError
             The solver stopped before its rule was met.
         """
-
-    def modelled(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem
-    ) -> Policy:
-        """As :meth:`policy`, with rates that are the model's where those promised are measured."""
-        return self.policy(profile, load_qps, settings, problem)
 
     @abstractmethod
     def problem_of(
@@ -89,3 +104,10 @@ class Recipe(ABC, Generic[Problem]):
         InputFileError
             As :meth:`problem_of`.
         """
+
+
+def stated_arrivals(settings: SynthesisSettings, load_qps: float) -> dict[str, Any]:
+    """Return the arrival process as policy files describe it; one of your own by its name."""
+    process = Arrivals.parse(settings.arrivals)(load_qps)
+    return (describe_process(process) if hasattr(process, "describe")
+            else {"process": settings.arrivals})

@@ -18,7 +18,6 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.process import poisson_rate
 from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
-from ramsis.worker.problem.modes import MODES, ModulatedProcess
 from ramsis.worker.problem.queue import WorkerQueue
 
 
@@ -48,15 +47,6 @@ def phase_distribution(queue: WorkerQueue) -> FloatArray:
         log_weight -= np.where(np.isneginf(peak), 0.0, peak)
         weights[n] = _normalised(np.exp(log_weight))
     return weights
-
-
-def phase_distribution_by_mode(queue: WorkerQueue, arrivals: ModulatedProcess) -> FloatArray:
-    """P(r | n, j, z), shape (D+1, 2, N+1, K), indexed [j, z, n − 1, r − 1]."""
-    workers, lengths = queue.workers, queue.max_queue + 1
-    waited_ms = queue.slo_ms - queue.slack_ms
-    joint = arrivals.joint_pf(np.arange(lengths * workers), waited_ms)
-    weight = np.einsum("z,jzyk->jyk", arrivals.at_arrivals, joint)
-    return _normalised(weight.reshape(len(waited_ms), MODES, lengths, workers))
 
 
 def _normalised(weight: FloatArray) -> FloatArray:

@@ -10,7 +10,6 @@ B >= iK of the N central arrivals in T_A = SLO − T_j fall into the first t. Th
 For Poisson arrivals this is an order statistic, of a Beta distribution for each N. Summed over i
 it is E[⌊B/K⌋]; for i = 1 it is the rest to 1 of the same sum over b < K, which has few terms.
 With batch arrivals those of the head's own batch behind it count in B.
-Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
 
 Where the window has a probability of 0 in floating point, as in the full state far above capacity,
 its most likely number is taken for certain: the second request then has its Beta distribution, and
@@ -31,7 +30,6 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess, is_orderly
 from ramsis.arrivals.counts import count_probabilities, counts_support
 from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
-from ramsis.worker.problem.modes import without_modes
 from ramsis.worker.problem.queue import WorkerQueue
 
 _IMPOSSIBLE = 1e-290
@@ -82,7 +80,7 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     ndarray, shape (longest, D+1, D+1)
         Entry ``[n-1, j, j']``; adds up to n − 1 over j'.
     """
-    support = counts_support(without_modes(queue.arrivals), queue.slo_ms)
+    support = counts_support(queue.arrivals, queue.slo_ms)
     counts = min(longest * queue.workers, support + 1)
     upto, likely = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers,
                                          counts)
@@ -129,7 +127,7 @@ def _expectation_by_slack(
         Entry ``[n-1, j, j']``; 0 where j' < j, and where the window is impossible.
     _MostLikely
     """
-    arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
+    arrivals, workers, slack_ms = queue.arrivals, queue.workers, queue.slack_ms
     since_ms, size = slack_ms[-1] - slack_ms, len(slack_ms)
     from ramsis.worker.problem._kernels import expected_worth  # which takes long to load
 

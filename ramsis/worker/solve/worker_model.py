@@ -1,14 +1,11 @@
 """Solve a worker's problem, or evaluate a policy of it, by the formulation that fits.
 
-Three formulations cover the problems:
+Two formulations cover the problems:
 
 - *maximal batching*: the structured form (:mod:`ramsis.worker.structure.structured`), by policy
-iteration
-  or value iteration on its slack nodes; other solvers work on the explicit rows;
+  iteration or value iteration on its slack nodes; other solvers work on the explicit rows;
 - *variable batching*: the same with sparse rows for parts of the queue
-  (:mod:`ramsis.worker.structure.variable_batching`);
-- *Markov-modulated arrivals*: the structured form with the hidden mode in its states, policies
-  restricted to tables (:mod:`ramsis.worker.solve.hidden_mode`).
+  (:mod:`ramsis.worker.structure.variable_batching`).
 
 Solvers on explicit rows are those of :mod:`ramsis.mdp.solvers`. They are for comparison: they take
 minutes and gigabytes where the structured ones take milliseconds. All but the default are imported
@@ -17,20 +14,17 @@ when they are used, since loading their compiled loops takes longer than finding
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.modes import ModulatedProcess, is_modulated, without_modes
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
@@ -130,8 +124,6 @@ class _Formulation:
 
 
 def _formulation(problem: WorkerProblem) -> _Formulation:
-    if is_modulated(problem.arrivals):
-        return _MODULATED
     return _PARTIAL if problem.batching.partial else _MAXIMAL
 
 
@@ -189,41 +181,6 @@ def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
     return StateFrequency(evaluation.frequency, evaluation.excess)
 
 
-def _solve_modulated(
-    model: WorkerModel, solver: SolverName, tolerance: float
-) -> WorkerSolution:
-    """The search starts from the best table for Poisson arrivals of the same load."""
-    problem = model.problem
-    if solver != SOLVERS[0]:
-        raise InvalidValueError("this solver knows no Markov-modulated arrivals", where="solver",
-                                value=solver, allowed=SOLVERS[0])
-    from ramsis.worker.solve.hidden_mode import solve_hidden
-    from ramsis.worker.structure.modulated import build_modulated, table_frequency
-
-    poisson = dataclasses.replace(problem, arrivals=without_modes(problem.arrivals))
-    initial = solve_on_nodes(build_structured(poisson)).policy
-    mdp = build_modulated(problem, _with_modes(problem.arrivals))
-    solution = solve_hidden(mdp, initial)
-    return WorkerSolution(
-        problem, solution.policy, *table_frequency(mdp, solution.evaluation),
-        solution.evaluation.gain, solution.certificate, solver,
-    )
-
-
-def _evaluate_modulated(model: WorkerModel, table: IntArray) -> StateFrequency:
-    problem = model.problem
-    from ramsis.worker.structure.modulated import build_modulated, repeat_modes, table_frequency
-
-    problem.check_policy(table)
-    mdp = build_modulated(problem, _with_modes(problem.arrivals))
-    return table_frequency(mdp, evaluate_on_nodes(mdp, repeat_modes(table)))
-
-
-def _with_modes(arrivals: ArrivalProcess) -> ModulatedProcess:
-    assert is_modulated(arrivals)
-    return arrivals
-
-
 def _solve_explicit(
     problem: WorkerProblem, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
@@ -246,6 +203,5 @@ def _solve_explicit(
 
 _MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
 _PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
-_MODULATED = _Formulation(_solve_modulated, _evaluate_modulated)
 
 check_arguments(globals(), __all__)

@@ -1,0 +1,117 @@
+"""A recorded trace as an arrival process: its requests over and over, at any load.
+
+The trace is a circle: it goes on from its end at its beginning. A sample begins at a random place
+of it and stretches its time, so that it has the load that is asked for. So a run that lasts for
+the whole trace has seen every burst of it, and just once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ramsis.arrays import FloatArray
+from ramsis.arrivals.sampling import check_sample
+from ramsis.errors import InputFileError, InvalidValueError
+
+PROCESS = "trace"
+"""Name of the process on the command line and in policy files."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedProcess:
+    """The arrivals of a recorded trace, stretched in time to a load.
+
+    Parameters
+    ----------
+    load_qps : float
+        Queries per second, finite and > 0.
+    file : str
+        Path of the trace, or the name of a shipped one.
+    requests : int, optional
+        How many requests the trace must have.
+    digest : str, optional
+        Of the times that the trace must have, as :meth:`describe` states it.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, holds loads in place of requests, or is another trace.
+    """
+
+    load_qps: float
+    file: str
+    requests: int | None = None
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        trace = _read(self.file, _changed(self.file))
+        if self.requests is not None and trace.description(self.file) != self.describe():
+            raise InputFileError("not the trace that is named", where=f"arrivals {self.file}",
+                                 value=f"{len(trace.times_ms)} requests, digest {trace.digest}",
+                                 allowed=f"{self.requests} requests, digest {self.digest}")
+        object.__setattr__(self, "requests", len(trace.times_ms))
+        object.__setattr__(self, "digest", trace.digest)
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals per millisecond."""
+        return self.load_qps / 1000.0
+
+    def describe(self) -> dict[str, Any]:
+        """Return the process and its trace for a policy file, without the load."""
+        return {"process": PROCESS, "file": self.file, "requests": self.requests,
+                "digest": self.digest}
+
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
+        """Arrival times in ms within ``duration_ms``, rising or equal."""
+        check_sample(self.rate_per_ms, duration_ms)
+        trace = _read(self.file, _changed(self.file))
+        period_ms = len(trace.times_ms) / self.rate_per_ms
+        times = trace.times_ms * (period_ms / trace.duration_ms)
+        start_ms = rng.random() * period_ms
+        first = int(np.searchsorted(times, start_ms))
+        times = np.concatenate([times[first:], times[:first] + period_ms]) - start_ms
+        rounds = math.ceil(duration_ms / period_ms)
+        every = (np.arange(rounds)[:, None] * period_ms + times).ravel()
+        return np.asarray(every[: int(np.searchsorted(every, duration_ms))])
+
+
+@dataclass(frozen=True, eq=False)
+class _Trace:
+    times_ms: FloatArray  # rising or equal, from 0 on
+    duration_ms: float
+    digest: str  # of the times
+
+    def description(self, file: str) -> dict[str, Any]:
+        return {"process": PROCESS, "file": file, "requests": len(self.times_ms),
+                "digest": self.digest}
+
+
+def _changed(file: str) -> tuple[int, int]:
+    """What tells that a file is another one than when it was read."""
+    try:
+        state = os.stat(file)
+    except OSError:  # a shipped trace by its name, or none: reading tells
+        return 0, 0
+    return state.st_mtime_ns, state.st_size
+
+
+@lru_cache(maxsize=4)
+def _read(file: str, changed: tuple[int, int]) -> _Trace:
+    from ramsis.arrivals.reading import read_any_trace  # here, as it reads rates by processes
+    from ramsis.arrivals.trace import Recorded
+
+    trace = read_any_trace(file).workload
+    if not isinstance(trace, Recorded):
+        raise InvalidValueError("the trace holds loads, and no times of requests",
+                                where="arrivals", value=file,
+                                allowed="a trace of requests; for loads make policies with --load")
+    digest = hashlib.sha256(np.round(trace.times_ms, 6).tobytes()).hexdigest()[:16]
+    return _Trace(trace.times_ms, trace.duration_ms, digest)
