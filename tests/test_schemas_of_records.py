@@ -16,6 +16,8 @@ from ramsis.errors import InputFileError
 from ramsis.policy import records as policy
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import EMPTY, Fraction, Positive, Record, Whole, _readers
+from ramsis.runtime.scaling_table import Steering
+from ramsis.scaling import records as scaling
 from ramsis.scenario import records as scenario
 from ramsis.schemas import read_schema
 
@@ -57,6 +59,7 @@ DERIVED = [
     scenario.Inference, scenario.LoadTime, scenario.Stream, scenario.StartState, problem.Family,
     problem.WorkerType, problem.Variant, problem.Latency, problem.Rules, problem.Holding,
     problem.ValueRow, PartitionTable, Instance, result.Group, result.Use, result.CutGpu,
+    scaling.ScalingFile, scaling.StatedPromise, scaling.StatedDynamics, Steering,
 ]
 RECORDS += [(record.schema(), "", record) for record in DERIVED]
 

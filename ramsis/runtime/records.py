@@ -8,8 +8,8 @@ what a file may have there. :meth:`Record.from_fields` reads a JSON object by it
 - ``int`` is a whole number, ``Annotated[int, Whole(LOW, HIGH)]`` one in a range;
 - ``str`` is a text, ``Annotated[str, NAMES]`` one of these; ``bool`` is true or false;
 - ``tuple[float, ...]`` is a list of numbers, ``tuple[str, ...]`` one of distinct names,
-  ``tuple[RECORD, ...]`` one of objects; each has an entry or more, unless the annotation says
-  :data:`EMPTY`;
+  ``tuple[RECORD, ...]`` one of objects, ``tuple[tuple[int, ...], ...]`` one of lists; each has an
+  entry or more, unless the annotation says :data:`EMPTY`;
 - ``dict[str, float]`` is an object of numbers, a record's class is an object;
 - ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads;
 - a text in ``Annotated[X, "..."]`` is the description of the field.
@@ -238,7 +238,14 @@ def _list_reader(kind: Any) -> _Kind:
     if plain is float:
         rule = marks[0] if marks else FINITE
         return lambda item, key: tuple(item.numbers(key, rule)), schema
+    if plain is int or get_origin(plain) is tuple:
+        read, _ = _reader(kind)
+        return lambda item, key: _each(read, item.entries(key)), schema
     return lambda item, key: tuple(map(plain.from_fields, item.children(key))), schema
+
+
+def _each(read: Callable[[Fields, str], Any], entries: Fields) -> tuple[Any, ...]:
+    return tuple(read(entries, entry) for entry in entries)
 
 
 def _unless_empty(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]:

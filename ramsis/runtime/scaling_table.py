@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError
 from ramsis.files import read_json
@@ -37,12 +37,11 @@ _MOST_FACTOR = 1.25  # of the load, and its inverse
 class Steering(Record):
     """Correction of the load by delivered accuracy, to keep a target."""
 
-    accuracy: Fraction  # that is kept to, in (0, 1)
-    requests: Positive  # over how many what is missing is made up for, > 0
-    # loads_qps, accuracies: loads of a worker, rising and > 0, and what the decision tables
-    # deliver there, falling
-    loads_qps: tuple[Positive, ...]
-    accuracies: tuple[Fraction, ...]
+    accuracy: Annotated[Fraction, "That is kept to."]
+    requests: Annotated[Positive, "Over how many what is missing is made up for."]
+    loads_qps: Annotated[tuple[Positive, ...], "Of a worker, rising."]
+    accuracies: Annotated[
+        tuple[Fraction, ...], "What the decision tables deliver there, falling."]
 
     @cached_property
     def _logs(self) -> list[float]:

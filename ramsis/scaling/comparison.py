@@ -18,7 +18,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
-from ramsis.scaling.fleet import DecisionTables, ScaledFleet, ScaledRun, play
+from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, ScaledRun, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.policy import TableRule
 from ramsis.scaling.prices import Delivered, Prices, meets
@@ -54,8 +54,9 @@ class Part:
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: ScaledFleet, seed: int,
                start: int) -> ScaledRun:
         """The run of a rule on it."""
-        return play(self.arrival_ms, tables, rule, **asdict(fleet), start=start,
-                    duration_s=self.duration_s, seed=seed, forecast=self.forecast)
+        return play(self.arrival_ms, tables, rule, FleetTerms(
+            **asdict(fleet), start=start, duration_s=self.duration_s, seed=seed,
+            forecast=self.forecast))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +88,9 @@ class Comparison:
     def rule_rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a rule, with defaults and with tuned parameters."""
         fit = self._first
-        tuned = tune(name, fit.arrival_ms, self.tables, self.target, known=self.known,
-                     **asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,
-                     seed=self.seed)
+        terms = FleetTerms(**asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,
+                           seed=self.seed)
+        tuned = tune(name, fit.arrival_ms, self.tables, self.target, terms, known=self.known)
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": self.fleet.most} if name == "static" else {}
         return [self.rule_row(name, usual, tuned=False), self.rule_row(name, tuned, tuned=True)]

@@ -305,7 +305,7 @@ class FleetTerms(ScaledFleet):
 
 
 def play(
-    arrival_ms: ArrayLike, tables: DecisionTables, rule: ScalingRule, **terms: Any
+    arrival_ms: ArrayLike, tables: DecisionTables, rule: ScalingRule, fleet: FleetTerms
 ) -> ScaledRun:
     """Simulate a fleet under a scaling rule.
 
@@ -315,11 +315,10 @@ def play(
         When requests arrive, not falling, in [0, duration].
     rule : ScalingRule
         Made for this run.
-    **terms
-        The attributes of :class:`FleetTerms`: ``slo_ms``, ``startup_s``, ``interval_s``,
-        ``least``, ``most`` and ``start``, and those with defaults.
+    fleet : FleetTerms
+        How the fleet is scaled and simulated.
     """
-    fleet, arrivals = FleetTerms(**terms), np.ascontiguousarray(arrival_ms, dtype=float)
+    arrivals = np.ascontiguousarray(arrival_ms, dtype=float)
     if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
         raise out_of_range("arrival_ms", "times", "finite numbers that do not fall")
     edge_ms = fleet.edges_ms(arrivals)

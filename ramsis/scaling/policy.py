@@ -34,7 +34,7 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, stages_of
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
-from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
+from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.prices import Delivered, Prices, meets
@@ -465,9 +465,9 @@ class _Fitted:
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
         """The figures of a run, and those that many such runs surely have."""
         table = self.whole(table)
-        run = play(self.times, self.played, TableRule(table), **asdict(self.fleet),
-                   start=self.start(table), duration_s=self.duration_s, seed=self.seed,
-                   forecast=self.forecast)
+        run = play(self.times, self.played, TableRule(table), FleetTerms(
+            **asdict(self.fleet), start=self.start(table), duration_s=self.duration_s,
+            seed=self.seed, forecast=self.forecast))
         if self.on_play is not None:
             self.on_play()
         worth = np.where(run.model >= 0, self.played.accuracy[np.maximum(run.model, 0)], 0.0)

@@ -13,13 +13,14 @@ from ramsis.bounds import Targets
 from ramsis.errors import InputFileError, OutputError
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.policy import Policy, read_set, set_of, write_set
+from ramsis.runtime.fields import Fields
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet
 from ramsis.scaling.policy import Candidate
 from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import CONFIDENCE, Promise
+from ramsis.scaling.records import ScalingFile
 from ramsis.scaling.synthesis import FleetTables, resized
-from ramsis.schemas import check_schema
 
 _TABLES = "tables"
 _KNOWN = ("rate_per_worker_qps", "batch_rate_qps")
@@ -86,21 +87,27 @@ class SavedScaling:
     def load(cls, path: str | os.PathLike[str]) -> SavedScaling:
         """What lies in a folder, or in that of a file."""
         file = Path(path) / SCALING_NAME if Path(path).is_dir() else Path(path)
-        table, document = validate_scaling(file)
+        table, stated = validate_scaling(file)
         sets: dict[str, list[Policy]] = {}
         policies = {}
-        for one in document["tables"]:
-            folder = one["folder"]
-            if folder not in sets:
-                sets[folder] = [level.policy for level in read_set(file.parent / folder).levels]
-            policies[one["workers"]] = resized(sets[folder], one["workers"])
-        target, prices, slo_ms = (document[name] for name in ("target", "prices", "slo_ms"))
+        for entry in stated.tables:
+            if entry.folder not in sets:
+                levels = read_set(file.parent / entry.folder).levels
+                sets[entry.folder] = [level.policy for level in levels]
+            policies[entry.workers] = resized(sets[entry.folder], entry.workers)
         return cls(
             table, DecisionTables.of(policies),
-            ScaledFleet(slo_ms, table.startup_s, table.interval_s, table.least, table.most),
-            Prices(prices["violation_worker_s"], prices["accuracy_worker_s"]) if target is None
-            else Targets(target["max_violation"], None, target["min_effective_accuracy"]),
-            {"slo_ms": slo_ms, **{name: document[name] for name in _KNOWN}})
+            ScaledFleet(stated.slo_ms, table.startup_s, table.interval_s, table.least, table.most),
+            _asked(stated),
+            {name: getattr(stated, name) for name in ("slo_ms", *_KNOWN)})
+
+
+def _asked(stated: ScalingFile) -> Targets | Prices:
+    """The target or the prices that a policy was made for."""
+    if stated.target is not None:
+        return Targets(stated.target.max_violation, None, stated.target.min_effective_accuracy)
+    assert stated.prices is not None  # checked when the file was read
+    return Prices(stated.prices.violation_worker_s, stated.prices.accuracy_worker_s)
 
 
 def write_scaling(
@@ -124,17 +131,16 @@ def check_new(folder: str | os.PathLike[str]) -> None:
                               value=name, allowed="an empty folder")
 
 
-def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, dict[str, Any]]:
-    """The scaling table in a file and its document, the schema and the folders checked too."""
+def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, ScalingFile]:
+    """The scaling table in a file and all that the file states, its folders checked too."""
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
-    check_schema(document, "ramsis.scaling", "scaling-1", str(path))
-    numbers = [one["workers"] for one in document["tables"]]
-    if numbers != list(range(1, table.most + 1)):
+    stated = ScalingFile.from_fields(Fields(document, str(path)))
+    if [entry.workers for entry in stated.tables] != list(range(1, table.most + 1)):
         raise InputFileError("not each number of workers once", where=f"{path}: tables",
                              allowed=f"1 to {table.most}")
-    for one in document["tables"]:
-        if not (Path(path).parent / one["folder"]).is_dir():
-            raise InputFileError("no such folder", where=f"{path}: tables", value=one["folder"],
+    for entry in stated.tables:
+        if not (Path(path).parent / entry.folder).is_dir():
+            raise InputFileError("no such folder", where=f"{path}: tables", value=entry.folder,
                                  allowed="a folder of policies")
-    return table, document
+    return table, stated

@@ -25,7 +25,7 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
 from ramsis.bounds.targets import ROUNDING
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
-from ramsis.scaling.fleet import DecisionTables, ScaledFleet, play
+from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import LoadDynamics, interval_loads
 from ramsis.scaling.policy import Candidate, TableRule, expected_run
 from ramsis.scaling.prices import Delivered, Prices
@@ -159,9 +159,9 @@ class _Runs:
     def off(self, played: DecisionTables, rng: np.random.Generator) -> FloatArray:
         """By how much a played run differs from what is expected on the same load."""
         arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
-        run = play(arrivals, played, TableRule(self.table), **asdict(self.fleet),
-                   start=self._start(first_qps), duration_s=self.run_s,
-                   seed=int(rng.integers(2**31)))
+        run = play(arrivals, played, TableRule(self.table), FleetTerms(
+            **asdict(self.fleet), start=self._start(first_qps), duration_s=self.run_s,
+            seed=int(rng.integers(2**31))))
         loads = interval_loads(arrivals, self.fleet.interval_s, self.run_s)
         return np.subtract(self._figures(Delivered.of(run)), self._expected(loads, first_qps))
 

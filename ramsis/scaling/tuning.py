@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from ramsis.bounds import Targets
-from ramsis.scaling.fleet import DecisionTables, ScaledRun, play
+from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledRun, play
 from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rules import made, tunable
 
@@ -19,10 +20,10 @@ def tune(
     arrival_ms: ArrayLike,
     tables: DecisionTables,
     target: Targets | Prices,
+    fleet: FleetTerms,
     *,
     known: Mapping[str, float] | None = None,
     grid: Iterable[Mapping[str, Any]] | None = None,
-    **fleet: Any,
 ) -> dict[str, Any]:
     """The cheapest parameters of a rule on a trace: that meet a target, or at prices.
 
@@ -37,12 +38,12 @@ def tune(
         One of :data:`ramsis.scaling.RULES`.
     arrival_ms : array of float, shape (n,)
         The part of a trace that is fitted.
+    fleet : FleetTerms
+        How the fleet is scaled and simulated.
     known : mapping of str to float, optional
         What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional
         What to try; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
-    **fleet
-        The attributes of :class:`ramsis.scaling.FleetTerms`.
 
     Returns
     -------
@@ -50,8 +51,8 @@ def tune(
         Without what was filled in.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
-        rule = made(name, parameters, **{"slo_ms": fleet["slo_ms"], **(known or {})})
-        return play(arrival_ms, tables, rule, **fleet)
+        rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(known or {})})
+        return play(arrival_ms, tables, rule, fleet)
 
     def rank(run: ScaledRun) -> tuple[float, ...]:
         if isinstance(target, Prices):
@@ -63,14 +64,14 @@ def tune(
     if name == "static" and grid is None:
         def fixed(workers: int) -> ScaledRun:
             return play(arrival_ms, tables, made(name, {"workers": workers}),
-                        **{**fleet, "start": workers})
+                        replace(fleet, start=workers))
 
         def enough(workers: int) -> bool:
             if isinstance(target, Prices):
                 return rank(fixed(workers)) <= rank(fixed(workers + 1))
             return meets(fixed(workers), target)
 
-        return {"workers": bisect_left(range(fleet["most"]), True, fleet["least"], key=enough)}
+        return {"workers": bisect_left(range(fleet.most), True, fleet.least, key=enough)}
     tried = [dict(parameters) for parameters in (
         ({}, *tunable(name)) if grid is None else grid)]
     return min(tried, key=lambda parameters: rank(run(parameters)))

@@ -10,7 +10,7 @@ import pytest
 
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.scaling import DecisionTables, Observation, ScaledRun, play
+from ramsis.scaling import DecisionTables, FleetTerms, Observation, ScaledRun, play
 from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.rules import Hpa
@@ -74,7 +74,7 @@ def test_a_slow_twin_gets_the_same(dispatch: str, seed: int) -> None:
                "failures": rng.choice(np.arange(0.0, 4.0, 0.125), int(rng.integers(0, 4)))}
     script = [int(rng.integers(0, 9)) for _ in range(12)]
     tables, rule, other = DecisionTables.of(known), Script(script), Script(script)
-    run = play(times, tables, rule, **setting)
+    run = play(times, tables, rule, FleetTerms(**setting))
     kind = Central if dispatch == "central-queue" else OwnQueues
     twin = kind(times.tolist(), known, other, **setting).run()
     agree(run, twin, tables)
@@ -97,8 +97,9 @@ def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, serv
     assert compiled is not None
     drawn = DrawnRequests.drawn(times, 1e5, np.random.default_rng(3))
     plain = replay(fleet, compiled, drawn, None)
-    run = play(times, DecisionTables.of({4: levels}, fleet), Script([4]), seed=3,
-               **{**SETTING, "start": 4, "duration_s": None})
+    run = play(
+        times, DecisionTables.of({4: levels}, fleet), Script([4]),
+        FleetTerms(seed=3, **{**SETTING, "start": 4, "duration_s": None}))
     assert run.finish_ms.tolist() == plain.answered_ms.tolist()
     answered = run.model >= 0
     assert run.model[answered].tolist() == plain.model_of[answered].tolist()
@@ -114,8 +115,9 @@ def two_workers() -> DecisionTables:
 
 
 def test_a_worker_costs_from_the_moment_when_it_is_wanted() -> None:
-    run = play([5.0], two_workers(), Script([2, 2, 1]),
-               **{**SETTING, "start": 1, "startup_s": 0.3, "duration_s": 1.5})
+    run = play(
+        [5.0], two_workers(), Script([2, 2, 1]),
+        FleetTerms(**{**SETTING, "start": 1, "startup_s": 0.3, "duration_s": 1.5}))
     # From 0.25 s on two are paid, one of which starts until 0.55 s; at 0.75 s one leaves.
     assert run.wanted.tolist() == [1, 2, 2, 1, 1, 1]
     assert run.active.tolist() == [1, 1, 1, 1, 1, 1]
@@ -124,8 +126,9 @@ def test_a_worker_costs_from_the_moment_when_it_is_wanted() -> None:
 
 
 def test_those_that_start_are_given_up_first() -> None:
-    run = play([5.0], two_workers(), Script([3, 2]),
-               **{**SETTING, "start": 1, "startup_s": 10.0, "duration_s": 1.0})
+    run = play(
+        [5.0], two_workers(), Script([3, 2]),
+        FleetTerms(**{**SETTING, "start": 1, "startup_s": 10.0, "duration_s": 1.0}))
     assert run.starting.tolist() == [0, 2, 1, 1]
     assert run.worker_s == pytest.approx(1.0 + 0.25 * 2 + 0.5)
 
@@ -133,9 +136,9 @@ def test_those_that_start_are_given_up_first() -> None:
 def test_a_batch_that_runs_is_ended_and_paid() -> None:
     """The next worker that ends a batch leaves; one with a queue of its own ends that first."""
     setting = {**SETTING, "startup_s": 0.0, "start": 2, "duration_s": 1.0}
-    central_run = play([249.0] * 16, two_workers(), Script([1]), **setting)
+    central_run = play([249.0] * 16, two_workers(), Script([1]), FleetTerms(**setting))
     own = DecisionTables.of({2: [tiny_policy(50.0, workers=2)]})
-    own_run = play([249.0] * 3, own, Script([1]), **setting)
+    own_run = play([249.0] * 3, own, Script([1]), FleetTerms(**setting))
     for run, leaves_ms in ((central_run, central_run.finish_ms.min()),
                            (own_run, own_run.finish_ms[1])):
         assert 250.0 < leaves_ms < 500.0
@@ -143,9 +146,10 @@ def test_a_batch_that_runs_is_ended_and_paid() -> None:
 
 
 def test_a_worker_that_fails_loses_its_batch_and_is_replaced() -> None:
-    run = play([100.0, 600.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}),
-               Script([1]), failures=[0.101], **{**SETTING, "start": 1, "startup_s": 0.2,
-                                                 "duration_s": 1.0})
+    run = play(
+        [100.0, 600.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
+        FleetTerms(failures=[0.101], **{
+            **SETTING, "start": 1, "startup_s": 0.2, "duration_s": 1.0}))
     assert (run.lost, run.dropped) == (1, 0)
     assert run.active.tolist() == [1, 0, 1, 1]
     assert run.starting.tolist() == [0, 1, 0, 0]
@@ -156,18 +160,20 @@ def test_a_worker_that_fails_loses_its_batch_and_is_replaced() -> None:
 
 def test_without_an_active_worker_requests_wait_or_are_dropped() -> None:
     setting = {**SETTING, "start": 1, "startup_s": 0.1, "duration_s": 1.0, "failures": [0.1]}
-    waits = play([240.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}),
-                 Script([1]), **setting)
+    waits = play(
+        [240.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
+        FleetTerms(**setting))
     assert waits.finish_ms[0] > 350.0 or waits.dropped == 1
-    dropped = play([240.0], DecisionTables.of({1: [tiny_policy(20.0, workers=1)]}),
-                   Script([1]), **setting)
+    dropped = play(
+        [240.0], DecisionTables.of({1: [tiny_policy(20.0, workers=1)]}), Script([1]),
+        FleetTerms(**setting))
     assert dropped.dropped == 1
 
 
 def test_the_rule_is_told_the_forecast_beside_the_load() -> None:
     forecast = Forecast(np.array([0.5, 1.0, 2.0]), np.array([10.0, 30.0, 20.0]), 0.1)
     rule = Script([2])
-    play([5.0], two_workers(), rule, forecast=forecast, **SETTING)
+    play([5.0], two_workers(), rule, FleetTerms(forecast=forecast, **SETTING))
     assert [seen.load_qps for seen in rule.seen] == [4.0, *[0.0] * 10]
     told = [(seen.forecast_qps, seen.ahead_qps) for seen in rule.seen]
     assert told[:2] == [(None, None), (10.0, 30.0 if SETTING["startup_s"] else 10.0)]
@@ -177,7 +183,7 @@ def test_the_rule_is_told_the_forecast_beside_the_load() -> None:
 def test_series_add_up() -> None:
     rng = np.random.default_rng(8)
     times = np.sort(rng.random(3000)) * 2900.0
-    run = play(times, two_workers(), Script([1, 2, 1, 2]), **SETTING)
+    run = play(times, two_workers(), Script([1, 2, 1, 2]), FleetTerms(**SETTING))
     assert run.load_qps.sum() * 0.25 == pytest.approx(3000)
     assert run.violations.sum() / 3000 == pytest.approx(run.violation_rate)
     in_time = run.load_qps * 0.25 - run.violations
@@ -194,8 +200,9 @@ def test_series_add_up() -> None:
 def test_intervals_fill_the_duration(
     duration_s: float | None, interval_s: float, begins_s: list[float]
 ) -> None:
-    run = play([5.0, 480.0] if duration_s else [5.0, 1400.0], two_workers(), Script([2]),
-               **{**SETTING, "duration_s": duration_s, "interval_s": interval_s})
+    run = play(
+        [5.0, 480.0] if duration_s else [5.0, 1400.0], two_workers(), Script([2]),
+        FleetTerms(**{**SETTING, "duration_s": duration_s, "interval_s": interval_s}))
     assert run.time_s == pytest.approx(begins_s)
     assert run.worker_s == pytest.approx(2 * (duration_s or 1.4))
     assert np.isfinite(run.load_qps).all()
@@ -208,8 +215,10 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
     times = np.concatenate([250.0 * (at + np.sort(rng.random(rng.poisson(qps / 4))))
                             for at, qps in enumerate(load)])
     setting = {**SETTING, "startup_s": 0.0, "duration_s": 7.5}
-    runs = [play(times, two_workers(), Hpa(
-        target=1.0, rate_per_worker_qps=100.0, sync_s=0.25, scale_down_s=down_s), **setting)
+    runs = [play(
+        times, two_workers(),
+        Hpa(target=1.0, rate_per_worker_qps=100.0, sync_s=0.25, scale_down_s=down_s),
+        FleetTerms(**setting))
         for down_s in (0.0, 0.6)]
     assert runs[0].reversals > 20
     assert runs[1].reversals <= 2
@@ -227,7 +236,7 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
 def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
     setting = {"arrival_ms": [5.0], **SETTING, **change}
     with pytest.raises(InvalidValueError, match=message):
-        play(setting.pop("arrival_ms"), two_workers(), Script([1]), **setting)
+        play(setting.pop("arrival_ms"), two_workers(), Script([1]), FleetTerms(**setting))
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:

@@ -14,7 +14,7 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.cli.main import _run
 from ramsis.errors import InvalidValueError
 from ramsis.report.page import write_report
-from ramsis.scaling.fleet import ScaledFleet, play
+from ramsis.scaling.fleet import FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import fit_loads
 from ramsis.scaling.policy import _ByPrice
 from ramsis.scaling.policy_file import SavedScaling
@@ -162,9 +162,10 @@ def test_a_static_fleet_is_tuned_to_the_least_cost(folder: Path) -> None:
     for scale in (0.02, 1.0, 50.0):
         prices = Prices(scale * _VIOLATION, scale * _ACCURACY)
         costs = {workers: prices.total(Delivered.of(play(
-            arrivals, saved.played, made("static", {"workers": workers}), start=workers, **fleet)),
+            arrivals, saved.played, made("static", {"workers": workers}),
+            FleetTerms(start=workers, **fleet))),
             best) for workers in range(1, 5)}
-        tuned = tune("static", arrivals, saved.played, prices, start=1, **fleet)
+        tuned = tune("static", arrivals, saved.played, prices, FleetTerms(start=1, **fleet))
         assert tuned["workers"] == min(costs, key=lambda workers: costs[workers])
         chosen.add(tuned["workers"])
     assert len(chosen) > 1

@@ -14,7 +14,7 @@ from ramsis import load_profile
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet, save
-from ramsis.scaling.fleet import ScaledFleet, play
+from ramsis.scaling.fleet import FleetTerms, ScaledFleet, play
 from ramsis.scaling.policy import TableRule, choose_policy
 from ramsis.scaling.promise import (
     CONFIDENCE,
@@ -125,9 +125,9 @@ def test_runs_cost_and_deliver_what_is_promised():
     runs = []
     for rng in np.random.default_rng(2).spawn(_RUNS):
         times, first_qps = drawn_arrivals(chosen.dynamics, 120, rng)
-        runs.append(play(times, played, TableRule(chosen.table), slo_ms=_SLO_MS,
-                         startup_s=20.0, interval_s=_INTERVAL_S, least=1, most=4,
-                         start=chosen.table.wanted(first_qps, 0, 0), duration_s=seconds))
+        runs.append(play(times, played, TableRule(chosen.table), FleetTerms(
+            slo_ms=_SLO_MS, startup_s=20.0, interval_s=_INTERVAL_S, least=1, most=4,
+            start=chosen.table.wanted(first_qps, 0, 0), duration_s=seconds)))
     for known, figures in ((promised.workers, [run.worker_s / seconds for run in runs]),
                            (promised.violation_rate, [run.violation_rate for run in runs]),
                            (promised.effective_accuracy,

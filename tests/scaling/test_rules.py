@@ -15,6 +15,7 @@ from ramsis.plugins import trusting
 from ramsis.scaling import (
     RULES,
     DecisionTables,
+    FleetTerms,
     Observation,
     made,
     play,
@@ -316,17 +317,20 @@ def test_the_cheapest_that_meets_the_target(
     target, runs = Targets(max_violation=0.02), {}
     grid = [{"target": share, "scale_down_s": 10.0} for share in (0.3, 0.5, 0.7, 0.9, 3.0)]
     for parameters in grid:
-        runs[parameters["target"]] = play(times, tables, made(
-            "hpa", parameters, rate_per_worker_qps=250.0), **FLEET)
+        runs[parameters["target"]] = play(
+            times, tables, made("hpa", parameters, rate_per_worker_qps=250.0),
+            FleetTerms(**FLEET))
     good = {share: run.worker_s for share, run in runs.items()
             if run.violation_rate <= 0.02}
     assert 0 < len(good) < len(runs)
-    found = tune("hpa", times, tables, target, known={"rate_per_worker_qps": 250.0}, grid=grid,
-                 **FLEET)
+    found = tune(
+        "hpa", times, tables, target, FleetTerms(**FLEET), known={"rate_per_worker_qps": 250.0},
+        grid=grid)
     assert found["target"] == min(good, key=good.__getitem__)
     # If none does, the one with the fewest violations.
-    none = tune("hpa", times, tables, Targets(max_violation=0.0, min_accuracy=1.0),
-                known={"rate_per_worker_qps": 250.0}, grid=grid, **FLEET)
+    none = tune(
+        "hpa", times, tables, Targets(max_violation=0.0, min_accuracy=1.0), FleetTerms(**FLEET),
+        known={"rate_per_worker_qps": 250.0}, grid=grid)
     fewest = min(run.violation_rate for run in runs.values())
     assert runs[none["target"]].violation_rate == fewest
 
@@ -342,20 +346,20 @@ def test_tuning_ends_no_worse_than_the_defaults(
     target = Targets(max_violation=late)
 
     def rank(parameters: dict[str, Any]) -> tuple[bool, float]:
-        run = play(times, tables, made(name, parameters, **known), **FLEET)
+        run = play(times, tables, made(name, parameters, **known), FleetTerms(**FLEET))
         met = run.violation_rate <= late
         return not met, run.worker_s if met else run.violation_rate
 
     monkeypatch.setattr(tuning, "tunable", lambda name: tunable(name)[:2])
-    assert rank(tune(name, times, tables, target, known=known, **FLEET)) <= rank({})
+    assert rank(tune(name, times, tables, target, FleetTerms(**FLEET), known=known)) <= rank({})
 
 
 def test_the_smallest_static_fleet(tables: DecisionTables, times: np.ndarray) -> None:
     def violations(workers: int) -> float:
-        return play(times, tables, Static(workers),
-                    **{**FLEET, "start": workers}).violation_rate
+        terms = FleetTerms(**{**FLEET, "start": workers})
+        return play(times, tables, Static(workers), terms).violation_rate
 
     workers = tune("static", times, tables, Targets(max_violation=0.01),
-                   **FLEET)["workers"]
+                   FleetTerms(**FLEET))["workers"]
     assert 1 < workers < 6
     assert violations(workers) <= 0.01 < violations(workers - 1)
