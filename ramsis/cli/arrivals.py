@@ -16,7 +16,7 @@ from ramsis.arrivals.trace import Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.command import CommandGroup, given_options
 from ramsis.cli.options.param_types import FIGURE
-from ramsis.cli.options.traces import read_trace_option, say_how_read
+from ramsis.cli.options.workloads import read_trace_option, say_how_read
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.errors import InputFileError, InvalidValueError
 

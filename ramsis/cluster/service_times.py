@@ -34,6 +34,8 @@ DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
 FIXED = "p95"
 """The statistic that is taken where nothing else is said and times cannot be drawn."""
+DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
+"""In help texts: what :func:`default_service` returns."""
 
 _COARSE = 200  # parts of a distribution of which only statistics are known
 _NO_SAMPLES = 1000  # that the levels are for where the profile does not state any

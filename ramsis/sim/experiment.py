@@ -17,11 +17,14 @@ import numpy as np
 from ramsis.arrivals.sampling import check_amount
 from ramsis.arrivals.trace import PEAK_WINDOW_MS, Recorded
 from ramsis.cluster import Cluster
-from ramsis.errors import InvalidValueError, check_positive
+from ramsis.cluster.service_times import DEFAULT_SERVICE
+from ramsis.errors import POSITIVE, InvalidValueError
 from ramsis.plugins import blamed
 from ramsis.profiles import ProfileSet
+from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
+from ramsis.settings import documented, setting, settings_of
 from ramsis.sim.engine import FleetEngine
 from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets, drawn_slos
 from ramsis.sim.metrics import Metrics, measure
@@ -47,23 +50,30 @@ _BYTES_EACH = 256.0  # that the plain engine takes for an arrival
 _BLOCK = 4096  # uniform numbers drawn at a time
 
 
+@documented
 @dataclass(frozen=True)
 class SimulationSettings:
     """How a cluster is simulated."""
 
-    # ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
-    # By default that of :func:`ramsis.cluster.default_service`.
-    service: str | None = None
-    # whether schedulers anticipate the load by the load monitor or are told the workload's mean
-    # load. By default they are told it where it is constant.
-    monitor: bool | None = None
-    monitor_ms: float = WINDOW_MS  # the monitor's window, > 0: a longer one notices changes later
-    # the load that schedulers are told, as a multiple of that which arrives, > 0
-    stated_load: float = 1.0
-    slowness: float = 1.0  # batches take so many times as long as profiled, > 0
-    # the slowness that schedulers are told, > 0; by default the true one
-    stated_slowness: float | None = None
-    network_ms: float = 0.0  # delay of each batch, >= 0
+    service: str | None = setting(
+        None, "Statistic that batches take, or drawn from the distribution.",
+        default_text=DEFAULT_SERVICE)
+    monitor: bool | None = setting(
+        None, "Anticipate the load by the load monitor, or be told the mean load.",
+        default_text="on for a trace")
+    monitor_ms: float = setting(
+        WINDOW_MS, "The load monitor's window: a longer one notices changes later.",
+        rule=POSITIVE)
+    stated_load: float = setting(
+        1.0, "Schedulers without the monitor are told the load times this: 0.8 is a fifth too "
+        "little.", rule=POSITIVE, metavar="FACTOR")
+    slowness: float = setting(
+        1.0, "Batches take F times as long as profiled.", rule=POSITIVE, metavar="F")
+    stated_slowness: float | None = setting(
+        None, "Schedulers are told that batches take F times as long as profiled.", rule=POSITIVE,
+        default_text="what is so, --slowness", metavar="F")
+    network_ms: float = setting(
+        0.0, "Delay of each batch on its way.", rule=DELAY_MS._replace(wrong="not a delay"))
     slow_spells: SlowSpells | None = None  # times in which a worker takes longer; by default none
     # ``compiled`` runs need table-driven schedulers and given arrivals, and with several
     # stations a stated load; ``auto`` takes them where they can be, ``plain`` never
@@ -74,9 +84,9 @@ class SimulationSettings:
         if not self.seeds or any(isinstance(s, bool) or s < 0 for s in self.seeds):
             raise InvalidValueError("not seeds", where="seeds", value=list(self.seeds),
                                     allowed="one or more whole numbers >= 0")
-        check_positive(monitor_ms=self.monitor_ms)
-        check_positive(stated_load=self.stated_load)
-        check_positive(slowness=self.slowness, stated_slowness=self.told_slowness)
+        for name, declared in settings_of(SimulationSettings).items():
+            if getattr(self, name) is not None:
+                declared.check(getattr(self, name))
 
     @property
     def told_slowness(self) -> float:

@@ -29,6 +29,7 @@ from typing import Any, cast
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import blamed, own, source_of
 from ramsis.runtime import LoadMonitor
+from ramsis.settings import parse
 from ramsis.sim.engine import ClusterEngine, FleetEngine, Scheduler
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, FleetScheduler, Plan
@@ -99,6 +100,7 @@ SCHEDULERS = Schedulers({
 """What ``--scheduler`` names."""
 
 _NEAR = 3
+_KINDS = {"float": float, "int": int, "bool": bool}
 
 
 @dataclass(frozen=True)
@@ -287,17 +289,6 @@ def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
     return found
 
 
-def _flag(value: str) -> bool:
-    return {"true": True, "yes": True, "1": True, "false": False, "no": False,
-            "0": False}[value.lower()]
-
-
-_MAKERS: Mapping[str, Callable[[str], Any]] = {
-    "float": float, "int": int, "bool": _flag, "str": str, "float | None": float,
-    "int | None": int, "str | None": str,
-}
-
-
 def _word(parameter: inspect.Parameter) -> str:
     """The type of a parameter's values."""
     kind = parameter.annotation
@@ -311,7 +302,7 @@ def _value(
 ) -> Any:
     word = _word(parameter)
     try:
-        return _MAKERS.get(word, str)(value)
-    except (ValueError, KeyError):
+        return parse(_KINDS.get(word.removesuffix(" | None"), str), value)
+    except ValueError:
         raise error("not a value of the parameter", where=where, value=value,
                     allowed=f"a {word}") from None

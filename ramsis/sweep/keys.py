@@ -11,8 +11,10 @@ from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
 from ramsis.errors import NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError, Rule, whole
-from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.settings import Setting, settings_of
+from ramsis.sim import SimulationSettings
 from ramsis.sim.fleet import SERVICES
+from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.schedulers import fleet_scheduler
 
 MODEL_SETS = ("all", "pareto", "interpolate:STEP")  # values of ``models`` besides [model_sets]
@@ -41,6 +43,22 @@ def _whole(low: int, high: int | None, value: Any) -> int:
 
 _positive, _not_negative = partial(_number, POSITIVE), partial(_number, NON_NEGATIVE)
 _positive_whole = partial(_whole, 1, None)
+
+_SIMULATION = settings_of(SimulationSettings)
+_SETTINGS: Mapping[str, Setting] = {
+    "network_ms": _SIMULATION["network_ms"],
+    "overhead_ms": settings_of(SynthesisSettings)["overhead_ms"],
+    "monitor_ms": _SIMULATION["monitor_ms"],
+    "told": _SIMULATION["stated_load"],
+}
+"""Keys whose values and defaults are declared where they are used."""
+
+
+def _declared(key: str) -> _Check:
+    """The check of such a key."""
+    rule = _SETTINGS[key].rule
+    assert rule is not None
+    return partial(_number, rule)
 
 
 def _text(value: Any) -> str:
@@ -127,8 +145,8 @@ AXES: Mapping[str, _Check] = {
     "workers": _workers,
     "slo_ms": _slos,
     "service": _one_of(*SERVICES),
-    "network_ms": _not_negative,
-    "overhead_ms": _not_negative,
+    "network_ms": _declared("network_ms"),
+    "overhead_ms": _declared("overhead_ms"),
     "arrivals": _arrivals,
     "cv": _positive,
     "load_qps": _loads,
@@ -143,8 +161,8 @@ SETTINGS: Mapping[str, _Check] = {
     "seed": partial(_whole, 0, None),
     "seeds": partial(_whole, 1, 100_000),
     "monitor": _one_of("on", "off"),
-    "monitor_ms": _positive,
-    "told": _positive,
+    "monitor_ms": _declared("monitor_ms"),
+    "told": _declared("told"),
 }
 
 # Axes and settings of a grid of scenarios.
@@ -154,8 +172,8 @@ SCENARIO_SETTINGS: Mapping[str, _Check] = {
 }
 
 DEFAULTS: Mapping[str, Any] = {
-    "models": "all", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
-    "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
+    **{key: declared.default for key, declared in _SETTINGS.items()},
+    "models": "all", "trace_scale": 1.0, "seed": 0, "seeds": 1,
 }
 
 

@@ -46,10 +46,9 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_interval
-from ramsis.errors import InfeasibleError
+from ramsis.errors import ABOVE_ZERO, InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
-from ramsis.synthesis.options import VALUES
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
 
@@ -146,7 +145,7 @@ def policy_within(
         and effective accuracy are those; it has a ``randomised`` action where chance was
         needed.
     """
-    VALUES["max_violation"].check(optional=True, max_violation=max_violation)
+    ABOVE_ZERO.check("not a violation rate", optional=True, max_violation=max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
     first = make(0.0)
     _check_samples(search, first)

@@ -14,16 +14,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import FIXED
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, whole
 from ramsis.files import canonical_json
 from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.settings import setting, settings_of
 from ramsis.sim import (
     SCHEDULERS,
     FleetScheduler,
@@ -34,8 +35,7 @@ from ramsis.sim import (
     scheduler,
 )
 from ramsis.sim.registry import SchedulerSpec
-from ramsis.synthesis.options import VALUES, as_in_the_paper
-from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.settings import SynthesisSettings, as_in_the_paper
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
 DEFAULT_LEVELS = 30
@@ -45,10 +45,7 @@ _FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
 _PAPER = "paper"
 _KNOWN = SCHEDULERS.also(dict.fromkeys(DISPATCHES, Policies))  # by name
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
-_WHOLE = {"max_queue": 1, "levels": 2}
-_NUMBERS = ("violation_price", "max_violation", "overhead_ms", "headroom")
-_NOT_OF_SCHEDULERS = ("slo_ms", "workers", "slo_classes", "dispatch")
-_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
+_NOT_OF_SCHEDULERS = ("slo_ms", "workers", "slo_classes", "dispatch", "slowness")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
 
@@ -170,7 +167,8 @@ class PolicyScheduler:
 
     name: str  # how requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`
     given: Mapping[str, Any]  # settings that were given
-    levels: int = DEFAULT_LEVELS  # load levels for a trace, >= 2
+    levels: int = setting(DEFAULT_LEVELS, "Load levels for a trace.",
+                          rule=whole(2)._replace(wrong="not a number of levels"))
     makes_policies = True
     spec = None
 
@@ -277,8 +275,9 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
         return GivenScheduler(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
     given: dict[str, Any] = {}
     paper = False
-    known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
-                               if item.name not in _NOT_OF_SCHEDULERS))
+    known = {**settings_of(PolicyScheduler), **dict(sorted(
+        (key, declared) for key, declared in settings_of(SynthesisSettings).items()
+        if key not in _NOT_OF_SCHEDULERS))}
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     names = "|".join((*known, "max_batch"))
     for part in filter(None, re.split(rf",(?=(?:{names})=|{_PAPER}(?:,|$))", rest)):
@@ -290,7 +289,7 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
         if not (equals and value) or key in given or key not in known:
             raise InvalidValueError("not a parameter of the scheduler", where=name, value=part,
                                     allowed=", ".join((*known, _PAPER)))
-        given[key] = _value(name, key, value)
+        given[key] = known[key].read(value, f"{name}: {key}")
     levels = given.pop("levels", DEFAULT_LEVELS)
     if paper:
         given = as_in_the_paper(given)
@@ -299,19 +298,3 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     if "arrivals" in given:
         Arrivals.parse(given["arrivals"])  # and code that the user has not named
     return made
-
-
-def _value(name: str, key: str, text: str) -> str | int | float:
-    """A parameter's value; numbers are checked here, words where they are used."""
-    if key in _WHOLE:
-        allowed = f"a whole number >= {_WHOLE[key]}"
-        if text.isdecimal() and int(text) >= _WHOLE[key]:
-            return int(text)
-    elif key in _NUMBERS:
-        allowed = VALUES[key].allowed
-        if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
-            return float(text)
-    else:
-        return text
-    raise InvalidValueError("not a value of the parameter", where=f"{name}: {key}", value=text,
-                            allowed=allowed)

@@ -4,91 +4,47 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ramsis.analysis.sampled import CONFIDENCE
-from ramsis.arrivals import Arrivals, Sampler
-from ramsis.cluster.service_times import default_service
+from ramsis.arrivals import Arrivals, Sampler, patterns
+from ramsis.arrivals.registry import OWN
+from ramsis.cluster.preference import PREFERENCES
+from ramsis.cluster.service_times import DEFAULT_SERVICE, FIXED, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.errors import InvalidValueError
+from ramsis.errors import ABOVE_ZERO, BELOW_ONE, INNER, POSITIVE, InvalidValueError, Rule, whole
 from ramsis.files import fingerprint
-from ramsis.policy import DISPATCHES, Inputs
+from ramsis.policy import DISPATCHES, SERVICES, Inputs
 from ramsis.profiles import ProfileSet
-from ramsis.runtime.routing import DispatchRule
-from ramsis.synthesis.options import check_options, defaults_of
-from ramsis.worker.problem import Objective
-from ramsis.worker.solve import SolverName
+from ramsis.profiles.values import DELAY_MS
+from ramsis.runtime.routing import DISPATCH_NAMES, DispatchRule
+from ramsis.settings import documented, setting, settings_of
+from ramsis.synthesis.options import check_limits
+from ramsis.worker.problem import MAX_QUEUE, Objective
+from ramsis.worker.problem.actions import Batching, LateRule
+from ramsis.worker.problem.grid import DEFAULT_GRID
+from ramsis.worker.solve import SOLVERS, SolverName
 
-_OF_DISPATCH: Any = None
+_HIGHEST_PRICE = 1e6
+"""Largest violation price. The solvers' sums hold the price beside accuracies, and rounding takes
+some thousand times 2e-16 of the price from these: at 1e8 the bounds on the gain stay 5e-5 apart
+in double precision, and do not meet the solvers' rule; at 1e6 less than 1e-6 is lost."""
+_PAPER = "paper"
+_PER_DECISION = Objective.PER_DECISION.value
 
 
+@documented
 @dataclass(frozen=True)
 class SynthesisSettings:
     """Settings shared by all load levels of a policy set.
 
-    What is None becomes the default of the dispatch rule and the objective, by
-    :func:`ramsis.synthesis.options.defaults_of`. What does not go together is refused; see
+    Each is declared here; the options of the command line, the texts of schedulers and the tables
+    of `docs/options.md` are derived from these declarations. What is None becomes the default of
+    the dispatch rule and the objective. What does not go together is refused; see
     :data:`ramsis.synthesis.options.LIMITS`.
-
-    Attributes
-    ----------
-    slo_ms : float
-        Deadline of a request after its arrival; of several the longest.
-    workers : int
-        Workers K that share the load.
-    arrivals : str
-        Arrival process that the policies promise under, as :meth:`ramsis.arrivals.Arrivals.parse`
-        takes it.
-    service : str, optional
-        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default those of
-        :func:`ramsis.cluster.default_service`.
-    dispatch : str
-        How requests reach the workers: ``round-robin``; ``shortest-queue``, where they go to the
-        workers in turn but for those that have many more requests than another one; or
-        ``central-queue``, one queue that all workers take from.
-    objective : str
-        ``per-query`` or ``per-decision``.
-    grid : str, optional
-        Slack grid: ``fixed:D`` or ``model``, the distinct latencies. With a central queue None
-        is ``model`` for a statistic, ``fixed:60`` for the distribution.
-    max_queue : int
-        Longest queue N that a worker's table tells apart; of a central queue the largest batch.
-    late : str
-        What becomes of requests that nothing can answer in time: ``serve``, ``drop`` or ``free``.
-    batching : str
-        ``maximal`` or ``variable``.
-    violation_price : float
-        What a query that is late or dropped costs, in units of accuracy, >= 0. At 1 a violation
-        takes away as much as a perfect answer brings, on top of the answer that is missing: where
-        all queries can be answered, all are. At 0 effective accuracy alone counts, and in
-        overload queries are given up so that the others get better answers.
-    solver : str
-        One of :data:`ramsis.worker.solve.SOLVERS`.
-    max_violation : float, optional
-        Budget of violations, in (0, 1]: the price is found at which the policy is the most
-        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
-    overhead_ms : float
-        What every batch takes besides the model, as to dispatch it, >= 0: added to all service
-        times.
-    headroom : float, optional
-        Share by which policies are planned for longer service times than profiled, in [0, 1); by
-        default 0.1, 0.05 or 0, the largest that costs little effective accuracy
-        (:mod:`ramsis.synthesis.headroom`), and 0 with the objective ``per-decision``.
-    prefer : str, optional
-        What decides between policies that are equally good: ``early`` answers or ``less-work``;
-        see :mod:`ramsis.cluster.preference`. By default ``early``; with the objective
-        ``per-decision`` nothing.
-    confidence : float
-        Of the intervals that follow from the number of samples, in (0, 1); a budget of
-        violations is met at the upper end.
-    slo_classes : tuple of SloClass
-        Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
-        shares that sum to 1. Else none.
-    slowness : float
-        Batches are taken to take so many times as long as profiled, > 0.
 
     Raises
     ------
@@ -97,34 +53,84 @@ class SynthesisSettings:
         are checked where they are used.
     """
 
-    slo_ms: float
-    workers: int
-    arrivals: str = _OF_DISPATCH
-    service: str | None = None
-    dispatch: str = "round-robin"
-    objective: str = _OF_DISPATCH
-    grid: str | None = None
-    max_queue: int = _OF_DISPATCH
-    late: str = _OF_DISPATCH
-    batching: str = _OF_DISPATCH
-    violation_price: float = _OF_DISPATCH
-    solver: SolverName = _OF_DISPATCH
-    max_violation: float | None = None
-    slo_classes: tuple[SloClass, ...] = ()
-    overhead_ms: float = _OF_DISPATCH
-    headroom: float | None = _OF_DISPATCH
-    prefer: str | None = _OF_DISPATCH
-    confidence: float = CONFIDENCE
-    slowness: float = 1.0
+    slo_ms: float = setting(
+        help="Deadline of a request after its arrival; of several the longest.")
+    workers: int = setting(help="Workers that share the load.")
+    arrivals: str = setting(
+        "poisson", "Arrival process that the policies promise under; "
+        f"{', '.join(patterns())}, or {OWN}.", metavar="PROCESS")
+    service: str | None = setting(
+        None, "Latency statistic that service times are taken to be, or drawn from the "
+        "distribution.", choices=SERVICES, defaults={_PAPER: FIXED}, default_text=DEFAULT_SERVICE)
+    dispatch: str = setting(
+        "round-robin", f"How requests reach workers: {DISPATCH_NAMES}; in turn, in turn but for "
+        "workers that have many more than another one, or by one queue that all workers take "
+        "from.", choices=[*DISPATCHES], metavar="NAME")
+    objective: str = setting(
+        Objective.PER_QUERY.value, "Accuracy averaged over queries, or over decisions as in the "
+        "paper.", choices=[*Objective], defaults={_PAPER: _PER_DECISION})
+    grid: str | None = setting(
+        DEFAULT_GRID, "Slack grid: D equal steps, or the profiled latencies.",
+        defaults={"central-queue": None, _PAPER: DEFAULT_GRID}, metavar="fixed:D|model",
+        default_text=f"{DEFAULT_GRID}; for a central queue the latencies, or fixed:60 where times "
+        "are drawn")
+    max_queue: int = setting(
+        32, "Longest queue that a worker's table tells apart; a central queue's largest batch.",
+        rule=whole(1, MAX_QUEUE)._replace(wrong="not a number in range"))
+    late: str = setting(
+        LateRule.DROP.value, "Requests that nothing can answer in time: a worker's fastest model "
+        "serves the whole queue, they are dropped, or any model may serve.",
+        choices=[*LateRule], defaults={_PER_DECISION: LateRule.SERVE.value})
+    batching: str = setting(
+        Batching.MAXIMAL.value, "Batches of a worker: its whole queue, or any part of it.",
+        choices=[*Batching], defaults={"central-queue": Batching.VARIABLE.value})
+    violation_price: float = setting(
+        1.0, "What a late or dropped query costs, in units of accuracy; at 0 effective accuracy "
+        "alone counts.", defaults={_PER_DECISION: 0.0},
+        rule=Rule(f"a number from 0 to {_HIGHEST_PRICE:.0f}",
+                  lambda price: 0 <= price <= _HIGHEST_PRICE, "not a price"))
+    solver: SolverName = setting(
+        SOLVERS[0], "Solver of a worker's decision problem; the last two are slow and meant for "
+        "comparisons.", choices=SOLVERS)
+    max_violation: float | None = setting(
+        None, "Budget of violations, such as 0.001; makes the most accurate policy that keeps to "
+        "it in simulation, at the price that this takes, in some ten seconds a load.",
+        rule=ABOVE_ZERO._replace(wrong="not a violation rate"), metavar="X")
+    slo_classes: tuple[SloClass, ...] = setting(
+        (), "SLO classes where queries have several: two or more by rising SLO, the last one of "
+        "slo_ms, with shares that sum to 1.", default_text="one SLO")
+    overhead_ms: float = setting(
+        0.0, "What every batch takes besides the model, as to dispatch it; added to all service "
+        "times.", rule=DELAY_MS._replace(wrong="not an overhead"), metavar="MS")
+    headroom: float | None = setting(
+        None, "Plan for service times longer by this share; 0: as profiled.",
+        defaults={_PER_DECISION: 0.0},
+        default_text="0.1, 0.05 or 0, the largest that gives up at most 0.003 of effective "
+        "accuracy; 0 with per-decision",
+        rule=BELOW_ONE._replace(wrong="not a share of the service time"), metavar="X")
+    prefer: str | None = setting(
+        "early", "Of policies that are equally good, to 0.0002 of effective accuracy, the one "
+        "that answers earliest, or takes the fewest worker-seconds.", choices=PREFERENCES,
+        defaults={_PER_DECISION: None})
+    confidence: float = setting(
+        CONFIDENCE, "Of the intervals that follow from the number of samples; a budget of "
+        "violations is met at their upper end.",
+        rule=INNER._replace(wrong="not a confidence"), metavar="X")
+    slowness: float = setting(
+        1.0, "How many times as long as profiled batches take.",
+        rule=POSITIVE._replace(wrong="not a slowness"))
 
     def __post_init__(self) -> None:
         for name in ("workers", "max_queue"):  # NumPy's whole numbers are as good
             if isinstance(getattr(self, name), np.integer):
                 object.__setattr__(self, name, int(getattr(self, name)))
+        declared = settings_of(SynthesisSettings)
         for name, value in defaults_of(self.dispatch, self.objective).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        check_options({item.name: getattr(self, item.name) for item in fields(self)})
+            if getattr(self, name) is not None:
+                declared[name].check(getattr(self, name))
+        check_limits({name: getattr(self, name) for name in declared})
         object.__setattr__(self, "slowness", float(self.slowness))
         classes = self.slo_classes
         if classes and (len(classes) < 2 or classes[-1].slo_ms != self.slo_ms
@@ -169,7 +175,8 @@ class SynthesisSettings:
         if self.workers > 1 or not self.rule.own_queues or any(
                 getattr(self, name) != usual[name] for name in names):
             return self
-        return replace(self, dispatch="central-queue", grid=None, batching=_OF_DISPATCH)
+        return replace(self, dispatch="central-queue", grid=None,
+                       batching=Batching.VARIABLE.value)
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
         """Return a profile with slowness and overhead in its times."""
@@ -201,6 +208,38 @@ class SynthesisSettings:
             "overhead_ms": float(self.overhead_ms),
             "headroom": None if self.headroom is None else float(self.headroom),
         }
+
+
+def defaults_of(dispatch: str, objective: str | None) -> Mapping[str, Any]:
+    """The values of settings that are not given, with a dispatch rule and an objective.
+
+    None stands where the profile decides.
+    """
+    words = (dispatch,) if objective is None else (objective, dispatch)
+    return {name: declared.default_with(*words)
+            for name, declared in settings_of(SynthesisSettings).items()}
+
+
+PAPER: Mapping[str, Any] = {
+    name: declared.default_with(_PAPER, _PER_DECISION)
+    for name, declared in settings_of(SynthesisSettings).items()
+    if {_PAPER, _PER_DECISION} & set(declared.defaults)
+}
+"""What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheduler's settings."""
+
+
+def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings completed with those of the paper; None stands for an unset one.
+
+    The grid may be any: the paper has several.
+    """
+    grid = given.get("grid")
+    paper = PAPER if grid is None else {**PAPER, "grid": grid}
+    for name, value in paper.items():
+        if given.get(name) not in (None, value):
+            raise InvalidValueError("not what the paper does", where=name, value=given[name],
+                                    allowed=f"{value}")
+    return {**given, **paper}
 
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:

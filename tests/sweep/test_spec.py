@@ -9,8 +9,8 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sweep import SweepSpec
-from ramsis.synthesis.options import PAPER
 from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
+from ramsis.synthesis.settings import PAPER
 from tests.sweep.samples import document, spec
 
 
@@ -43,7 +43,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"workers": []}, ["workers", "one or more"]),
         ({"workers": [2, 2]}, ["workers", "[2, 2]"]),
         ({"workers": True}, ["workers", "True"]),
-        ({"network_ms": 10 ** 400}, ["network_ms", "a finite number >= 0"]),
+        ({"network_ms": 10 ** 400}, ["network_ms", "a number of ms from 0"]),
         ({"arrivals": "steady"}, ["arrivals", "steady", "renewal:CV"]),
         ({"arrivals": 2}, ["arrivals", "text"]),
         ({"arrivals": "tests.arrivals.processes:Wrapped"}, ["arrivals", "processes:Wrapped"]),
@@ -67,7 +67,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"scheduler": "round-robin:max_violation=few"}, ["max_violation", "(0, 1]"]),
         ({"scheduler": "central-queue:slo_classes=4:1"},
          ["scheduler", "slo_classes=4:1", "max_queue"]),
-        ({"scheduler": "central-queue:max_queue=0"}, ["max_queue", ">= 1"]),
+        ({"scheduler": "central-queue:max_queue=0"}, ["max_queue", "from 1 to 10000"]),
         ({"scheduler": "central-queue:grid=fixed:x"}, ["grid", "fixed:x"]),
         ({"told": 0}, ["told", "> 0"]),
         ({"monitor_ms": "long"}, ["monitor_ms", "long"]),

@@ -17,13 +17,34 @@ from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cluster.service_times import DISTRIBUTION, FIXED
+from ramsis.cluster.service_times import DEFAULT_SERVICE
+from ramsis.settings import settings_of
 from ramsis.sim.fleet import SERVICES
 
-DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
-"""In help texts: what :func:`ramsis.cluster.default_service` says."""
-
 _Command = Callable[..., Any]
+
+
+def setting_option(
+    cls: type, name: str, type_: click.ParamType[Any] | None = None, *, option: str = ""
+) -> Callable[[_Command], _Command]:
+    """The option of a setting that a dataclass declares.
+
+    Its value is None where it is not given and its default depends on other settings.
+
+    Parameters
+    ----------
+    type_ : click.ParamType, optional
+        Of its words, where these are neither numbers nor a choice.
+    option : str
+        The option, where it is called otherwise than the setting.
+    """
+    declared = settings_of(cls)[name]
+    words = declared.default_words
+    return click.option(
+        option or f"--{name.replace('_', '-')}",
+        type=type_ or (click.Choice(declared.choices) if declared.choices else declared.kind),
+        default=None if declared.defaults else declared.default, metavar=declared.metavar,
+        help=declared.help + (f"  [default: {words}]" if words else ""))
 
 
 class _Renamed(click.Option):
@@ -205,11 +226,6 @@ def _cores() -> int:
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-
-overhead_option = click.option(
-    "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
-    help="What every batch takes besides the model, as to dispatch it; added to all service "
-         "times.")
 
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES),

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import numpy as np
 
 from ramsis.arrivals import Arrivals
-from ramsis.arrivals.reading import ReadTrace
+from ramsis.arrivals.reading import ReadTrace, read_any_trace
+from ramsis.arrivals.trace_formats.files import watched
 from ramsis.cli.options.param_types import TraceName
-from ramsis.cli.options.traces import read_trace_option, say_how_read
+from ramsis.cli.progress import progress
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
+
+_MB = 2**20
+
+
+def read_trace_option(
+    path: Path, trace_format: str, unit: str | None, time_column: str | None,
+    load_columns: Sequence[str] = (),
+) -> ReadTrace:
+    """Return the trace in a file, with the progress of reading it."""
+    plain = path.is_file() and path.suffix not in (".gz", ".zst")
+    size_mb = path.stat().st_size / _MB if plain else None
+    with progress(f"{path} (MB)", size_mb) as advance, watched(
+            lambda read: advance(read / _MB)):
+        return read_any_trace(
+            path, trace_format=None if trace_format == "auto" else trace_format, unit=unit,
+            time_column=time_column, load_columns=load_columns)
+
+
+def say_how_read(path: Path, read: ReadTrace) -> None:
+    """Print on stderr how the rows of a trace were read."""
+    for note in read.notes:
+        click.echo(f"note: {path}: {note}", err=True)
+
 
 _DEFAULT_S = 30.0
 

@@ -14,18 +14,18 @@ from ramsis.bounds import FluidBound, WorkerSecondsTerms, fewest_worker_seconds,
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several, profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
 from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.policies import overhead_option, service_option
 from ramsis.cli.options.shared import (
-    DEFAULT_SERVICE,
     cluster_options,
     models_option,
-    overhead_option,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
 from ramsis.errors import InfeasibleError, InputFileError
-from ramsis.policy import SERVICES
+from ramsis.settings import settings_of
+from ramsis.synthesis import SynthesisSettings
 from ramsis.worker.problem import MAX_QUEUE
 
 _BOUND = (Column("load_qps", "load (QPS)", "g"), Column("upper_bound", "upper bound", ".4f"))
@@ -74,9 +74,7 @@ _TRACE = (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Of arrivals that are drawn for the loads of a trace.")
 @models_option
-@click.option("--service", type=click.Choice(SERVICES),
-              help="Latency statistic that service times are taken to be, or drawn from the "
-                   f"distribution.  [default: {DEFAULT_SERVICE}]")
+@service_option
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @click.option("--violation-price", type=float, default=0.0, show_default=True, metavar="P",
@@ -137,9 +135,7 @@ def bound(
             "--slo-ms", slo_ms), ("--workers", workers)) if given is None)
         raise click.UsageError(f"Missing option '{missing}'.")
     if violation_price:
-        from ramsis.synthesis.options import check_options  # which takes long to load
-
-        check_options({"violation_price": violation_price})
+        settings_of(SynthesisSettings)["violation_price"].check(violation_price)
     loads = workload.loads or ()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
     chosen = service or cluster.default_service

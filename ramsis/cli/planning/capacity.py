@@ -33,10 +33,10 @@ from ramsis.cli.options.param_types import (
     NamedScheduler,
     complete_files,
 )
+from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     engine_options,
     models_option,
-    overhead_option,
     seed_options,
     simulated_service_option,
     target_options,

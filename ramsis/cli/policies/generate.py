@@ -97,9 +97,9 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 \\
           --dispatch shortest-queue --out out5
     """
-    if None not in (settings["max_violation"], settings["violation_price"]):
+    if {"max_violation", "violation_price"} <= settings.keys():
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
-    if slowness != (1.0,) and settings["headroom"]:
+    if slowness != (1.0,) and settings.get("headroom"):
         raise click.UsageError("--slowness makes policies without headroom: leave --headroom "
                                "out.")
     cluster = cluster_of(profile_names, slo_ms, workers, models)

@@ -14,16 +14,46 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramsis.cli.options.command import CommandGroup
-from ramsis.cli.options.param_types import MODELS, OUT_FILE, complete_profiles
+from ramsis.cli.options.command import Command, CommandGroup
+from ramsis.cli.options.param_types import FIGURE, MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
 from ramsis.cli.profiles.kernels import kernels_command
 from ramsis.cli.profiles.measure import measure_command
-from ramsis.cli.profiles.plot import plot_command
 from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
+
+
+@click.command("plot", cls=Command)
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
+@click.option("--out", type=FIGURE, required=True, metavar="FIG",
+              help="Figure to write: .png, .pdf or .svg; needs the extra 'plot'.")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Batch size at which models are compared.")
+@click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
+              show_default=True, help="Latency statistic.")
+@click.option("--step", type=click.FloatRange(min=0, max=1, min_open=True),
+              help="Also show models made up along the front, this far apart in accuracy; "
+                   "0.005 is half a percent.")
+def plot_command(source: str, out: Path, batch: int, statistic: Statistic,
+                 step: float | None) -> None:
+    """Draw accuracy against latency with the Pareto front, and latency by batch size.
+
+    FILE|NAME is a profile file or a shipped profile set. Models that another one beats at this
+    batch size are grey.
+
+    \b
+    Examples:
+      $ ramsis profile plot digits-cpu --out models.png
+      $ ramsis profile plot digits-cpu --out models.svg --batch 8 --step 0.005
+    """
+    from ramsis.report.profile import plot_profile
+
+    profile = load(source)
+    front = plot_profile(profile, out, batch, statistic, step)
+    click.echo(f"{out}: written; models: {len(profile.models)}, on the front: {len(front)}")
+
 
 _WARNINGS = 3
 """Of each kind that are shown after an import."""

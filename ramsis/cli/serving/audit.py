@@ -15,8 +15,9 @@ from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN
-from ramsis.cli.options.shared import DEFAULT_SERVICE, MOST_SEEDS
+from ramsis.cli.options.shared import MOST_SEEDS
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
+from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.sim.fleet import SERVICES
 
 _TIMES = {"distribution": "distributions", "mean": "means"}

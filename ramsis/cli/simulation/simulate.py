@@ -27,13 +27,13 @@ from ramsis.cli.options.param_types import (
     NamedScheduler,
     complete_files,
 )
+from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
-    DEFAULT_SERVICE,
     cluster_options,
     models_option,
-    overhead_option,
     scheduler_option,
     seed_options,
+    setting_option,
     target_options,
     workload_options,
 )
@@ -44,11 +44,11 @@ from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_sc
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
+from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, Station
 from ramsis.report.verdicts import simulation_verdict
-from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
     SCHEDULERS,
@@ -150,26 +150,17 @@ _MORE = (
 @click.option("--service", type=click.Choice(SERVICES),
               help="Statistic that batches take, or drawn from the distribution.  [default: that "
               f"of the policies replayed, where they agree; else {DEFAULT_SERVICE}]")
-@click.option("--network-ms", type=float, default=0.0, show_default=True,
-              help="Delay of each batch on its way.")
+@setting_option(SimulationSettings, "network_ms")
 @overhead_option
 @partial(target_options, max_violation=None)
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
               help="Each worker takes F times as long for a share S of the time, in spells of L "
               "ms on average; or the spells that the profile recorded.")
-@click.option("--monitor", type=click.Choice(["on", "off"]),
-              help="Anticipate the load by the load monitor, or be told the mean load.  "
-              "[default: on for a trace]")
-@click.option("--monitor-ms", type=float, default=WINDOW_MS, show_default=True,
-              help="The load monitor's window: a longer one notices changes later.")
-@click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
-              help="Schedulers without the monitor are told the load times this: 0.8 is a fifth "
-              "too little.")
-@click.option("--slowness", type=float, default=1.0, show_default=True, metavar="F",
-              help="Batches take F times as long as profiled.")
-@click.option("--told-slowness", type=float, metavar="F",
-              help="Schedulers are told that batches take F times as long as profiled.  "
-              "[default: what is so, --slowness]")
+@setting_option(SimulationSettings, "monitor", click.Choice(["on", "off"]))
+@setting_option(SimulationSettings, "monitor_ms")
+@setting_option(SimulationSettings, "stated_load", option="--told")
+@setting_option(SimulationSettings, "slowness")
+@setting_option(SimulationSettings, "stated_slowness", option="--told-slowness")
 @table_options
 @strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
