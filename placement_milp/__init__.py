@@ -63,4 +63,4 @@ __all__ = [
     "shipped_problems", "variants_from_profile", "write_placement",
 ]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["place", "read_problem"])

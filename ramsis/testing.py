@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError, RamsisError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
@@ -233,6 +232,3 @@ def _damaged(content: bytes, count: int, rng: random.Random) -> list[bytes]:
                 changed[rng.randrange(len(changed))] = rng.choice(_ODD_PARTS)
         copies.append("".join(changed).encode(errors="replace"))
     return copies
-
-
-check_arguments(globals(), __all__)

@@ -29,4 +29,4 @@ __all__ = [
     "patterns",
 ]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["Poisson", "parse_loads"])

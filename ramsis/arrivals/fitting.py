@@ -36,7 +36,6 @@ from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.registry import format_process
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
@@ -314,5 +313,3 @@ def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
         places[i] = float(mode @ upto[count]) - (1.0 - share[i]) * chance
         mode = next_mode / chance if chance > 1e-300 else process.stationary
     return np.clip(places, 0.0, 1.0)
-
-check_arguments(globals(), __all__)

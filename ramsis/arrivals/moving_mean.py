@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.checks import check_arguments
 
 LEVEL_STEP = 0.08
 """Relative distance of load levels, for 1 % of accuracy."""
@@ -97,6 +96,3 @@ def moving_mean(times_ms: FloatArray) -> MovingMean | None:
         window, float(times[-1]) / len(together), float(counts.var() / counts.mean()), left, alike,
         rate_qps, moves,
         left > max(_BURSTS, 1.0 + 4.0 * math.sqrt(2.0 / windows)), steady)
-
-
-check_arguments(globals(), ["moving_mean"])

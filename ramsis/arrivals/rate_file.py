@@ -31,7 +31,6 @@ from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import epoch_unit
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.numerals import number_or_nan
 
@@ -162,6 +161,3 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, unit: str | None) -> Ra
 def _looks_numeric(text: str) -> bool:
     """Whether it is meant as a number, NaN among them."""
     return text.lower() == "nan" or not math.isnan(number_or_nan(text))
-
-
-check_arguments(globals(), __all__)

@@ -17,7 +17,6 @@ from ramsis.arrivals.rate_file import find_trace, is_rate_trace, read_rates, shi
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
 from ramsis.arrivals.trace_formats.files import first_line
-from ramsis.checks import check_arguments
 
 __all__ = ["ReadTrace", "read_any_trace"]
 
@@ -108,6 +107,3 @@ def _of_requests(recorded: Recorded, trace: Trace) -> str:
     return (f"read as {number} requests in {recorded.duration_ms / 1000.0:.4g} s: "
             f"{recorded.load_qps:.4g} requests/s on the mean"
             + (f"; {trace.clock.words()}" if coarse and trace.clock is not None else ""))
-
-
-check_arguments(globals(), __all__)

@@ -30,7 +30,6 @@ from ramsis.arrivals.trace_formats.columns import (
 )
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_known
 
 __all__ = ["UNITS", "read_timestamps", "stem", "unit_of"]
@@ -220,5 +219,3 @@ def unit_of(name: str) -> str | None:
     """
     match = _UNIT.search(name.strip().lower())
     return match[1] if match else None
-
-check_arguments(globals(), __all__)

@@ -29,7 +29,6 @@ from ramsis.audit.hindsight import Day, Hindsight
 from ramsis.audit.request_log import RequestLog
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
-from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import FRACTION, InputFileError, InvalidValueError, check_number_of
 from ramsis.profiles import ProfileSet
@@ -325,6 +324,3 @@ def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     return np.array([number.get(name, -1) if answered else -1
                      for name, answered in zip(log.model.tolist(), log.answered.tolist(),
                                                strict=True)], dtype=np.int64)
-
-
-check_arguments(globals(), ["AuditSettings", "audit_log"])

@@ -28,7 +28,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ramsis.checks import check_arguments
 from ramsis.errors import check_positive
 
 __all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "ServiceDrift",
@@ -208,6 +207,3 @@ class ArrivalDrift:
         alarm = DriftAlarm(ARRIVALS, self._lately / self.highest_qps, self._side.count)
         self._side.clear()
         return alarm
-
-
-check_arguments(globals(), ["ArrivalDrift", "Cusum", "ServiceDrift", "threshold"], methods=False)

@@ -40,7 +40,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.trace_formats.clock import clock_of
 from ramsis.arrivals.trace_formats.request_logs import log_text
-from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import LONGEST_SLO_MS
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_known
 from ramsis.files import written_whole
@@ -316,6 +315,3 @@ def _outcomes(log: RequestLog) -> TextArray:
     late = log.finish_s - log.arrival_s > log.deadline_ms / 1000.0 + _ROUNDING_S
     outcomes: TextArray = np.where(timed, np.where(late, "late", "served"), outcome).astype(object)
     return outcomes
-
-check_arguments(globals(), ["LogFormat", "RequestLogWriter", "read_request_log",
-                            "write_request_log"], methods=False)

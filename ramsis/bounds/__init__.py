@@ -48,4 +48,4 @@ _LATER = {
 
 __getattr__ = names_from(globals(), _LATER)
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["Targets", "fluid_bound"])

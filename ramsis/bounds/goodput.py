@@ -85,7 +85,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds import _kernels as kernels
 from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
-from ramsis.checks import check_arguments
 from ramsis.compiling import uniform
 from ramsis.errors import InvalidValueError, whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -558,6 +557,3 @@ def _spread(slope: FloatArray) -> FloatArray:
     """Smooth the slopes over neighbouring bins, since prices vary slowly in time."""
     near = uniform_filter1d(slope, _NEAR, axis=1, mode="constant")
     return np.asarray(near + 0.3 * slope)
-
-
-check_arguments(globals(), __all__)

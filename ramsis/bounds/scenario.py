@@ -20,7 +20,6 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
-from ramsis.checks import check_arguments
 from ramsis.scenario import Requests, Scenario
 
 __all__ = ["scenario_bound"]
@@ -146,6 +145,3 @@ def _room(scenario: Scenario) -> FloatArray:
     most = rooms.sum(axis=2).argmax(axis=0)
     chosen = rooms[most, np.arange(len(types))]
     return np.where(usable, chosen, np.where(usable.any(axis=0), np.inf, 0.0))
-
-
-check_arguments(globals(), __all__)

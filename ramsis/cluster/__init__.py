@@ -14,4 +14,4 @@ from ramsis.cluster.worker_type import WorkerType
 __all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "WorkerType",
            "default_service", "merged_classes"]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["Cluster", "SloClass", "WorkerType"])

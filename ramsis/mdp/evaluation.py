@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, NotConvergedError
 from ramsis.mdp.chain import (
     Elimination,
@@ -200,5 +199,3 @@ def _refuse_free_classes(
             "a policy can go on for ever at no cost, so it has no average reward",
             where=mdp.name(state), value=0.0,
             allowed="a positive cost somewhere in every closed class")
-
-check_arguments(globals(), __all__)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ramsis.checks import check_arguments
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["to_pymdptoolbox", "to_quantecon"]
@@ -67,5 +66,3 @@ def _exact_rows(transition: sparse.csr_array) -> sparse.csr_array:
     for _ in range(_ROUNDS):
         matrix.data[largest] += 1.0 - np.asarray(matrix.sum(axis=1)).ravel()
     return matrix
-
-check_arguments(globals(), __all__)

@@ -36,7 +36,6 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
@@ -181,5 +180,3 @@ def _highs(**program: Any) -> Any:
                 "the average reward is not defined", value=solution.message,
                 allowed="problems in which no policy can go on for ever at no cost")
     raise NotConvergedError("linear program not solved", value=solution.message)
-
-check_arguments(globals(), __all__)

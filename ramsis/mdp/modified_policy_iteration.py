@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.mdp._kernels import (
     advantage_sweep,
     evaluation_sweeps,
@@ -159,5 +158,3 @@ def _evaluate(
     left = stabilised_biconjugate_gradients(chain, discount, change, solved, allowed, _KRYLOV)
     if left < span:  # else the sweeps have to do
         value += solved
-
-check_arguments(globals(), __all__)

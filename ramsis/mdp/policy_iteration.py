@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.chain import closed_classes
 from ramsis.mdp.components import pairs_toward
@@ -183,5 +182,3 @@ def _switch(
     better = excess > _ROUNDING * (size[rows] + size[best])
     doubtful = not (excess > _DOUBTFUL * (1.0 + size.max())).any()
     return np.where(better, best, rows), doubtful
-
-check_arguments(globals(), __all__)

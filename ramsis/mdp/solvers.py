@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from ramsis.checks import check_arguments
 from ramsis.errors import check_known
 from ramsis.mdp.result import Solution
 from ramsis.mdp.settings import required_discount
@@ -129,6 +128,3 @@ def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:
     function = getattr(importlib.import_module(f"ramsis.mdp.{solver.module}"), solver.function)
     solution: Solution = function(mdp, **{name: settings[name] for name in solver.settings})
     return solution
-
-
-check_arguments(globals(), __all__)

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 
@@ -335,5 +334,3 @@ def kernel_arrays(
 def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
     """A view of non-negative integers as unsigned ones of the same width."""
     return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))
-
-check_arguments(globals(), __all__)

@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation, SingularSystemError, closed_classes, recurrent_system
 from ramsis.mdp.settings import check_iterations, check_tolerance
@@ -214,6 +213,3 @@ def _elimination(chain: FloatArray) -> FloatArray:
         if weight[state] > _LARGE:
             weight[: state + 1] /= weight[state]
     return np.asarray(weight / weight.sum(), dtype=np.float64)
-
-
-check_arguments(globals(), __all__)

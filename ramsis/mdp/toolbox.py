@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import SparseEfficiencyWarning
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
@@ -220,5 +219,3 @@ def _limited(package: Any, limit: int) -> Any:
 
     return type("PolicyIterationModified", (package.PolicyIterationModified,),
                 {"_evalPolicyIterative": evaluate})
-
-check_arguments(globals(), __all__)

@@ -40,7 +40,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp._kernels import advantage_sweep
 from ramsis.mdp.certificates import average_solution, discounted_certificate, judged
@@ -244,5 +243,3 @@ def _fixed_damping(damping: float | str) -> float | None:
         raise InvalidValueError("damping is out of range", value=damping,
                                 allowed="'adaptive' or a number with 0 <= damping < 1")
     return float(damping)
-
-check_arguments(globals(), __all__)

@@ -5,7 +5,6 @@ May import: bounds, placement_milp, policy, scenario, sim.
 
 from __future__ import annotations
 
-from ramsis.checks import check_arguments
 from ramsis.planning.capacity import (
     fewest_by_scenario_bound,
     fewest_in_scenario,
@@ -17,5 +16,3 @@ from ramsis.planning.planned import SCHEDULERS, scheduler_named
 
 __all__ = ["SCHEDULERS", "Compared", "compare", "fewest_by_scenario_bound", "fewest_in_scenario",
            "scheduler_named", "with_memory", "with_workers"]
-
-check_arguments(globals(), __all__)

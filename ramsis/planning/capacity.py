@@ -21,7 +21,6 @@ from math import ceil, inf
 from typing import Any
 
 from ramsis.bounds import scenario_bound
-from ramsis.checks import check_arguments
 from ramsis.errors import (
     BELOW_ONE,
     InfeasibleError,
@@ -268,6 +267,3 @@ def _check(max_violation: float, seeds: Sequence[int], most: int | None) -> None
     if not len(seeds):
         raise InvalidValueError("none", where="seeds", allowed="one or more")
     whole(1, _MOST).check("most workers out of range", optional=True, most=most)
-
-
-check_arguments(globals(), __all__)

@@ -79,4 +79,4 @@ __all__ = [
     "write_set",
 ]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["Policy", "PolicySet", "read"])

@@ -33,6 +33,4 @@ __all__ = [
     "shipped_names",
 ]
 
-_OWN_CHECKS = ("BatchProfile", "LatencyTable", "ModelProfile")  # which say where
-check_arguments(globals(), [name for name in __all__ if name not in _OWN_CHECKS])
-check_arguments(globals(), _OWN_CHECKS, constructors=False)
+check_arguments(globals(), ["ProfileSet", "load"])

@@ -13,7 +13,6 @@ from typing import cast
 
 import numpy as np
 
-from ramsis.checks import check_arguments
 from ramsis.profiles.batch import Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import dominators
@@ -176,5 +175,3 @@ def _dominated(profile_set: ProfileSet, statistic: str) -> Iterator[Finding]:
             yield Finding("dominated", name, None,
                           f"{names[other]} is as accurate and as fast at every batch size "
                           f"to {largest}")
-
-check_arguments(globals(), __all__)

@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ramsis.checks import check_arguments
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import PolicyFile, read_manifest
@@ -84,7 +83,3 @@ def load(
     if Path(path).is_dir():
         return load_set(path, uniform=uniform)
     return load_selector(path, uniform=uniform)
-
-# Constructors of what is made once; a lookup is too quick for any check.
-check_arguments(globals(), ["LoadMonitor", "PolicySet", "Selector", "load", "load_selector",
-                            "load_set", "selector_of", "set_of_selectors"], methods=False)

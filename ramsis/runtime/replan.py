@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, RamsisError, at_least, check_positive, describe
 from ramsis.runtime import load_set
 from ramsis.runtime.policy_set import Choice, PolicySet
@@ -304,5 +303,3 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
     except (AttributeError, OSError):  # no such groups here, or it has ended
         process.kill()
-
-check_arguments(globals(), __all__)

@@ -18,7 +18,6 @@ May import: arrivals, runtime.
 
 from __future__ import annotations
 
-from ramsis.checks import check_arguments
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.reading import (
     SCENARIO_FORMAT,
@@ -75,5 +74,3 @@ __all__ = [
     "schema",
     "write_scenario",
 ]
-
-check_arguments(globals(), __all__)

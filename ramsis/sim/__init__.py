@@ -91,7 +91,4 @@ __all__ = [
     "simulate_profile",
 ]
 
-# Made or asked at every event.
-_WITHIN_RUNS = ("Fleet", "FleetEngine", "Metrics", "Run", "Scheduler", "SchedulerSpec")
-check_arguments(globals(), [name for name in __all__ if name not in _WITHIN_RUNS])
-check_arguments(globals(), _WITHIN_RUNS, methods=False)
+check_arguments(globals(), ["simulate"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ramsis.checks import check_arguments
 from ramsis.sim.engine import ClusterEngine, Running, Scheduler, SchedulerError, Slowdown
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.registry import SCHEDULERS, SchedulerSpec, scheduler
@@ -10,6 +9,3 @@ from ramsis.sim.run import Run
 
 __all__ = ["SCHEDULERS", "ClusterEngine", "Metrics", "Run", "Running", "Scheduler",
            "SchedulerError", "SchedulerSpec", "Slowdown", "measure", "scheduler"]
-
-check_arguments(globals(), ["ClusterEngine", "SchedulerSpec", "measure", "scheduler"],
-                methods=False)

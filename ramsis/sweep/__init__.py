@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 from ramsis.sweep.engines import Engine
 
@@ -39,5 +38,3 @@ __getattr__ = names_from(globals(), {
     **dict.fromkeys(("VALUE_TABLE_FORMAT", "value_rows", "write_value_table"),
                     "ramsis.sweep.value_table"),
 })
-
-check_arguments(globals(), __all__)

@@ -334,4 +334,4 @@ class _Inputs:
         return self._traces[key]
 
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["run_sweep"])

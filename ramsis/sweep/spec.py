@@ -297,4 +297,4 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     )
 
 
-check_arguments(globals(), ("Cell", "ScenarioCell", "SweepSpec"))
+check_arguments(globals(), ["SweepSpec"])

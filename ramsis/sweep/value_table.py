@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramsis.checks import check_arguments
 from ramsis.files import canonical_json, write_atomic
 from ramsis.sweep.spec import Cell
 
@@ -53,6 +52,3 @@ def write_value_table(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike
         The file cannot be written.
     """
     write_atomic(path, canonical_json({"format": VALUE_TABLE_FORMAT, "rows": list(rows)}))
-
-
-check_arguments(globals(), ("value_rows", "write_value_table"))

@@ -19,4 +19,5 @@ __all__ = [
     "problem_of",
 ]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["SynthesisSettings", "analyse_policy", "choose_loads",
+                            "generate_policy", "generate_set"])

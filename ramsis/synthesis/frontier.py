@@ -137,4 +137,5 @@ def _triangle(few: Corner, many: Corner) -> float:
         return 0.0
     return (many.violation_rate - few.violation_rate) * left * right / (left + right)
 
-check_arguments(globals(), __all__)
+
+check_arguments(globals(), ["trace_frontier"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ramsis import __version__
-from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, OutputError, check_number_of
 from ramsis.policy import (
@@ -222,6 +221,3 @@ def _check_same(problem: ClusterProblem, folder: Path) -> None:
                           where=str(folder),
                           value=found.levels[0].stations[0].policy.inputs.profile_name,
                           allowed="an empty folder, or --overwrite")
-
-
-check_arguments(globals(), ["made_level"])

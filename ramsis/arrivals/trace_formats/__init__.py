@@ -41,7 +41,6 @@ from ramsis.arrivals.trace_formats.request_logs import (
     read_locust_load,
     read_log_arrivals,
 )
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.logs.kinds import Summary
 
@@ -335,6 +334,3 @@ def _refuse_loads(
             allowed=f"a table: jq -rs '[\"time\", \"{loads[0]}\"], (.[] | [.[\"{time}\"], "
             f".[\"{loads[0]}\"]]) | @csv' {path.name} > load.csv; or --time-column {time} where "
             "each line is one request")
-
-
-check_arguments(globals(), __all__)

@@ -15,7 +15,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.importers import instances, table
 from ramsis.profiles.importers.accuracy import read_accuracy
@@ -227,6 +226,3 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
                              allowed=item.more)
     with placed(lambda field: f"{path}: model {name}, {field}"):
         return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
-
-
-check_arguments(globals(), __all__)

@@ -28,7 +28,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, whole
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
@@ -183,6 +182,3 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
     for item in models.values():
         item.batches.sort(key=lambda batch: batch.batch)
     return models
-
-
-check_arguments(globals(), ["InstanceRow", "read_instance_profile"])

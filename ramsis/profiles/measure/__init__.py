@@ -30,4 +30,4 @@ __all__ = [
     "versions",
 ]
 
-check_arguments(globals(), __all__)
+check_arguments(globals(), ["measure_profile"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.report.page.document import page_text
@@ -52,6 +51,3 @@ def write_report(
                              allowed=f"less than {MOST_BYTES / 1e6:g} MB: a report on each")
     write_atomic(path, page)
     return len(sections)
-
-
-check_arguments(globals(), __all__)

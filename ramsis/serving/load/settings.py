@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_known, check_positive, install
 
 if TYPE_CHECKING:
@@ -71,6 +70,3 @@ def libraries() -> None:
         except ImportError:
             raise InvalidValueError(f"generating load needs {name}, which is not installed",
                                     where="load", allowed=install("serve")) from None
-
-
-check_arguments(globals(), __all__)

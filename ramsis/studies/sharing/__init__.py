@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ramsis.checks import check_arguments
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.igniter import Igniter
 from ramsis.studies.sharing.plan import (
@@ -24,5 +23,3 @@ __all__ = [
     "check_replicas", "gpus_of", "groups_of", "models_of", "plan", "planned_rps", "policy_names",
     "problem_of", "register", "replicas_of", "sharing_policy",
 ]
-
-check_arguments(globals(), [name for name in __all__ if name != "SharingPolicy"])

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.checks import check_arguments
 from ramsis.report.figure import COLOURS, saved_figure
 
 __all__ = ["plot_sharing"]
@@ -47,6 +46,3 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
         figure.axes[0].set_ylabel("goodput (requests per second)")
         figure.axes[-1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1.0),
                                borderaxespad=0.0, frameon=False)
-
-
-check_arguments(globals(), __all__)

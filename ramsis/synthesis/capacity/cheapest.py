@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets
-from ramsis.checks import check_arguments
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
@@ -179,5 +178,3 @@ def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | Non
         middle = (missed + tried) // 2
         missed, tried = (missed, middle) if met(middle) else (middle, tried)
     return tried
-
-check_arguments(globals(), __all__)

@@ -441,4 +441,5 @@ def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
                                   where=where, value=wanted, allowed=allowed)
     raise AssertionError("the last trial meets the targets")
 
-check_arguments(globals(), __all__)
+
+check_arguments(globals(), ["fewest_workers"])

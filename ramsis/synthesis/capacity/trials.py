@@ -11,7 +11,6 @@ import numpy as np
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import arrivals_of
 from ramsis.bounds import Targets
-from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
 from ramsis.policy import Level, Policy, rates_of
@@ -195,6 +194,3 @@ def _promised(level: Level[Policy]) -> MeasuredRates | None:
         Estimate(expected.accuracy or 0.0,
                  half([one.half_widths.get("accuracy", 0.0) for one in replays])),
         sum(one.queries for one in replays), sum(one.runs for one in replays))
-
-
-check_arguments(globals(), __all__)

@@ -32,7 +32,6 @@ from scipy.special import betainc
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker.explicit._kernels import four_intervals
@@ -335,5 +334,3 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
         counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
         for j in range(problem.bins)
     ]
-
-check_arguments(globals(), ["build_explicit"])

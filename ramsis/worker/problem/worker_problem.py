@@ -271,4 +271,5 @@ def _checked(rules: DecisionRules) -> dict[str, Any]:
     check_preference(checked.get("prefer"))
     return checked
 
-check_arguments(globals(), __all__)
+
+check_arguments(globals(), ["WorkerProblem"])

@@ -19,7 +19,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ramsis.arrays import IntArray
-from ramsis.checks import check_arguments
 from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import rounding_error
 from ramsis.mdp.result import Certificate, Criterion, Status
@@ -175,5 +174,3 @@ def gain_certificate(
         truncated_mass=mdp.truncated_mass,
         notes=notes,
     )
-
-check_arguments(globals(), ["solve_on_nodes"])

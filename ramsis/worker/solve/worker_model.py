@@ -204,4 +204,5 @@ def _solve_explicit(
 _MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
 _PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
 
-check_arguments(globals(), __all__)
+
+check_arguments(globals(), ["solve_worker"])

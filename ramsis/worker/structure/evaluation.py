@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.checks import check_arguments
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.policy_chain import (
@@ -168,5 +167,3 @@ def _evaluate(
         frequency += restart * (solution.frequency.sum() * empty - frequency)
     return NodeEvaluation(policy, solution.gain, value, frequency, solution.reference,
                           solution.residual, restart)
-
-check_arguments(globals(), __all__)

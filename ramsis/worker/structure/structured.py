@@ -29,7 +29,6 @@ from scipy.sparse import csr_array
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
-from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
@@ -348,5 +347,3 @@ def _continuation(
         return known
     return after_drops(known, late, phase_after_drops(problem, nodes),
                        first_passage(problem, nodes, problem.slo_ms, starts), found)
-
-check_arguments(globals(), ["build_structured"])

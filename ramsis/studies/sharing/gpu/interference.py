@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ramsis.checks import check_arguments
 from ramsis.errors import NON_NEGATIVE, InputFileError
 
 __all__ = ["NO_INTERFERENCE", "THESIS", "Interference", "Load"]
@@ -97,6 +96,3 @@ class Interference:
 NO_INTERFERENCE = Interference(saturates=False, share_exponent=1.62)
 THESIS = Interference(per_utilisation=0.375, share_exponent=1.62,
                       exponents={"resnet50": 1.91, "bert": 1.495})  # see the module
-
-
-check_arguments(globals(), __all__)

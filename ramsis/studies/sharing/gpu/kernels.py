@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["V100", "GpuLimits", "Heights", "Kernel", "KernelMetrics", "Launch", "blocks_per_sm",
@@ -190,6 +189,3 @@ def kernel_metrics(
     return KernelMetrics(
         heights(starts, ends, [kernel.occupancy for kernel in kernels], idle=idle),
         heights(starts, ends, used, idle=idle), max(ends) - min(starts))
-
-
-check_arguments(globals(), __all__)

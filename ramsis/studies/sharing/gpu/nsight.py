@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.importers.rows import CsvRow, read_text
 from ramsis.studies.sharing.gpu.kernels import Kernel, Launch
@@ -257,6 +256,3 @@ def _base(name: str) -> str:
             kept.append(letter)
         depth -= letter in ">)"
     return "".join(kept).strip().rpartition(" ")[2].rpartition("::")[2]
-
-
-check_arguments(globals(), __all__)

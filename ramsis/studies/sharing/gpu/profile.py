@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_known, whole
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
@@ -170,6 +169,3 @@ def _share(row: CsvRow, column: str) -> float:
         raise InputFileError("not a percentage", where=row.at(column), value=value,
                              allowed="above 0, at most 100")
     return value / 100.0
-
-
-check_arguments(globals(), __all__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, check_not_negative, check_positive
 from ramsis.studies.sharing.gpu.profile import SharedBatch, between
 
@@ -109,6 +108,3 @@ class RouterSettings:
     def copies_ms(self, size: int) -> float:
         """Return the time of a batch's copies that run beside the batch before it."""
         return self.copy_ms * size if self.overlaps else 0.0
-
-
-check_arguments(globals(), __all__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ramsis.checks import check_arguments
 from ramsis.studies.sharing.play.metrics import (
     ModelFigures,
     ReplicaFigures,
@@ -14,5 +13,3 @@ from ramsis.studies.sharing.play.router import Router, SentBatch
 
 __all__ = ["InterferenceSlowdown", "ModelFigures", "Played", "ReplicaFigures", "Router",
            "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play"]
-
-check_arguments(globals(), __all__)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from placement_milp import read_placement
-from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference
@@ -88,6 +87,3 @@ def play_placement(
     total["bound_rps"] = goodput_bound_rps(cluster.models, cluster.gpus, interference,
                                            duration_s=duration_s, router=cluster.router)
     return rows, total
-
-
-check_arguments(globals(), __all__)
