@@ -3,7 +3,7 @@
     scripts/golden.py keep FOLDER          runs every case, and keeps what it printed and wrote
     scripts/golden.py compare FOLDER       runs them again, and says which differ; exit code 1 then
     scripts/golden.py compare FOLDER --only place --only cluster
-    scripts/golden.py compare FOLDER --without recovery    leaves a removed field of JSON out
+    scripts/golden.py compare FOLDER --without interval    leaves a removed field of JSON out
 
 A case is a few commands in a folder of its own. Settings are drawn with a fixed seed and are not
 round. What is kept is compared byte for byte, but for seconds that work took. The two runs have to

@@ -5,7 +5,6 @@ python scripts/promises.py LINE [--out FILE] [--only N] [--match TEXT] [--seed S
 LINE is one of
 
 - headroom: what policies by default give up, and what that saves when service takes longer;
-- bursts: the recovery that policies state, against the plain engine;
 - random: 300 settings drawn at random, of all kinds of dispatch and batching;
 - few-workers: central queues of one to four workers beside per-worker policies and greedy;
 - near-capacity: where the models are at their worst; ``--reference DIR`` adds two settings of the

@@ -46,7 +46,6 @@ RECORDS = [
     (POLICY, "properties expectations", policy.Expectations),
     (POLICY, f"{EXPECTATIONS} per_decision", policy.PerDecision),
     (POLICY, f"{EXPECTATIONS} batch_size", policy.Spread),
-    (POLICY, f"{EXPECTATIONS} recovery", policy.Recovery),
     (POLICY, f"{EXPECTATIONS} interval", policy.Interval),
     (POLICY, "properties certificate", policy.CertificateRecord),
     (POLICY, "properties budget", policy.BudgetRecord),

@@ -21,7 +21,7 @@ def as_measured(
     Parameters
     ----------
     expected : Expectations
-        Its capacity, bound, recovery and evidence stay. A simulation can pass the bound by chance,
+        Its capacity, bound and evidence stay. A simulation can pass the bound by chance,
         and have fewer violations than the load is beyond the capacity; neither is stated.
     figures : mapping of str to float
         As of :func:`ramsis.sim.stationary.in_steady_state`; all of them, but for those of which

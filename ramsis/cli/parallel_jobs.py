@@ -114,11 +114,11 @@ def value_of(outcome: JobOutcome) -> dict[str, Any]:
 
 
 def level_maker(
-    cluster: Cluster, burst: int, engine: Engine
+    cluster: Cluster, engine: Engine
 ) -> Callable[[Sequence[Point]], Iterator[Level[Policy]]]:
     """Return what makes the levels of a set, for :func:`ramsis.synthesis.generate_set`."""
     def make(points: Sequence[Point]) -> Iterator[Level[Policy]]:
-        questions = [Question(partial(_level_document, cluster, load_qps, settings, burst),
+        questions = [Question(partial(_level_document, cluster, load_qps, settings),
                               {"asked": "level", "load_qps": load_qps,
                                "settings": settings_document(settings)})
                      for load_qps, settings in points]
@@ -129,9 +129,9 @@ def level_maker(
 
 
 def _level_document(
-    cluster: Cluster, load_qps: float, settings: SynthesisSettings, burst: int
+    cluster: Cluster, load_qps: float, settings: SynthesisSettings
 ) -> dict[str, Any]:
-    level = made_level(cluster, load_qps, settings, burst)
+    level = made_level(cluster, load_qps, settings)
     return {**level._asdict(), "expected": dict(level.expected), "stations": [
         {**one._asdict(), "share": list(one.share.items()), "policy": one.policy.to_document()}
         for one in level.stations]}

@@ -344,7 +344,7 @@ class Policy:
 
     def _expectations_document(self) -> dict[str, Any]:
         document: dict[str, Any] = _plain(asdict(self.expectations))
-        for name in ("recovery", "interval", *RESPONSES):
+        for name in ("interval", *RESPONSES):
             if document[name] is None:
                 del document[name]
         return document

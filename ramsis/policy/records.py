@@ -28,8 +28,6 @@ from ramsis.runtime.table_reader import sizes_to_run
 RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
 """Response times of :class:`Expectations`."""
 
-MOST_BURST = 1_000_000
-"""Largest burst of :class:`Recovery`."""
 ORIGINS = "mpies"
 """A letter for each origin of a latency of :class:`PolicyModel`."""
 # More than any policy is made with; who verifies a file simulates as much as it says.
@@ -166,24 +164,6 @@ class PerDecision(WrittenRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery(WrittenRecord):
-    """How a policy recovers from a burst."""
-
-    burst: Annotated[int, Whole(1, MOST_BURST)]  # requests that arrive at once, on top of the load
-    # time after which effective accuracy is within 0.01 of what it was; ``None`` where it does
-    # not come back
-    within_ms: NonNegative | None
-    metastable: bool  # whether it does not come back
-
-    def check(self, record: Fields) -> None:
-        """Refuse a time with metastability, or neither."""
-        if self.metastable != (self.within_ms is None):
-            raise record.refusal("within_ms", "a time where the policy is metastable, or none "
-                                 "where it is not", value=self.within_ms,
-                                 allowed="null with metastable, else a time")
-
-
-@dataclass(frozen=True, slots=True)
 class Interval(WrittenRecord):
     """Interval of a promise, since service times are known from samples only."""
 
@@ -235,8 +215,6 @@ class Expectations(WrittenRecord):
     upper_bound
         Effective accuracy that no scheduler can beat that answers each request once, by one
         model, if known.
-    recovery
-        How the policy recovers from a burst, if known.
     interval
         What the promise may be off by, where service times are drawn from as many samples as the
         profile states.
@@ -257,7 +235,6 @@ class Expectations(WrittenRecord):
     overloaded: bool
     capacity_qps: NonNegative | None = None
     upper_bound: Fraction | None = None
-    recovery: Recovery | None = None
     interval: Interval | None = None
     response_mean_ms: Positive | None = None
     response_p50_ms: Positive | None = None

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, Rule
 from ramsis.policy import DISPATCHES
-from ramsis.policy.records import MOST_BURST
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["BURST", "LIMITS", "MOST_BURST", "Limit", "check_limits"]
+__all__ = ["LIMITS", "Limit", "check_limits"]
 
 
 class Limit(NamedTuple):
@@ -38,9 +37,6 @@ def _is_bins(text: Any) -> bool:
     kind, _, count = str(text).partition(":")
     return kind == "fixed" and count.isdecimal() and 2 <= int(count) <= 1000
 
-
-BURST = 1000
-"""Requests of the burst that policies state their recovery from, unless told otherwise."""
 
 _only = partial(Rule, wrong="not allowed")
 _ONE_SLO = _only("one SLO", lambda classes: not classes)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ramsis import __version__
 from ramsis.cluster import Cluster
-from ramsis.errors import InvalidValueError, OutputError, check_number_of
+from ramsis.errors import InvalidValueError, OutputError
 from ramsis.policy import (
     MANIFEST_NAME,
     Level,
@@ -24,7 +24,6 @@ from ramsis.policy import (
 )
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.levels import adaptive_levels
-from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
@@ -47,7 +46,6 @@ def generate_set(
     *,
     overwrite: bool = False,
     on_level: Callable[[Level[Policy]], object] | None = None,
-    burst: int = BURST,
     make: Callable[[Sequence[Point]], Iterable[Level[Policy]]] | None = None,
 ) -> PolicySet[Policy]:
     """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
@@ -74,8 +72,6 @@ def generate_set(
         whole.
     on_level : callable, optional
         Told each level as it is finished.
-    burst : int
-        Requests of the burst that the policies state their recovery from.
     make : callable, optional
         Makes the levels for these loads and settings in any order, such as by :func:`made_level`
         in several processes; by default they are made here in turn.
@@ -96,7 +92,6 @@ def generate_set(
     loads_qps = tuple(loads_qps)
     if not loads_qps:
         raise InvalidValueError("no loads", where="loads_qps", allowed="one or more")
-    check_number_of("burst", burst, most=MOST_BURST)
     several = tuple(settings) if isinstance(settings, Sequence) else (settings,)
     if len({replace(one, slowness=1.0) for one in several}) != 1:
         raise InvalidValueError("not settings of one set", where="settings", value=several,
@@ -105,8 +100,7 @@ def generate_set(
     problem = problems[0]
     points = [Point(load_qps, one.settings) for one in problems for load_qps in loads_qps]
     # All of them, before anything is touched.
-    prepared = [partial(_recovering, one.prepared(load_qps), burst, one.settings.arrivals)
-                for one in problems for load_qps in loads_qps]
+    prepared = [one.prepared(load_qps) for one in problems for load_qps in loads_qps]
     made = (one() for one in prepared) if make is None else make(points)
     if not isinstance(made, Iterable):
         raise InvalidValueError("makes no levels", where="make", value=made,
@@ -125,7 +119,7 @@ def generate_set(
 
 
 def made_level(
-    cluster: Cluster, load_qps: float, settings: SynthesisSettings, burst: int = BURST
+    cluster: Cluster, load_qps: float, settings: SynthesisSettings
 ) -> Level[Policy]:
     """The level for a load, as :func:`generate_set` writes it.
 
@@ -135,7 +129,7 @@ def made_level(
         As :func:`generate_set`.
     """
     problem = ClusterProblem(_cluster(cluster, settings), settings)
-    return _recovering(problem.prepared(load_qps), burst, settings.arrivals)
+    return problem.level(load_qps)
 
 
 def _written(
@@ -191,18 +185,6 @@ def choose_loads(
         return float(accuracy)
 
     return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
-
-
-def _recovering(
-    make: Callable[[], Level[Policy]], burst: int, arrivals: str
-) -> Level[Policy]:
-    """A level whose policies state how they recover from a burst."""
-    from ramsis.synthesis.recovery import with_recovery  # its compiled loops take long to load
-
-    level = make()
-    return level._replace(stations=tuple(
-        one._replace(policy=with_recovery(one.policy, burst, own_arrivals=arrivals))
-        for one in level.stations))
 
 
 def _cluster(cluster: Cluster | ProfileSet, settings: SynthesisSettings) -> Cluster:

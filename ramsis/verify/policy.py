@@ -18,7 +18,6 @@ from ramsis.synthesis.headroom import HEADROOM
 from ramsis.verify.central import central_claims
 from ramsis.verify.checks import Check
 from ramsis.verify.per_worker import worker_claims
-from ramsis.verify.recovery import recovery_checks
 
 TOLERANCE = 1e-4
 """How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
@@ -51,11 +50,8 @@ def verify_policy(
     tolerance = check_tolerance(tolerance)
     policy = read(path)
     claims_of = worker_claims if DISPATCHES[policy.dispatch].own_queues else central_claims
-    claims = (*claims_of(policy, str(path), tolerance, own_arrivals),
-              *_inputs_checks(policy), _gap_check(policy, tolerance))
-    if policy.expectations.recovery is None or not all(claim.holds for claim in claims[:1]):
-        return claims
-    return (*claims, *recovery_checks(policy, own_arrivals))
+    return (*claims_of(policy, str(path), tolerance, own_arrivals),
+            *_inputs_checks(policy), _gap_check(policy, tolerance))
 
 
 def _inputs_checks(policy: Policy) -> tuple[Check, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 from evaluation.command import show  # sets the threads before anything is loaded
 
 from acceptance import (
-    bursts,
     few_workers,
     figures,
     headroom,
@@ -29,7 +28,6 @@ __all__ = ["LINES", "main"]
 
 LINES: Mapping[str, Line] = {
     "headroom": headroom.LINE,
-    "bursts": bursts.LINE,
     "random": random_settings.LINE,
     "few-workers": few_workers.LINE,
     "near-capacity": near_capacity.LINE,

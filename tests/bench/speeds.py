@@ -18,7 +18,6 @@ from ramsis import profiles
 from ramsis.cluster import Cluster
 from ramsis.sim import ConstantLoad, Policies, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recovery import with_recovery
 
 SLO_MS, WORKERS, LOAD_QPS, SIMULATED_QPS = 150.0, 60, 2000.0, 1600.0
 QUERIES = 2_000_000
@@ -37,10 +36,6 @@ def tasks(profile: Path) -> dict[str, Callable[[], Task]]:
         chosen = settings(**options)
         return lambda: generate_policy(whose, LOAD_QPS, chosen)
 
-    def stated(whose: Any = own, **options: Any) -> Task:
-        one = made(whose, **options)
-        return lambda: with_recovery(one())  # type: ignore[arg-type]
-
     def simulated() -> Task:
         policy = generate_policy(own, SIMULATED_QPS, settings(service="p95"))
         cluster = Cluster.of(own, workers=WORKERS, slo_ms=SLO_MS)
@@ -52,8 +47,8 @@ def tasks(profile: Path) -> dict[str, Callable[[], Task]]:
         "pure": lambda: made(headroom=0.0),
         "pure, late=serve": lambda: made(headroom=0.0, late="serve"),
         "pure, drawn times": lambda: made(drawn, headroom=0.0),
-        "all that a file states": stated,
-        "all, drawn times": lambda: stated(drawn),
+        "all that a file states": made,
+        "all, drawn times": lambda: made(drawn),
         "central queue": lambda: made(dispatch="central-queue"),
         "simulate": simulated,
     }

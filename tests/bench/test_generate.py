@@ -12,7 +12,6 @@ import pytest
 from ramsis import profiles
 from ramsis.policy import Policy, read_set
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recovery import with_recovery
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process, several
@@ -34,7 +33,7 @@ def _generate(profile: Path, load: str, folder: Path) -> tuple[list[dict[str, An
 def made_here(profile: Path) -> Policy:
     """What the command makes, in this process."""
     settings = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
-    return with_recovery(generate_policy(profiles.load(str(profile)), LOAD_QPS, settings))
+    return generate_policy(profiles.load(str(profile)), LOAD_QPS, settings)
 
 
 def test_one_policy_from_a_cold_process(

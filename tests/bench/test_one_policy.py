@@ -13,7 +13,6 @@ from ramsis import profiles
 from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recovery import with_recovery
 from ramsis.worker.explicit import build_explicit
 from tests.bench.cases import LOADS_QPS, SLO_MS, WORKERS, Work, solve
 from tests.bench.fresh import solved_freshly
@@ -66,7 +65,7 @@ def test_against_solvers_on_explicit_rows(
 def test_a_policy_with_all_that_its_file_states(
     benchmark: Any, ledger: Ledger, profile_file: Path
 ) -> None:
-    """From the profile: planned as profiled, and on top headroom, recovery and intervals."""
+    """From the profile: planned as profiled, and on top headroom and intervals."""
     images = profiles.load(str(profile_file))
     usual = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
     pure, serve = replace(usual, headroom=0.0), replace(usual, headroom=0.0, late="serve")
@@ -75,15 +74,14 @@ def test_a_policy_with_all_that_its_file_states(
         generate_policy(images, MEAN_LOAD_QPS, settings)
         return several(lambda: generate_policy(images, MEAN_LOAD_QPS, settings), 9)
 
-    with_recovery(generate_policy(images, MEAN_LOAD_QPS, usual))
+    generate_policy(images, MEAN_LOAD_QPS, usual)
     policy, timing = repeated(
-        benchmark, lambda: with_recovery(generate_policy(images, MEAN_LOAD_QPS, usual)), rounds=9)
+        benchmark, lambda: generate_policy(images, MEAN_LOAD_QPS, usual), rounds=9)
     assert policy.headroom is not None
-    assert policy.expectations.recovery is not None
     optimum = made(pure)
     ledger.time("planned as profiled, from the profile", optimum, TARGET_S)
     ledger.ratio(optimum, made(serve), "the same with late=serve")
-    ledger.time("headroom, recovery and intervals on top", timing.minus(optimum), 0.1)
+    ledger.time("headroom and intervals on top", timing.minus(optimum), 0.1)
     ledger.ratio(timing, optimum, "planned as profiled")
 
 

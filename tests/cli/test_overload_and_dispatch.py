@@ -63,19 +63,6 @@ def test_queues_that_grow_without_end_are_named_and_how_to_mend_them(
         "policy", "show", next(tmp_path.glob("*qps*.json"))).out
 
 
-def test_a_policy_that_does_not_recover_is_named(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ramsis.policy.records import Recovery
-    from ramsis.synthesis import recovery
-
-    monkeypatch.setattr(recovery, "recovery", lambda policy, burst, **_: Recovery(
-        burst, None, True))
-    ran = run("generate", *served(tiny_file, 117), *QUICK, "--out", tmp_path / "a", "--strict")
-    assert ran.code == 4
-    assert "note: 117 QPS: metastable" in ran.err
-
-
 @pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict",), 4)])
 def test_simulations_in_overload_end_with_0_unless_strict(
     run: Run, tiny_file: Path, tmp_path: Path, strict: tuple[str, ...], code: int

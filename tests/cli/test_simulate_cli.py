@@ -56,6 +56,23 @@ def test_seeds_without_requests_count_neither_way(run: Run, base: list[Any]) -> 
     assert row["violation_rate"] == 0.0
 
 
+def test_a_burst_in_the_middle_of_the_runs_says_when_it_is_over(
+    run: Run, base: list[Any]
+) -> None:
+    burst = [*base, "--scheduler", "greedy", "--load", 100, "--duration-s", 4, "--burst", 50]
+    (row,) = rows(run(*burst, "--seeds", 2, "--json").out)
+    (usual,) = rows(run(*burst[:-2], "--seeds", 2, "--json").out)
+    assert row["queries"] == usual["queries"] + 100
+    assert row["burst"] == 50
+    assert 0.0 < row["recovery_ms"] < 2000.0
+    assert not {"burst", "recovery_ms"} & set(usual)
+    assert "recovery" in run(*burst).out
+    ran = run(*burst[:-1], 100_000)
+    assert ran.err.startswith("note: greedy, 100 QPS: not recovered from the burst")
+    refused(run(*base, "--scheduler", "greedy", "--trace", "day", "--burst", 5), 2, "--burst",
+            "--load")
+
+
 def test_policies_for_other_service_times_are_told(
     run: Run, base: list[Any], policies: Path, tmp_path: Path
 ) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
-from acceptance import bursts, command, few_workers, headroom, random_settings  # noqa: E402
+from acceptance import command, few_workers, headroom, random_settings  # noqa: E402
 from acceptance.line import Line, Row, Verdict, spread  # noqa: E402
 from acceptance.setting import Effort, Setting, capacity_qps  # noqa: E402
 
@@ -38,9 +37,6 @@ def test_the_settings_are_those_that_are_said() -> None:
     assert len(robust) == 20
     assert all(0.4 <= one.share <= 0.9 for one in robust[5:])
     assert len({one.profile for one in robust}) == 3
-    burst = bursts.LINE.settings(1)
-    assert [bool(one.options) for one in burst].count(False) == 20
-    assert {one.dispatch for one in burst[:20]} == {"round-robin", "central-queue"}
     few = few_workers.LINE.settings(1)
     assert len(few) == 240
     assert {one.workers for one in few} == {1, 2, 3, 4}
@@ -117,23 +113,6 @@ def test_a_central_queue_is_no_worse_than_the_others(
     found = row(central=rates(central, 0.0), per_worker=rates(0.9, 0.0), greedy=rates(0.8, 0.0),
                 synthesis_s=seconds)
     assert few_workers.LINE.verdict([found]).holds == holds
-
-
-@pytest.mark.parametrize(("found", "holds"), [
-    ({"stated_ms": 100.0, "again_ms": [90.0], "simulated_ms": 100.0, "error_ms": 5.0}, True),
-    ({"stated_ms": 100.0, "again_ms": [90.0], "simulated_ms": 145.0, "error_ms": 5.0}, False),
-    ({"stated_ms": None, "lost_later": 0.3}, True),
-    ({"stated_ms": None, "lost_later": 0.0}, False)])
-def test_recovery_is_held_to_a_quarter(found: Row, holds: bool) -> None:
-    assert bursts.LINE.verdict([row(**found)]).holds == holds
-
-
-def test_a_burst_is_on_top_of_the_load() -> None:
-    load = bursts._Bursts(load_qps=1000.0, slo_ms=10.0, apart_ms=50.0, bursts=3)
-    times = load.arrivals_ms(np.random.default_rng(1))
-    assert times[-1] < load.duration_ms == 250.0
-    assert [int((times == at).sum()) for at in (100.0, 150.0, 200.0)] == [1000] * 3
-    assert len(times) == pytest.approx(3250, abs=60)
 
 
 def test_results_are_kept_and_failures_are_misses(

@@ -22,7 +22,6 @@ from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
-from ramsis.synthesis.recovery import with_recovery
 from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
 from ramsis.verify.made_again import certificate_checks
@@ -455,7 +454,7 @@ def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_pa
     assert made.replay is not None
     assert made.expectations.violation_rate < 1e-4
     assert not made.expectations.overloaded
-    write(with_recovery(made), tmp_path / "late.json")
+    write(made, tmp_path / "late.json")
     assert failures(tmp_path / "late.json") == []
 
 
@@ -467,7 +466,6 @@ def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     made = generate_policy(load_profile("digits-cpu"), 7589.36, SynthesisSettings(
         slo_ms=59.2, workers=2, service="distribution", late="serve", max_queue=2,
         dispatch=dispatch))
-    document = with_recovery(made).to_document()
     shorter, longer = (played(made, queries=queries) for queries in (50_000, 400_000))
     assert longer["violation_rate"].mean > shorter["violation_rate"].mean > 0.5
     expected = made.expectations
@@ -475,14 +473,13 @@ def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     assert expected.overloaded
     assert (expected.violation_rate, expected.effective_accuracy) == (1.0, 0.0)
     assert (expected.accuracy, expected.response_mean_ms, expected.slack_ms) == (None,) * 3
-    assert document["expectations"]["recovery"]["metastable"]
-    write(with_recovery(made), tmp_path / "unstable.json")
+    write(made, tmp_path / "unstable.json")
     assert failures(tmp_path / "unstable.json") == []
 
 
 @pytest.mark.parametrize("changes", slow_after(1, [
     {"load": 59293.61, "slo_ms": 31.4, "workers": 3, "service": "p95"},  # seldom overloaded
-    {"load": 9130.89, "slo_ms": 38.4, "workers": 5, "max_queue": 1},  # metastable
+    {"load": 9130.89, "slo_ms": 38.4, "workers": 5, "max_queue": 1},  # long queues are never left
     # Bursts add up unless they are 512 SLOs apart.
     {"profile": "text-cpu", "load": 3501.51, "slo_ms": 477.1, "workers": 5, "service": "mean"},
 ]))
@@ -491,7 +488,7 @@ def test_queues_that_are_seldom_long_promise_what_is_measured(
 ) -> None:
     settings = {"service": "distribution", "late": "serve", **changes}
     profile, load_qps = load_profile(settings.pop("profile", "digits-cpu")), settings.pop("load")
-    made = with_recovery(generate_policy(profile, load_qps, SynthesisSettings(**settings)))
+    made = generate_policy(profile, load_qps, SynthesisSettings(**settings))
     assert made.replay is not None
     assert made.expectations.effective_accuracy == pytest.approx(
         played(made, seed=7)["effective_accuracy"].mean, abs=1e-3)

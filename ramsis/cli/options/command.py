@@ -28,11 +28,12 @@ _GROUPS = {
     "What is served": "profiles models slo-ms workers cost max-workers placement fixed scaling "
                       "variants code",
     "Load": "load trace arrivals duration-s trace-format unit time-column scale seed seeds "
-            "points queries data deadline timeout-s process replan from-s forecast",
+            "points queries data deadline timeout-s process replan from-s forecast "
+            "burst",
     "Target": "min-accuracy min-effective-accuracy max-violation violation-price "
               "cost-per-worker",
     "Schedulers and policies": "policy scheduler scheme dispatch headroom grid objective late "
-                               "batching prefer confidence max-queue max-accuracy-step burst "
+                               "batching prefer confidence max-queue max-accuracy-step "
                                "paper solver monitor monitor-ms told bound interference max-batch",
     "Service times": "service overhead-ms network-ms slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "

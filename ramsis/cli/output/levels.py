@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from ramsis.cli.output.rows import (
     policy_row,
     print_json,
     print_rows,
-    recovery_row,
     say,
 )
 from ramsis.cluster import Cluster
@@ -39,8 +38,7 @@ _HEADROOM = (
            wide=True),
     Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
 )
-_RECOVERY = Column("recovery", "recovery from a burst (ms)", ">", wide=True)
-PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM, _RECOVERY,
+PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
                    Column("state", "state"))
 _STATIONS = (
     *_RATES,
@@ -70,13 +68,11 @@ def _print(
     if as_json:
         print_json(rows)
         return
-    for row in rows:
-        row[_RECOVERY.key] = _recovery_words(row)
     if all(level.slowness == 1.0 for level in levels):
         chosen = [column for column in chosen if column.key != "slowness"]
     filled = with_values(chosen, rows)
     columns = [column for column in chosen
-               if column not in (*_HEADROOM, _RECOVERY) or column in filled]
+               if column not in _HEADROOM or column in filled]
     if cluster.simple:
         print_rows(columns, rows)
         held = len(read_manifest(folder).levels)  # a folder may have held others before
@@ -98,18 +94,14 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     if policy.randomised is not None:
         state += ", one action by chance"
-    recovery = policy.expectations.recovery
-    if recovery is not None and recovery.metastable:
-        state += ", metastable"
-    return {**policy_row(policy), **headroom_row(policy), **recovery_row(policy),
-            **budget_row(policy),
+    return {**policy_row(policy), **headroom_row(policy), **budget_row(policy),
             "file": str(folder / name), "state": state}
 
 
 def _overload(level: Level[Policy]) -> Iterator[str]:
     """Describe the overloaded stations of a level."""
     for one in level.stations:
-        expected, recovery = one.policy.expectations, one.policy.expectations.recovery
+        expected = one.policy.expectations
         where = level.words + (f", {one.name}" if len(level.stations) > 1 else "")
         if expected.unstable:
             yield (f"{where}: OVERLOAD, queues of more than {one.policy.max_queue} grow without "
@@ -118,16 +110,6 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
             yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
                    f"dropped; with batches up to --max-queue no scheduler answers more "
                    f"than {expected.capacity_qps:.6g} QPS in time")
-        elif recovery is not None and recovery.metastable:
-            yield f"{where}: metastable, does not recover from a burst of {recovery.burst}"
-
-
-def _recovery_words(row: Mapping[str, Any]) -> str | None:
-    """Milliseconds that a policy takes to recover from a burst; None where it is not known."""
-    if row.get("metastable"):
-        return "never"
-    within_ms = row.get("recovery_ms")
-    return None if within_ms is None else f"{within_ms:.0f}"
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:

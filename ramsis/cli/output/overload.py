@@ -41,7 +41,7 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
 
 
 def tell_overload(cases: Iterable[str]) -> None:
-    """Name on stderr the cases that are overloaded or metastable, as ``400 QPS: OVERLOAD``."""
+    """Name on stderr the cases that are overloaded, as ``400 QPS: OVERLOAD``."""
     found = list(cases)
     for case in found[:_SHOWN]:
         click.echo(f"note: {case}", err=True)

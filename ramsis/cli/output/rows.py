@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     pass
 
 __all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "headroom_row",
-           "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row",
-           "say", "say_command", "table_options", "wide", "wide_option"]
+           "json_option", "policy_row", "print_json", "print_rows", "progress", "say",
+           "say_command", "table_options", "wide", "wide_option"]
 
 _GAP = 2  # characters between columns
 _LONGEST_WORD = 24  # characters of a text that stay together
@@ -109,14 +109,6 @@ def budget_row(policy: Policy) -> dict[str, Any]:
         "queries": policy.budget.queries,
         "mixture_probability": policy.randomised.probability if policy.randomised else None,
     }
-
-
-def recovery_row(policy: Policy) -> dict[str, Any]:
-    """How a policy recovers from a burst; empty where it does not say."""
-    found = policy.expectations.recovery
-    if found is None:
-        return {}
-    return {"burst": found.burst, "recovery_ms": found.within_ms, "metastable": found.metastable}
 
 
 def budget_words(policy: Policy) -> list[str]:

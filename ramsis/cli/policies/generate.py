@@ -19,12 +19,11 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import made_by
 from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
-from ramsis.synthesis.options import BURST
 
 _MORE = (
     "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
     "--confidence", "--overhead-ms", "--prefer", "--max-queue",
-    "--max-accuracy-step", "--slowness", "--burst", "--solver", "--paper", *MORE_COMPUTING,
+    "--max-accuracy-step", "--slowness", "--solver", "--paper", *MORE_COMPUTING,
     "--strict")
 """Options that only --help-all shows."""
 
@@ -42,8 +41,6 @@ _MORE = (
 @click.option("--slowness", type=SLOWNESS, default="1", show_default=True, metavar="F,F,…",
               help="Batches may come to take F times as long as profiled: make the policies of "
                    "each level for each F, such as 1,1.15,1.3,1.5, without headroom.")
-@click.option("--burst", type=int, default=BURST, show_default=True, metavar="N",
-              help="Requests of the burst that policies state their recovery from.")
 @click.option("--overwrite", is_flag=True,
               help="Replace the set that DIR holds, whatever it was made from, once the new one "
                    "is whole.")
@@ -60,7 +57,6 @@ def generate(
     settings: dict[str, Any],
     max_accuracy_step: float | None,
     slowness: tuple[float, ...],
-    burst: int,
     overwrite: bool,
     engine: Engine,
     as_json: bool,
@@ -71,8 +67,7 @@ def generate(
     deliver: accuracy of the queries answered in time, share of SLO violations, effective accuracy
     (late queries count 0), and the upper bound for every scheduler that answers each query once,
     by one model, in batches up to --max-queue. State OVERLOAD: the load passes the capacity, or
-    more than a tenth of the queries will be late. State metastable: the policy does not recover
-    from a burst of --burst requests.
+    more than a tenth of the queries will be late.
 
     With --dispatch central-queue the policy decides about one queue for all workers. Which values
     of the other options go with which dispatch, and why: docs/options.md.
@@ -112,10 +107,10 @@ def generate(
     if engine.elsewhere and len(loads) * len(slowness) > 1:
         from ramsis.cli.parallel_jobs import level_maker  # which takes long to load
 
-        make = level_maker(cluster, burst, engine)
+        make = level_maker(cluster, engine)
     with progress("levels", len(loads) * len(slowness)) as advance, made_by(command_line()):
         made = generate_set(cluster, loads, several, out, overwrite=overwrite,
-                            on_level=lambda _: advance(), burst=burst, make=make)
+                            on_level=lambda _: advance(), make=make)
     print_levels(cluster, made.levels, out, as_json=as_json)
     used = made.levels[0].stations[0].policy.dispatch
     if cluster.workers == 1 and used != chosen.dispatch:

@@ -133,9 +133,6 @@ def _header(policy: Policy) -> Text:
     elif expected.overloaded:
         lines.append(f"overloaded: {_percent(expected.violation_rate)} of the requests are late "
                      "or dropped")
-    recovery = expected.recovery
-    if recovery is not None and recovery.metastable:
-        lines.append(f"metastable: does not recover from a burst of {recovery.burst} requests")
     return Text("\n".join([*lines, *budget_words(policy), ""]))
 
 

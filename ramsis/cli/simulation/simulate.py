@@ -65,6 +65,7 @@ from ramsis.sim import (
     over_time,
     simulate,
 )
+from ramsis.sim.burst import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
@@ -77,6 +78,7 @@ _SAME_TIMES = 1.01  # factor between means up to which times are the same but fo
 _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
+_RECOVERY = Column("recovery_ms", "recovery (ms)", ".0f")
 _COLUMNS = (
     Column("label", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),
@@ -87,6 +89,7 @@ _COLUMNS = (
     Column("upper_bound", "upper bound", ".4f"),
     _GAP,
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
+    _RECOVERY,
     Column("utilisation", "utilisation", ".1%", wide=True),
     Column("models", "models (share)", wide=True),
 )
@@ -108,7 +111,7 @@ class _Entry:
 _MORE = (
     "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
-    "--min-accuracy", "--slow-spells", "--monitor",
+    "--min-accuracy", "--burst", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
     "--forecast", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
@@ -153,6 +156,9 @@ _MORE = (
 @setting_option(SimulationSettings, "network_ms")
 @overhead_option
 @partial(target_options, max_violation=None)
+@click.option("--burst", type=click.IntRange(1, MOST_REQUESTS), metavar="N",
+              help="In the middle of a run N more requests arrive at once; print how long it "
+              "takes until no more requests are in the system than on average before.")
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
               help="Each worker takes F times as long for a share S of the time, in spells of L "
               "ms on average; or the spells that the profile recorded.")
@@ -197,6 +203,7 @@ def simulate_command(
     max_violation: float | None,
     min_effective_accuracy: float | None,
     min_accuracy: float | None,
+    burst: int | None,
     slow_spells: SlowSpells | str | None,
     monitor: str | None,
     monitor_ms: float,
@@ -271,6 +278,8 @@ def simulate_command(
     if request_log is not None and len(policies) + len(schedulers) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check()
+    if burst is not None and workload.loads is None:
+        raise click.UsageError("--burst is for --load, which does not change before the burst.")
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
@@ -288,6 +297,8 @@ def simulate_command(
     workloads = workload.workloads(fleets)
     for one in workloads:
         check_load(fleets, one)
+    if burst is not None:
+        workloads = [Burst(one, burst) for one in workloads]
     compared = [*(Ready(spec, spec) for spec in sets),
                 *_ready(schedulers, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
@@ -295,8 +306,9 @@ def simulate_command(
     entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
                for label, one, path in zip_longest(labels, compared, policies)]
     traced = workload.trace is not None
-    results, first = _simulated(cluster, entries, workloads, settings,
-                                keep_first=any((plot, timeline, request_log, traced and as_json)))
+    results, first, recovered = _simulated(
+        cluster, entries, workloads, settings,
+        keep_first=any((plot, timeline, request_log, traced and as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
@@ -304,7 +316,11 @@ def simulate_command(
             for (one, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
     rows = [{**row, **_met(row, target)} for row in rows]
+    if burst is not None:
+        rows = [{**row, "burst": burst, "recovery_ms": _mean(times)}
+                for row, times in zip(rows, recovered, strict=True)]
     _warn_of_none(rows)
+    _warn_of_burst(rows)
     _warn_above_highest(results, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
@@ -318,7 +334,8 @@ def simulate_command(
                                  for worker_type in cluster.worker_types})
     else:
         print_rows([column for column in _COLUMNS
-                    if column not in (_ERROR, _GAP) or with_values([column], rows)], rows)
+                    if column not in (_ERROR, _GAP, _RECOVERY)
+                    or with_values([column], rows)], rows)
         if "meets_target" in rows[0]:
             for line in simulation_verdict(rows):
                 say(line)
@@ -367,26 +384,40 @@ def _ready(
 
 
 _Results = list[tuple[_Entry, SimulationResult]]
+_Recovered = list[list[float | None]]
 
 
 def _simulated(
     cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
     settings: SimulationSettings, *, keep_first: bool,
-) -> tuple[_Results, dict[str, Run]]:
-    """Every scheduler on every workload; and by label the runs of the first workload and seed."""
+) -> tuple[_Results, dict[str, Run], _Recovered]:
+    """Simulate every scheduler on every workload.
+
+    Returns also, by label, the runs of the first workload and seed; and for each result how long
+    each seed's run took to recover from its burst.
+    """
     results: _Results = []
+    recovered: _Recovered = []
     first: dict[str, Run] = {}
     with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
         for workload, entry in product(workloads, entries):
 
-            def note(run: Run, label: str = entry.label) -> None:
+            times: list[float | None] = []
+            recovered.append(times)
+
+            def note(
+                run: Run, label: str = entry.label, workload: Workload = workload,
+                times: list[float | None] = times,
+            ) -> None:
                 if keep_first:
                     first.setdefault(label, run)
+                if isinstance(workload, Burst):
+                    times.append(recovery_ms(run, workload.at_ms))
                 advance()
 
             result = simulate(cluster, entry.plan, workload, settings, on_run=note)
             results.append((entry, result))
-    return results, first
+    return results, first, recovered
 
 
 def _row(
@@ -407,6 +438,12 @@ def _row(
             "models": models,
             **({} if settings.slowness == settings.told_slowness == 1.0 else
                {"slowness": settings.slowness, "told_slowness": settings.told_slowness})}
+
+
+def _mean(times: Sequence[float | None]) -> float | None:
+    """Return the mean over the seeds; None where one of them has no time."""
+    finite = [time for time in times if time is not None]
+    return float(np.mean(finite)) if len(finite) == len(times) else None
 
 
 def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
@@ -435,6 +472,15 @@ def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
     for load_qps in dict.fromkeys(row["load_qps"] for row in rows if not row["queries"]):
         click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows tell nothing; a "
                    "longer --duration-s is needed", err=True)
+
+
+def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say which schedulers have not recovered from a burst by the end of a run."""
+    for row in rows:
+        if "burst" in row and row["recovery_ms"] is None:
+            click.echo(f"note: {row['label']}, {row['load_qps']:g} QPS: not recovered from the "
+                       "burst at the end of the run; a longer --duration-s shows whether it is "
+                       "later on", err=True)
 
 
 def _warn_above_highest(results: _Results, slowness: float) -> None:

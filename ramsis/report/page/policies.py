@@ -140,8 +140,6 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
                 "upper_bound": expected.upper_bound}
         if policy.replay is not None:
             row["simulated"] = policy.replay.effective_accuracy
-        if expected.recovery is not None and expected.recovery.metastable:
-            cells.append("metastable")
         if not policy.certificate.converged:
             cells.append("not converged")
     return {**row, "state": ", ".join(cells) or "ok"}
